@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Literal
 
 from .errors import InvalidMessageError, InvalidNameError
 
@@ -23,9 +24,10 @@ __all__ = [
     "check_group",
     "check_open_topic",
     "check_queue_count",
+    "check_queues_per_process",
     "check_topic",
     "is_closed_topic",
-    "is_hosted_by_name",
+    "is_internal_by_name",
     "is_system_topic",
 ]
 
@@ -37,6 +39,9 @@ TOPIC_MAX_BYTES = 127
 RETRY_TOPIC_MAX_BYTES = 255
 GROUP_MAX_CHARS = 120
 QUEUE_COUNT_MAX = 1024
+SHARED: Literal["shared"] = "shared"
+QueuesPerProcess = int | Literal["shared"] | None
+"""How many queues share a process; ``shared``: all, with other topics; None: not said."""
 _SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 _SYSTEM_TOPICS = frozenset(
     {
@@ -52,9 +57,9 @@ _SYSTEM_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
-_HOSTED_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_TOPIC_PREFIX, "RMQ_SYS_TRANS_")
-_HOSTED_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})
-_CLOSED_TOPICS = _HOSTED_TOPICS | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
+_INTERNAL_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_TOPIC_PREFIX, "RMQ_SYS_TRANS_")
+_INTERNAL_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})
+_CLOSED_TOPICS = _INTERNAL_TOPICS | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
@@ -65,14 +70,28 @@ def check_topic(name: str) -> str:
     return _check("topic", name, limit)
 
 
+def check_queues_per_process(value: object) -> QueuesPerProcess:
+    """Return *value*, or raise :class:`InvalidNameError`."""
+    if value is None:
+        return None
+    if value == SHARED:
+        return SHARED
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= QUEUE_COUNT_MAX:
+        raise InvalidNameError(
+            f"queues per process are {value!r:.60}; give a number from 1 to {QUEUE_COUNT_MAX}, or "
+            f"{SHARED!r}"
+        )
+    return value
+
+
 def is_system_topic(name: str) -> bool:
     """Return whether *name* is a system topic of a RocketMQ broker (``TopicValidator``)."""
     return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIX)
 
 
-def is_hosted_by_name(name: str) -> bool:
-    """Return whether *name* is a topic that a node keeps for itself, in its shard host."""
-    return name in _HOSTED_TOPICS or name.startswith(_HOSTED_PREFIXES)
+def is_internal_by_name(name: str) -> bool:
+    """Return whether *name* is a topic that a node keeps for itself."""
+    return name in _INTERNAL_TOPICS or name.startswith(_INTERNAL_PREFIXES)
 
 
 def is_closed_topic(name: str) -> bool:
@@ -84,7 +103,7 @@ def is_closed_topic(name: str) -> bool:
     """
     if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         return False
-    return name in _CLOSED_TOPICS or is_hosted_by_name(name)
+    return name in _CLOSED_TOPICS or is_internal_by_name(name)
 
 
 def check_open_topic(name: str) -> None:

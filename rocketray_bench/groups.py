@@ -158,7 +158,7 @@ def _members(
 ) -> Iterator[Row]:
     """Measure a group whose members share the queues of a topic; each queue gets *part*."""
     many, topic = _many(count, "member"), f"Shared{count}"
-    connection.create_topic(topic, max(_MEMBERS), hosted=True)
+    connection.create_topic(topic, max(_MEMBERS), queues_per_process="shared")
     with ExitStack() as stack:
         use = _Use(connection)
         everything = Subscription.tags("*")

@@ -26,7 +26,7 @@ from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers.options import ProducerOptions
 from rocketray.actors.producers.producer import Producer
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import DiskUse
 from rocketray.transaction import END_TOPIC, Decision, Verdict
@@ -243,14 +243,14 @@ class Broker(LocalNode):
             gate.is_down = False
 
     def restart_shard(self, topic: str, queue_id: int = 0) -> None:
-        """Restart a shard; for a system topic, the host of all of them."""
+        """Restart the process of a shard, with its other shards and the services that it runs."""
         with self._lock:
             config = self.topic(topic)
-            if config.hosted:
-                self.hosting.close()
-                del self.hosting
-            else:
-                self.shards.pop((topic, queue_id)).close()
+            name = config.process_of(queue_id)
+            if name == SHARED_PROCESS and "services" in vars(self):
+                self.services.close()
+                del self.services
+            self._end_process(name)
             self._open(config)
             self._stored()
 
@@ -386,12 +386,12 @@ class Broker(LocalNode):
             self.step()
 
     def _serve(self) -> None:
-        """Run the due services of the host, and their consequences."""
+        """Run the services that are due, and their consequences."""
         while self._has_more:
             self._has_more = False
             wakeup_ms = self.clock() + _IDLE_MS
-            if "hosting" in vars(self):
-                wakeup_ms = self.hosting.services.step(self.clock())
+            if SHARED_PROCESS in self.processes:
+                wakeup_ms = self.services.step(self.clock())
             self._serving.next_ms = max(wakeup_ms, self.clock() + 1)
 
     def _serve_in_time(self) -> int:

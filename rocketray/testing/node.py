@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from rocketray.actors.client.lookup import find_by_offset_id, merge
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.cluster.system_services import Hosting
+from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.files.runtime_lock import remove_runtime
@@ -27,15 +27,16 @@ from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.journal.group_journal import JournalEntry
 from rocketray.actors.producers.queue_link import ShardGate
 from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_writer import ShardStatistics
 from rocketray.actors.shards.stored_facts import StoredFacts
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.actors.topics.topic_start import TopicProgress
 from rocketray.actors.transactions.transaction_state import TransactionOverview
-from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.names import QueuesPerProcess
 from rocketray.store.retention import KEEP_ALL, DiskUse, ExpiredFile, RetentionPolicy
 from rocketray.transaction import Decision, Verdict
 
@@ -61,11 +62,12 @@ class LocalNode:
         self.clock_ms = clock_ms
         self.rules = rules
         self.disk = EMPTY_DISK
-        self.shards: dict[tuple[str, int], OwnedShard] = {}
-        """The shards of programs' topics; those of system topics are in ``hosting``."""
+        self.processes: dict[str, ShardProcess] = {}
+        """The shard processes of the node, all in this one; opened when a topic needs them."""
         self.state = ClusterState(data, rules, clock_ms, steady_ms)
         self.filter = FilterEngine(data, rules)
         self._lag = LagCounter(data)
+        self._starting = threading.Lock()  # of processes
         self._opening = threading.Lock()  # a topic that is returned has its shards
         for deleted in self.state.deleted_topics():
             self.state.remove_files(deleted)
@@ -84,7 +86,8 @@ class LocalNode:
         queues: int = 4,
         retention: RetentionPolicy = KEEP_ALL,
         *,
-        hosted: bool = False,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
         on_progress: Callable[[TopicProgress], None] | None = None,
     ) -> TopicConfig:
         """Create a topic unless it exists; an existing one keeps its queues and its retention.
@@ -93,7 +96,13 @@ class LocalNode:
         """
         with self._opening:
             existing = self.topics().get(topic)
-            made = existing or self.state.create_topic(topic, queues, retention, hosted=hosted)
+            made = existing or self.state.create_topic(
+                topic,
+                queues,
+                retention,
+                internal=internal,
+                queues_per_process=queues_per_process,
+            )
             missing = self._missing(made)
             if missing or existing is None:
                 self._open(made)
@@ -118,8 +127,8 @@ class LocalNode:
     def set_permission(self, topic: str, perm: int) -> TopicConfig:
         """Allow writing (2), reading (4) or both (6)."""
         changed = self.state.set_permission(topic, perm)
-        for queue_id in range(changed.queues):
-            self.shard(topic, queue_id).set_writable(changed.writable)
+        for shard in self._shards_of(topic):
+            shard.set_writable(changed.writable)
         return changed
 
     def set_bitmaps(self, topic: str, mode: str) -> TopicConfig:
@@ -138,10 +147,10 @@ class LocalNode:
     def delete_topic(self, topic: str) -> None:
         """Remove a topic and all its messages."""
         deleted = self.state.delete_topic(topic)
-        if deleted.hosted:
-            self.hosting.host.remove(topic)
-        for queue_id in () if deleted.hosted else range(deleted.queues):
-            self.shards.pop((topic, queue_id)).close()
+        for process in deleted.by_process():
+            self._process(process).remove(topic)
+            if process != SHARED_PROCESS:
+                self._end_process(process)
         self.state.remove_files(deleted)
 
     def topics(self) -> dict[str, TopicConfig]:
@@ -214,15 +223,14 @@ class LocalNode:
         raise NotImplementedError
 
     def shard(self, topic: str, queue_id: int) -> OwnedShard:
-        """Return a shard, hosted or not."""
-        if self.topic(topic).hosted:
-            return self.hosting.host.shard(topic, queue_id)
-        return self.shards[topic, queue_id]
+        """Return a shard."""
+        return self._process(self.topic(topic).process_of(queue_id)).shard(topic, queue_id)
 
     @cached_property
-    def hosting(self) -> Hosting:
-        """Host of system shards; created when it is first needed."""
-        return Hosting(self.data, self.sizes, lambda: self, clock_ms=self.clock_ms)
+    def services(self) -> SystemServices:
+        """The system services; created when they are first needed."""
+        process = self._process(SHARED_PROCESS)
+        return SystemServices(process, lambda: self, clock_ms=self.clock_ms)
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
         """Return the message with that offset id, or None."""
@@ -286,23 +294,23 @@ class LocalNode:
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """Return the messages for which a producer of *group* is asked to decide."""
-        return self.hosting.transactions.checks(group)
+        return self.services.transactions.checks(group)
 
     def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
         """Store a decision, unless there is an earlier one; return the one that counts."""
-        return self.hosting.transactions.decide(wanted, to_disk=to_disk)
+        return self.services.transactions.decide(wanted, to_disk=to_disk)
 
     def transactions(self, most: int) -> TransactionOverview:
         """Return the undecided transactions."""
-        return self.hosting.transactions.overview(most)
+        return self.services.transactions.overview(most)
 
     def recall(self, handle: str) -> bool:
         """Recall a delayed message; see :meth:`ScheduleHost.recall`."""
-        return self.hosting.schedule.recall(handle)
+        return self.services.schedule.recall(handle)
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Return whether a delayed message still waits: it is neither delivered nor recalled."""
-        return self.hosting.schedule.is_waiting(topic, queue_id, queue_offset)
+        return self.services.schedule.is_waiting(topic, queue_id, queue_offset)
 
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
         """Return a reader of one queue, without a group."""
@@ -312,10 +320,10 @@ class LocalNode:
         """Bring everything to disk and release the directory."""
         self.state.save()
         self.filter.close()
-        for shard in self.shards.values():
-            shard.close()
-        if "hosting" in vars(self):
-            self.hosting.close()
+        if "services" in vars(self):
+            self.services.close()
+        for process in self.processes.values():
+            process.close()
         remove_runtime(self.data)
 
     def __enter__(self) -> Self:
@@ -330,22 +338,31 @@ class LocalNode:
         return [self.shard(topic, queue_id) for queue_id in range(self.topic(topic).queues)]
 
     def _missing(self, topic: TopicConfig) -> int:
-        """Return how many queues have no shard; the host opens its own on request."""
-        queues = () if topic.hosted else range(topic.queues)
-        return sum((topic.name, queue_id) not in self.shards for queue_id in queues)
+        """Return how many queues have no shard."""
+        return sum(
+            process not in self.processes
+            or self.processes[process].find(topic.name, queue_id) is None
+            for process, queues in topic.by_process().items()
+            for queue_id in queues
+        )
 
     def _open(self, topic: TopicConfig) -> None:
-        if topic.hosted:
-            self.hosting.host.open(topic)
-            return
-        for queue_id in range(topic.queues):
-            if (topic.name, queue_id) not in self.shards:
-                self.shards[topic.name, queue_id] = self._make_shard(topic, queue_id)
+        for process, queues in topic.by_process().items():
+            closed = self._process(process).open(topic, queues).closed
+            if closed:
+                raise next(iter(closed.values()))
 
-    def _make_shard(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
-        sizes: dict[str, Any] = dict(self.sizes)
-        config = StoreConfig(store_host=topic.store_hosts[queue_id], **sizes)
-        return OwnedShard(self.data, topic, queue_id, config, clock_ms=self.clock_ms)
+    def _process(self, name: str) -> ShardProcess:
+        with self._starting:
+            if name not in self.processes:
+                self.processes[name] = self._start_process(name)
+            return self.processes[name]
+
+    def _end_process(self, name: str) -> None:
+        self.processes.pop(name).close()
+
+    def _start_process(self, name: str) -> ShardProcess:
+        return ShardProcess(self.data, name, self.sizes, clock_ms=self.clock_ms)
 
 
 def _report(

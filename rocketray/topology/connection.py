@@ -311,10 +311,10 @@ class Connection(Protocol):
         queues: int = ...,
         retention: RetentionPolicy = ...,
         *,
-        hosted: bool = ...,
+        internal: bool = ...,
     ) -> Any:
         """Create *topic* unless it exists; an existing one stays as it is.
 
-        The shards of a *hosted* topic share a process with others.
+        An *internal* topic is one of an app itself, which patterns leave out.
         """
         ...

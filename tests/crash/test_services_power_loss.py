@@ -1,4 +1,4 @@
-"""Power failures under the services of the shard host: what they note never outlives its logs."""
+"""Power failures under the services of the shared process: what they note never outlives its logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk
 from support.stores import FakeClock
 
 from rocketray.actors.delays.schedule import Place, Schedule
-from rocketray.actors.system.hosted_log import HostedLog
+from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.transactions.transaction_host import TransactionHost
 from rocketray.config import StoreConfig
 from rocketray.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
@@ -214,7 +214,7 @@ def test_transactions_that_come_after_a_power_failure_are_carried_out(
     topics = (HALF_TOPIC, END_TOPIC, OP_TOPIC)
     log = SimLog(disk, clock, topics)
     host = TransactionHost(
-        cast("HostedLog", log), lambda: broker, data=tmp_path / "first", clock_ms=clock
+        cast("SystemLog", log), lambda: broker, data=tmp_path / "first", clock_ms=clock
     )
     log.flush(*topics)  # the shards are there; what follows may be lost
     for number in range(3):
@@ -229,7 +229,7 @@ def test_transactions_that_come_after_a_power_failure_are_carried_out(
         survived = SimLog(outcome.disk(), clock, topics)
         ends.add(len(survived.read(HALF_TOPIC, 0, 10)))
         again = TransactionHost(
-            cast("HostedLog", survived), lambda: broker, data=data, clock_ms=clock
+            cast("SystemLog", survived), lambda: broker, data=data, clock_ms=clock
         )
         begin_and_commit(survived, f"second {count}")
         again.step(clock.now_ms)

@@ -237,7 +237,7 @@ def test_tables_of_apps_survive_the_kill_of_an_instance(node: Node, connection: 
         os.kill(statuses(hosts)[0].pid, signal.SIGKILL)
         poll_until(lambda: min(told.values()) >= 2 * half // keys)
         assert sum(told.values()) <= half + 2 * half
-        assert connection.topic("words-counts-changelog").hosted
+        assert connection.topic("words-counts-changelog").internal
     finally:
         ray.get([host.stop.remote() for host in hosts], timeout=60)
         for host in hosts:

@@ -19,7 +19,12 @@ from ray.core.generated import gcs_pb2
 from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
-from rocketray.actors.client.actor_names import COORDINATOR_NAME, HOST_NAME, find_actor, shard_name
+from rocketray.actors.client.actor_names import (
+    COORDINATOR_NAME,
+    SHARED_NAME,
+    find_actor,
+    process_actor,
+)
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node, NodeOptions, ensure_node
 from rocketray.actors.consumers.member import GroupConsumer
@@ -137,7 +142,7 @@ def test_actors_run_at_the_priority_of_the_program_that_started_the_node(
 ) -> None:
     """Ray's default is nice 15: a program that computes would take nearly all of the processor."""
     connection.create_topic("Nice", 1)
-    actors = [find_actor(shard_name("Nice", 0)), find_actor(COORDINATOR_NAME)]
+    actors = [find_actor(process_actor("Nice:0")), find_actor(COORDINATOR_NAME)]
     pids = [*ray.get([actor.pid.remote() for actor in actors]), connection.filter_statistics().pid]
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in pids] == [own] * 3
@@ -168,7 +173,7 @@ def test_a_killed_shard_loses_and_repeats_nothing(
 ) -> None:
     connection.create_topic("Crash", 1)
     process = Helper(tmp_path / "out", "producer_process.py", node.data, "Crash", 0, 60_000)
-    shard = ray.get_actor(shard_name("Crash", 0), namespace=NAMESPACE)
+    shard = ray.get_actor(process_actor("Crash:0"), namespace=NAMESPACE)
     for target in (5_000, 20_000, 40_000):
         deadline = time.monotonic() + 60
         while connection.shard_statistics("Crash")[0].max_queue_offset < target:
@@ -184,13 +189,13 @@ def test_a_killed_shard_loses_and_repeats_nothing(
     assert bodies == list(range(0, 60_000, 2))
 
 
-def test_a_killed_shard_host_loses_and_repeats_nothing_of_any_of_its_topics(
+def test_a_killed_process_loses_and_repeats_nothing_of_any_of_its_topics(
     node: Node, connection: Connection
 ) -> None:
     topics = ["%RETRY%one", "%DLQ%one", "Changelog"]
     for topic in topics:
-        connection.create_topic(topic, 1, hosted=True)
-    host = ray.get_actor(HOST_NAME, namespace=NAMESPACE)
+        connection.create_topic(topic, 1, internal=True)
+    host = ray.get_actor(SHARED_NAME, namespace=NAMESPACE)
     with connection.producer() as producer:
         for block in range(3):
             for topic in topics:
@@ -208,7 +213,9 @@ def test_a_killed_shard_host_loses_and_repeats_nothing_of_any_of_its_topics(
     assert connection.shard_statistics("%DLQ%one")[0].max_queue_offset == 1_500
 
 
-def test_a_killed_shard_host_delivers_every_delayed_message_once(connection: Connection) -> None:
+def test_a_killed_process_of_system_topics_delivers_every_delayed_message_once(
+    connection: Connection,
+) -> None:
     connection.create_topic("Later", 2)
     count = 2_000
     with connection.producer() as producer:
@@ -218,7 +225,7 @@ def test_a_killed_shard_host_delivers_every_delayed_message_once(connection: Con
         messages = [Message("Later", b"%d" % number, "even") for number in range(count)]
         producer.begin_many("Later", messages, delays=delays).result()
         assert producer.recall(recalled.recall_handle)
-    host = find_actor(HOST_NAME)
+    host = find_actor(SHARED_NAME)
     for _ in range(3):
         time.sleep(2)
         before = ray.get(host.pid.remote())
@@ -286,7 +293,7 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
 def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Connection) -> None:
     connection.create_topic("Bits", 1)
     filters = filters_file(shard_directory(node.data, "Bits", 0))
-    shard = ray.get_actor(shard_name("Bits", 0), namespace=NAMESPACE)
+    shard = ray.get_actor(process_actor("Bits:0"), namespace=NAMESPACE)
     found: list[int] = []
     with (
         connection.producer() as producer,
@@ -358,7 +365,7 @@ def test_a_member_of_another_node_reads_through_the_gateway(
 def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connection) -> None:
     """Ray never runs one where no raylet has the label, and so the directory."""
     connection.create_topic("Labels", 1)
-    connection.create_topic("HostedLabels", 1, hosted=True)
+    connection.create_topic("HostedLabels", 1, internal=True)
     coordinator = find_actor(COORDINATOR_NAME)
     ray.get(coordinator.open_gateway.remote())
     home = ray.get(coordinator.home.remote())
@@ -370,21 +377,21 @@ def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connect
     rows = state._connect_and_get_accessor().get_actor_table(None, None)
     actors: list[Any] = [gcs_pb2.ActorTableData.FromString(row) for row in rows]
     bound = {each.class_name for each in actors if dict(each.label_selector) == wanted}
-    kinds = {"Coordinator", "Filter", "Gateway", "Shard", "ShardHost"}
+    kinds = {"Coordinator", "Filter", "Gateway", "ShardProcess"}
     assert bound == {f"{kind}Actor" for kind in kinds}
     ours = [each for each in actors if each.class_name in bound]
     assert all(dict(each.label_selector) == wanted for each in ours)
     assert not any(each.fallback_strategy.options for each in ours)
 
 
-def test_a_transaction_survives_the_death_of_the_shard_host(connection: Connection) -> None:
+def test_a_transaction_survives_the_death_of_its_process(connection: Connection) -> None:
     connection.create_topic("Paid", 1)
     with Producer(connection, group="payments", check=lambda _: "unknown") as producer:
         first, second = begin(producer, "Paid", b"1"), begin(producer, "Paid", b"2")
         with begin(producer, "Paid", b"3"):
             pass
         assert read_all(connection, "Paid", "*", lambda found: 3 in found) == [3]
-        os.kill(ray.get(find_actor(HOST_NAME).pid.remote()), signal.SIGKILL)
+        os.kill(ray.get(find_actor(SHARED_NAME).pid.remote()), signal.SIGKILL)
         second.commit()
         first.rollback()
     assert read_all(connection, "Paid", "*", lambda found: 2 in found) == [3, 2]

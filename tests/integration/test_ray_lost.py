@@ -123,7 +123,7 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, se
         assert lines_of_others(log) == []
         if server == "gcs_server":  # its raylet waits a minute for it, and so do our actors
             assert servers["raylet"] in left
-            for actor in ("CoordinatorActor", "FilterActor", "ShardActor"):
+            for actor in ("CoordinatorActor", "FilterActor", "ShardProcessActor"):
                 (pid,) = [
                     pid for name, pid in workers.items() if name.startswith(f"ray::{actor}"[:15])
                 ]

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import ray
 
-from rocketray.actors.client.actor_names import COORDINATOR_NAME, shard_name
+from rocketray.actors.client.actor_names import COORDINATOR_NAME, process_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import COORDINATOR_THREADS
@@ -94,7 +94,7 @@ def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
     connection.create_topic("Doomed", 2)
     with connection.producer() as producer:
         producer.send("Doomed", b"gone", queue_id=0)
-        shard = ray.get_actor(shard_name("Doomed", 0), namespace=NAMESPACE)
+        shard = ray.get_actor(process_actor("Doomed:0"), namespace=NAMESPACE)
         os.kill(ray.get(shard.pid.remote()), signal.SIGKILL)
         connection.delete_topic("Doomed")
         assert not shard_directory(node.data, "Doomed", 0).parent.exists()
@@ -107,7 +107,9 @@ def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
 def test_topics_that_are_slow_to_start_keep_no_heartbeat_waiting(connection: Connection) -> None:
     """As many calls as the coordinator has threads wait for shards that do not answer."""
     topics = [connection.create_topic(f"Slow{number}", 1) for number in range(4)]
-    shards = [ray.get_actor(shard_name(topic.name, 0), namespace=NAMESPACE) for topic in topics]
+    shards = [
+        ray.get_actor(process_actor(topic.process_of(0)), namespace=NAMESPACE) for topic in topics
+    ]
     pids = ray.get([shard.pid.remote() for shard in shards])
     coordinator = ray.get_actor(COORDINATOR_NAME, namespace=NAMESPACE)
     beat = Heartbeat("g", "Slow0", Subscription.tags("*"), "member", "instance", frozenset())

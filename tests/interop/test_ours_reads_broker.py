@@ -214,8 +214,7 @@ def test_what_the_broker_left_is_imported_into_a_node(
         topics = node.topics().values()
         assert {(topic.name, queue) for topic in topics for queue in range(topic.queues)} == OWN
         for queue in OWN:
-            is_hosted = node.topic(queue[0]).hosted
-            shard = node.hosting.host.shard(*queue) if is_hosted else node.shards[queue]
+            shard = node.shard(*queue)
             ours = [seen(message) for message in shard.writer.store.reads.scan()]
             assert [old.offset_id for old in expected[queue]] == [
                 new.properties["IMPORTED_OFFSET_ID"] for new in ours

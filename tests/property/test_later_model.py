@@ -272,7 +272,7 @@ class LaterMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_undecided_is_visible(self) -> None:
-        service = self.broker.hosting.transactions._service
+        service = self.broker.services.transactions._service
         if service is not None and self.broker.clock() > self.model.tolerant_until_ms:
             assert service.counts().pending >= len(self.model.undecided())
 

@@ -23,14 +23,12 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.coordinator_actor import WAITING_GROUP, CoordinatorActor
 from rocketray.actors.cluster.gateway_actor import GatewayActor
 from rocketray.actors.cluster.node import ensure_node
-from rocketray.actors.cluster.shard_actor import ShardActor
-from rocketray.actors.cluster.system_actor import ShardHostActor
+from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import node_file
 from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
-from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.topology.hosting.deploy import deploy, end_hosts
 from rocketray.topology.hosting.hosting import bring_up
@@ -48,7 +46,7 @@ def main(address: str, data: str) -> None:
     (other,) = {each["NodeID"] for each in ray.nodes() if each["Alive"]} - {here}
     connection = Connection.open(data)
     connection.create_topic(_TOPIC, _QUEUES)
-    connection.create_topic(_HOSTED, 1, hosted=True)
+    connection.create_topic(_HOSTED, 1, internal=True)
     with connection.producer() as producer:
         for queue_id in range(_QUEUES):
             producer.send(_TOPIC, b"before", queue_id=queue_id)
@@ -112,8 +110,7 @@ def _refused(other: str) -> list[str]:
         (CoordinatorActor, "pid", ({}, FilterRules())),
         (FilterActor, "statistics", (FilterRules(),)),
         (GatewayActor, "ready", ()),
-        (ShardHostActor, "pid", ({},)),
-        (ShardActor, "ask", (_TOPIC, 0, StoreConfig())),
+        (ShardProcessActor, "pid", (f"{_TOPIC}:0", {})),
     ]
     strategy = NodeAffinitySchedulingStrategy(other, soft=False)
     asked = []
@@ -121,8 +118,7 @@ def _refused(other: str) -> list[str]:
         groups = WAITING_GROUP if actor is CoordinatorActor else None
         options = {"num_cpus": 0, "scheduling_strategy": strategy, "concurrency_groups": groups}
         start = ray.remote(**options)(actor)
-        arguments = ["statistics"] if question == "ask" else []
-        asked.append(getattr(start.remote(home, *rest), question).remote(*arguments))
+        asked.append(getattr(start.remote(home, *rest), question).remote())
     return [_error_of(reference) for reference in asked]
 
 

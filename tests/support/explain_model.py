@@ -117,11 +117,11 @@ class History:
         self.clock = Clock()
         self.broker = Broker(data, clock=self.clock)
         self.broker.create_topic("T", QUEUES)
-        self.broker.create_topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES, hosted=True)
+        self.broker.create_topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
         self.groups = [Group("g"), Group("h")]
         for group in self.groups:
-            self.broker.create_topic(retry_topic(group.name), RETRY_QUEUES, hosted=True)
-            self.broker.create_topic(dead_letter_topic(group.name), 1, hosted=True)
+            self.broker.create_topic(retry_topic(group.name), RETRY_QUEUES, internal=True)
+            self.broker.create_topic(dead_letter_topic(group.name), 1, internal=True)
         self.producer = self.broker.producer()
         self.transactions = Producer(self.broker, group="pg", check=lambda _: "unknown")
         self.sent: dict[str, Sent] = {}

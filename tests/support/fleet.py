@@ -21,7 +21,12 @@ import ray
 from support.journal import Journals
 from support.verdict import Death, Offsets, Verdict, chronicle, judge
 
-from rocketray.actors.client.actor_names import COORDINATOR_NAME, HOST_NAME, find_actor, shard_name
+from rocketray.actors.client.actor_names import (
+    COORDINATOR_NAME,
+    SHARED_NAME,
+    find_actor,
+    process_actor,
+)
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json
@@ -47,7 +52,12 @@ TESTS = Path(__file__).parent.parent
 TOPIC, QUEUES = "Chaos", 3
 PLAIN, ORDERED, CONCURRENT = "witnesses", "chaos-ordered", "chaos-concurrent"
 GROUPS = (PLAIN, ORDERED, CONCURRENT)
-ACTORS = (COORDINATOR_NAME, "filter", HOST_NAME, *(shard_name(TOPIC, q) for q in range(QUEUES)))
+ACTORS = (
+    COORDINATOR_NAME,
+    "filter",
+    SHARED_NAME,
+    *(process_actor(f"{TOPIC}:{q}") for q in range(QUEUES)),
+)
 _AT_ONCE = {PLAIN: 50, ORDERED: 1, CONCURRENT: 1}  # what is in hands between two looks at the lease
 
 

@@ -1,4 +1,4 @@
-"""A shard host in a process of its own, to be killed: stores numbers and prints what is stored."""
+"""A shard process with the system services in a process of its own, to be killed: stores numbers and prints what is stored."""
 
 from __future__ import annotations
 

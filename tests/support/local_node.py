@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.actors.cluster.system_actor import DELIVERIES_AT_ONCE, HostThreads
-from rocketray.actors.cluster.system_services import Hosting
+from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
+from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.member_options import MemberOptions
@@ -22,16 +22,15 @@ from rocketray.actors.remote.remote_consumer import RemoteGroupConsumer
 from rocketray.actors.remote.remote_members import RemoteMembers
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.system.host_services import Services
-from rocketray.actors.system.shard_host import ShardHost
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.config import StoreConfig
+from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.shards.shard_threads import ShardThreads
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.store.formats.compression import CompressionKind
 from rocketray.testing import node
 from rocketray.transaction import Decision, Verdict
 
-__all__ = ["RULES", "SEGMENT", "HostedShard", "LocalNode", "LocalShard"]
+__all__ = ["RULES", "SEGMENT", "LocalNode", "ProcessGate"]
 
 SEGMENT = 1024 * 1024
 SIZES = {
@@ -43,55 +42,27 @@ SIZES = {
 RULES = FilterRules(allowed=("support",))
 
 
-class LocalShard(OwnedShard):
-    """A shard with its thread."""
+class ProcessGate:
+    """The calls of a shard in its process."""
 
-    def __init__(self, data: Path, topic: TopicConfig, queue_id: int) -> None:
-        config = StoreConfig(store_host=topic.store_hosts[queue_id], **SIZES)  # type: ignore[arg-type]
-        super().__init__(data, topic, queue_id, config, clock_ms=system_clock_ms)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def stall(self) -> None:
-        """End the thread: what is in the rings waits until something else drains them."""
-        self._stop.set()
-        self.writer.control.doorbell.ring()
-        self._thread.join()
-
-    def close(self) -> None:
-        self.stall()
-        super().close()
-
-    def _run(self) -> None:
-        doorbell = self.writer.control.doorbell
-        while not self._stop.is_set():
-            rung = doorbell.load()
-            if not self.drain():
-                doorbell.wait_above(rung, 0.2)
-
-
-class HostedShard:
-    """The calls of a shard in the host, as if it stood alone."""
-
-    def __init__(self, host: ShardHost, topic: str, queue_id: int) -> None:
-        self._host = host
+    def __init__(self, process: ShardProcess, topic: str, queue_id: int) -> None:
+        self._process = process
         self._place = topic, queue_id
 
     def attach(self, path: str) -> None:
-        self._host.shard(*self._place).attach(path)
+        self._process.shard(*self._place).attach(path)
 
     def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        return self._host.append(*self._place, payload, durability, attempt=attempt)
+        return self._process.append(*self._place, payload, durability, attempt=attempt)
 
 
 class LocalNode(node.LocalNode):
-    """Shards, their host and the filter run by themselves, and members have hearts."""
+    """Shards, services and the filter run by themselves, and members have hearts."""
 
     def __init__(self, data: Path, rules: FilterRules = RULES) -> None:
         self.local = True
         self.gateway = RemoteMembers(self._join, time.monotonic)
-        self._host_threads: HostThreads | None = None
+        self._threads: dict[str, ShardThreads] = {}
         super().__init__(data, SIZES, system_clock_ms, rules)
         self._stop = threading.Event()
         self._filter_thread = threading.Thread(
@@ -100,40 +71,41 @@ class LocalNode(node.LocalNode):
         self._filter_thread.start()
 
     @cached_property
-    def hosting(self) -> Hosting:
-        hosting = Hosting(
-            self.data,
-            self.sizes,
+    def services(self) -> SystemServices:
+        services = SystemServices(
+            self._process(SHARED_PROCESS),
             lambda: self,
             clock_ms=self.clock_ms,
             submit=ThreadPoolExecutor(DELIVERIES_AT_ONCE).submit,
         )
-        self._host_threads = HostThreads(
-            hosting.host,
-            hosting.services,
-            clock_ms=self.clock_ms,
-            flush_interval_s=0.5,
-            on_failure=lambda: None,
-        )
-        return hosting
+        services.start()
+        return services
 
     def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
         verdict = super().decide_transaction(wanted, to_disk=to_disk)
-        assert self._host_threads is not None
-        self._host_threads.serve_soon()
+        self.services.wake()
         return verdict
 
+    def stall(self, topic: str, queue_id: int) -> None:
+        """End the threads of a process: what is in the rings waits until something drains them."""
+        self._threads.pop(self.topic(topic).process_of(queue_id)).stop()
+
     @property
-    def services(self) -> Services:
-        return self.hosting.services
+    def shards(self) -> dict[tuple[str, int], OwnedShard]:
+        """The shards of the topics that have processes of their own."""
+        return {
+            (topic.name, queue_id): self.shard(topic.name, queue_id)
+            for topic in self.topics().values()
+            for queue_id in range(topic.queues)
+            if topic.process_of(queue_id) != SHARED_PROCESS
+        }
 
     def is_local(self, topic: str, queue_id: int) -> bool:
         return self.local
 
     def gate(self, topic: str, queue_id: int) -> ShardGate:
-        if self.topic(topic).hosted:
-            return HostedShard(self.hosting.host, topic, queue_id)
-        return self.shards[topic, queue_id]
+        process = self._process(self.topic(topic).process_of(queue_id))
+        return ProcessGate(process, topic, queue_id)
 
     def producer(
         self, *, ack: AckMode = "memory", compression: CompressionKind | None = None
@@ -160,13 +132,33 @@ class LocalNode(node.LocalNode):
         self._stop.set()
         self.filter.wake()
         self._filter_thread.join()
-        if self._host_threads is not None:
-            self._host_threads.stop()
+        for threads in self._threads.values():
+            threads.stop()
         super().close()
 
     def _join(self, request: JoinRequest) -> GroupConsumer:
         identity = request.group, request.topic, request.subscription
         return GroupConsumer(self, *identity, **request.options)
 
-    def _make_shard(self, topic: TopicConfig, queue_id: int) -> LocalShard:
-        return LocalShard(self.data, topic, queue_id)
+    def _start_process(self, name: str) -> ShardProcess:
+        process = super()._start_process(name)
+        self._threads[name] = ShardThreads(
+            process,
+            flush_interval_s=0.5,
+            on_failure=lambda: None,
+            on_stored=self._wake_services if name == SHARED_PROCESS else lambda: None,
+        )
+        return process
+
+    def _end_process(self, name: str) -> None:
+        self._threads.pop(name).stop()
+        super()._end_process(name)
+
+    def _open(self, topic: TopicConfig) -> None:
+        super()._open(topic)
+        if SHARED_PROCESS in self.processes:
+            self.services.wake()
+
+    def _wake_services(self) -> None:
+        if "services" in vars(self):
+            self.services.wake()

@@ -91,7 +91,7 @@ class DeadLetters(Protocol):
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return all topics by name."""
 
-    def create_topic(self, topic: str, queues: int = ..., *, hosted: bool = ...) -> TopicConfig:
+    def create_topic(self, topic: str, queues: int = ..., *, internal: bool = ...) -> TopicConfig:
         """Create a topic unless it exists."""
 
 
@@ -260,7 +260,7 @@ class _Targets:
             if config is None and self._group in NODE_GROUPS:
                 raise TopicNotFoundError(topic)
             if config is None:
-                config = self._node.create_topic(topic, RETRY_QUEUES, hosted=True)
+                config = self._node.create_topic(topic, RETRY_QUEUES, internal=True)
             count = self._queues[topic] = config.queues
         return count
 

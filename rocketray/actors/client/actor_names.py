@@ -5,29 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
+from rocketray.actors.topics.catalog import SHARED_PROCESS
 from rocketray.errors import ShardUnavailableError
 
 __all__ = [
     "COORDINATOR_NAME",
     "FILTER_NAME",
     "GATEWAY_NAME",
-    "HOST_NAME",
     "RETRY_AFTER_MS",
+    "SHARED_NAME",
     "actor_or_none",
     "find_actor",
-    "shard_name",
+    "process_actor",
 ]
 
 COORDINATOR_NAME = "coordinator"
 GATEWAY_NAME = "gateway"
 FILTER_NAME = "filter"
-HOST_NAME = "shard-host"
 RETRY_AFTER_MS = 1000
 
 
-def shard_name(topic: str, queue_id: int) -> str:
-    """Return the name of a shard's actor, if the shard is not hosted."""
-    return f"shard:{topic}:{queue_id}"
+def process_actor(process: str) -> str:
+    """Return the name of the actor of a shard process."""
+    return f"shards:{process}"
+
+
+SHARED_NAME = process_actor(SHARED_PROCESS)
+"""The name of the actor that also runs the system services."""
 
 
 def find_actor(name: str) -> Any:

@@ -56,11 +56,12 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.names import QueuesPerProcess
 from rocketray.recall import RecallHandle
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.transaction import HALF_TOPIC, Decision, Verdict
 
-from .actor_names import COORDINATOR_NAME, FILTER_NAME, HOST_NAME, RETRY_AFTER_MS, find_actor
+from .actor_names import COORDINATOR_NAME, FILTER_NAME, RETRY_AFTER_MS, SHARED_NAME, find_actor
 from .finding import find_node
 from .gateway_calls import GatewayCalls
 from .lookup import find_by_offset_id, merge
@@ -149,18 +150,22 @@ class Connection:
         queues: int = 4,
         retention: RetentionPolicy = KEEP_ALL,
         *,
-        hosted: bool = False,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
         on_progress: Callable[[TopicProgress], None] | None = None,
     ) -> TopicConfig:
         """Create a topic unless it exists; an existing one keeps its queues and its retention.
 
-        The shards of a *hosted* topic share one actor with those of others, which suits topics with
-        few messages. Returns when all its shards answer, whichever caller creates it; *on_progress*
+        An *internal* topic is one of an app itself, which patterns and lists leave out. Up to
+        *queues_per_process* queues share a process, ``"shared"`` with those of other topics, which
+        suits topics with few messages; None leaves that to the node. Returns when all its shards answer, whichever caller creates it; *on_progress*
         gets the progress. The call can be repeated: missing shards are started.
         """
         existing = self.topics().get(topic)
         queues = existing.queues if existing else queues
-        call = self._coordinator.create_topic.remote(topic, queues, retention, hosted)
+        call = self._coordinator.create_topic.remote(
+            topic, queues, retention, internal=internal, queues_per_process=queues_per_process
+        )
         return self._start_queues(self._ask(call), on_progress, is_new=existing is None)
 
     def alter_topic(
@@ -365,25 +370,25 @@ class Connection:
             InvalidMessageError: *handle* is not a handle, or not one of this node's.
         """
         RecallHandle.parse(handle)
-        recalled: bool = self._ask(self._actor(HOST_NAME).recall.remote(handle))
+        recalled: bool = self._ask(self._actor(SHARED_NAME).recall.remote(handle))
         return recalled
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Return whether the delayed message there is neither delivered nor recalled."""
-        host = self._actor(HOST_NAME)
+        host = self._actor(SHARED_NAME)
         waiting: bool = self._ask(host.is_waiting.remote(topic, queue_id, queue_offset))
         return waiting
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """Return the half messages whose outcome a producer of *group* has to check."""
         asked: list[StoredMessage] = self._ask(
-            self._actor(HOST_NAME).transaction_checks.remote(group)
+            self._actor(SHARED_NAME).transaction_checks.remote(group)
         )
         return asked
 
     def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
         """Record a decision unless there is an earlier one; return the one that counts."""
-        call = self._actor(HOST_NAME).decide_transaction
+        call = self._actor(SHARED_NAME).decide_transaction
         verdict: Verdict = self._ask(call.remote(wanted, to_disk=to_disk))
         return verdict
 
@@ -391,7 +396,7 @@ class Connection:
         """Return the undecided transactions, the oldest *most* of them."""
         if HALF_TOPIC not in self.topics():  # no transaction was ever begun
             return TransactionOverview()
-        found: TransactionOverview = self._ask(self._actor(HOST_NAME).transactions.remote(most))
+        found: TransactionOverview = self._ask(self._actor(SHARED_NAME).transactions.remote(most))
         return found
 
     def close(self) -> None:

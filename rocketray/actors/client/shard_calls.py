@@ -1,8 +1,4 @@
-"""The actor that serves a shard, and the calls to it: the shard's own actor, or the shard host.
-
-Each shard of a program's topic has an actor of its own. The shards of all hosted topics share one
-actor (shard_host.py), which is started with the first of them.
-"""
+"""The calls to a shard: the actor of its process serves it (cluster/shard_process_actor.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.shards.owned_shard import Question
 from rocketray.actors.topics.catalog import TopicConfig
 
-from .actor_names import HOST_NAME, find_actor, shard_name
+from .actor_names import find_actor, process_actor
 
 __all__ = ["ShardCalls", "shards_of"]
 
@@ -21,8 +17,8 @@ class ShardCalls:
     """The calls of one shard; each returns Ray's reference of the result."""
 
     def __init__(self, topic: TopicConfig, queue_id: int) -> None:
-        self.name = HOST_NAME if topic.hosted else shard_name(topic.name, queue_id)
-        self._place = (topic.name, queue_id) if topic.hosted else ()
+        self.name = process_actor(topic.process_of(queue_id))
+        self._place = topic.name, queue_id
 
     def ask(self, question: Question, *arguments: Any) -> Any:
         """Call the method of ``OwnedShard`` (shards/owned_shard.py) named *question*.

@@ -16,7 +16,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import TopicProgress
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.names import check_queue_count, check_topic
+from rocketray.names import QueuesPerProcess, check_queue_count, check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .connection import Connection
@@ -41,7 +41,8 @@ class Client(Connection):
         queues: int | None = None,
         retention: RetentionPolicy = KEEP_ALL,
         *,
-        hosted: bool = False,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
         on_progress: Callable[[TopicProgress], None] | None = None,
     ) -> TopicConfig:
         """Create a topic, by default with 4 queues, or return the existing one.
@@ -61,7 +62,12 @@ class Client(Connection):
                 f"alter_topic({topic!r}, {queues})"
             )
         return super().create_topic(
-            topic, wanted, retention, hosted=hosted, on_progress=on_progress
+            topic,
+            wanted,
+            retention,
+            internal=internal,
+            queues_per_process=queues_per_process,
+            on_progress=on_progress,
         )
 
     def consumer(

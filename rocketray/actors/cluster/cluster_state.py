@@ -38,9 +38,11 @@ from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.journal.group_journal import GroupJournals, JournalEntry
 from rocketray.actors.journal.journal_file import JournalFiles
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.placement import ONE_EACH, Placement
 from rocketray.actors.topics.system_retention import retry_orders
 from rocketray.actors.topics.topic_files import check_no_files, remove_files
 from rocketray.errors import ConfigError, StoreError
+from rocketray.names import QueuesPerProcess
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .groups_file import GroupsFile
@@ -67,17 +69,19 @@ class ClusterState:
         rules: FilterRules,
         clock_ms: Callable[[], int],
         steady_ms: Callable[[], int] | None = None,
+        placement: Placement = ONE_EACH,
     ) -> None:
         """Load the state that an earlier coordinator saved.
 
         *clock_ms* is the wall clock; *steady_ms*, the same by default, is monotonic, and times the
-        sessions of members.
+        sessions of members. *placement* says which processes new queues are in.
 
         Raises:
             StoreError: a file of the state cannot be read. ConfigError: it has another form.
         """
         self._data = data
         self._rules = rules
+        self._placement = placement
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms or clock_ms
         self._lock = threading.RLock()
@@ -142,13 +146,21 @@ class ClusterState:
         queues: int,
         retention: RetentionPolicy = KEEP_ALL,
         *,
-        hosted: bool = False,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
     ) -> TopicConfig:
         """Save a new topic, or more queues of an existing one; its shards are not started here."""
         with self._lock:
             existing = self._catalog.topics.get(name)
             if existing is None or existing.queues != queues:
-                changed = self._catalog.with_topic(name, queues, retention, hosted=hosted)
+                changed = self._catalog.with_topic(
+                    name,
+                    queues,
+                    retention,
+                    internal=internal,
+                    queues_per_process=queues_per_process,
+                    placement=self._placement,
+                )
                 if existing is None:
                     check_no_files(self._data, name)
                 self._change(changed)

@@ -1,6 +1,6 @@
 """The coordinator: the Ray shell of ``ClusterState`` (cluster_state.py).
 
-It starts the shard actors, saves offsets every ``OFFSETS_INTERVAL_S`` and at the stop, and has old
+It starts the shard processes, saves offsets every ``OFFSETS_INTERVAL_S`` and at the stop, and has old
 files removed. Ray restarts a coordinator that died; it loads its state, and members join again with
 their next heartbeat and report their offsets. So a message is redelivered only if its reader died,
 too, between its commit and the next save; nothing is lost.
@@ -38,14 +38,16 @@ from rocketray.actors.ray_process.ray_runtime import (
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
+from rocketray.names import QueuesPerProcess
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .cluster_state import ClusterState
 from .gateway_actor import GATEWAY_THREADS, GatewayActor
-from .shard_start import remove_shards, start_actor, start_shards, stop_shards
+from .shard_start import closed_shards, remove_shards, start_actor, start_shards, stop_shards
 
 __all__ = ["COORDINATOR_THREADS", "WAITING_GROUP", "CoordinatorActor"]
 
@@ -57,6 +59,7 @@ WAITING_GROUP = {"waiting": 16}
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
+CLOSED_INTERVAL_S = 2.0
 _OPEN_RAY = (
     "Ray: it asks for no token, so whoever can reach its ports can run code as the node's user; "
     "unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
@@ -73,11 +76,18 @@ def _waits(method: _Method) -> _Method:
 class CoordinatorActor:
     """The only actor that changes a cluster's state."""
 
-    def __init__(self, home: Home, shard_sizes: dict[str, int], rules: FilterRules) -> None:
+    def __init__(
+        self,
+        home: Home,
+        shard_sizes: dict[str, int],
+        rules: FilterRules,
+        queues_per_process: QueuesPerProcess = None,
+    ) -> None:
         self._home = home
         self._data = home.directory()
         self._shard_sizes = shard_sizes
-        self._state = ClusterState(self._data, rules, system_clock_ms, steady_clock_ms)
+        placement = Placement(queues_per_process)
+        self._state = ClusterState(self._data, rules, system_clock_ms, steady_clock_ms, placement)
         if not asks_for_token():
             self._state.problems.note("Ray", _OPEN_RAY)
         self._finish_deletions()
@@ -90,6 +100,9 @@ class CoordinatorActor:
             "saving offsets and filters", OFFSETS_INTERVAL_S, self._stop, self._state.save
         )
         start_periodic_task("removing old files", EXPIRE_INTERVAL_S, self._stop, self.expire)
+        start_periodic_task(
+            "looking for closed shards", CLOSED_INTERVAL_S, self._stop, self.note_closed
+        )
         every_s, order = BITMAPS_INTERVAL_S, self.order_bitmaps
         start_periodic_task("ordering bitmaps", every_s, self._stop, order, at_once=True)
 
@@ -99,14 +112,18 @@ class CoordinatorActor:
         name: str,
         queues: int,
         retention: RetentionPolicy = KEEP_ALL,
-        hosted: bool = False,  # noqa: FBT001, FBT002 - as it came over the wire
+        *,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
     ) -> TopicConfig:
         """Save the topic, or its new queues; :meth:`start_queues` starts them."""
         with self._comes_or_goes(name):
             for deleted in self._state.deleted_topics():
                 if deleted.name == name:
                     self._remove(deleted)
-            return self._state.create_topic(name, queues, retention, hosted=hosted)
+            return self._state.create_topic(
+                name, queues, retention, internal=internal, queues_per_process=queues_per_process
+            )
 
     @_waits
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
@@ -202,6 +219,15 @@ class CoordinatorActor:
             except (RayActorError, RayTaskError, GetTimeoutError) as error:
                 _LOG.warning("%s did not remove its old files: %s", name, error)
 
+    def note_closed(self) -> None:
+        """Note the shards that their processes have closed as problems, until they are open."""
+        topics = self._state.topics().values()
+        for place, reason in closed_shards(topics, CLOSED_INTERVAL_S).items():
+            if reason is None:
+                self._state.problems.resolve(f"queue {place}")
+            else:
+                self._state.problems.note(f"queue {place}", reason)
+
     @_waits
     def open_gateway(self) -> None:
         """Start the gateway; return when members on other nodes may join."""
@@ -285,18 +311,15 @@ class CoordinatorActor:
     ) -> Started:
         """Start the shards; note why some stay closed, for ``rocketray status``."""
         started = start_shards(self._home, topics, self._shard_sizes, queues, wait_s)
-        made = {}
+        made: dict[str, list[int]] = {}
         for topic in topics:
-            asked = range(topic.queues) if queues is None else queues
-            names = {f"{topic.name}/{each}": each for each in asked}
-            for name in (topic.name, *names):
+            for queue_id in range(topic.queues) if queues is None else queues:
+                name = f"{topic.name}/{queue_id}"
                 if name in started.closed:
                     self._state.problems.note(f"queue {name}", str(started.closed[name]))
                 elif name not in started.waiting:
                     self._state.problems.resolve(f"queue {name}")
-            silent = {*started.closed, *started.waiting}
-            if topic.name not in silent:
-                made[topic.name] = [each for name, each in names.items() if name not in silent]
+                    made.setdefault(topic.name, []).append(queue_id)
         try:
             self._state.note_made(made)
         except OSError as error:  # such as a full disk: the shards run nevertheless

@@ -53,12 +53,12 @@ from rocketray.actors.runtime.machine import here
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError
+from rocketray.names import QueuesPerProcess, check_queues_per_process
 
 from .coordinator_actor import COORDINATOR_THREADS, WAITING_GROUP, CoordinatorActor
 from .gateway_actor import GatewayActor
 from .one_node import end_actors, make_room, name_is_taken
-from .shard_actor import ShardActor
-from .system_actor import ShardHostActor
+from .shard_process_actor import ShardProcessActor
 
 __all__ = ["Node", "NodeOptions", "ensure_node"]
 
@@ -67,8 +67,7 @@ _FILTER_THREADS = 4
 _WATCH_INTERVAL_S = 0.5
 _LOOK_S = 1.0
 _ACTORS = frozenset(
-    actor.__name__
-    for actor in (CoordinatorActor, FilterActor, GatewayActor, ShardActor, ShardHostActor)
+    actor.__name__ for actor in (CoordinatorActor, FilterActor, GatewayActor, ShardProcessActor)
 )
 
 
@@ -84,6 +83,8 @@ class NodeOptions:
     ``property_filter``: whether groups may subscribe by SQL92, at first True.
     ``own_predicates``: predicates of the program that starts the node, allowed while this node
     runs.
+    ``queues_per_process``: how many queues of a new topic share a process, or ``shared``; None has
+    as many processes as cores for each topic (see placement.py).
     ``data_mode``: the permissions of a new data directory; an existing one keeps its own.
 
     ``allow_predicates``, ``predicate_time_limit_ms`` and ``property_filter`` are kept for the next
@@ -97,9 +98,11 @@ class NodeOptions:
     predicate_time_limit_ms: int | None = None
     property_filter: bool | None = None
     own_predicates: tuple[str, ...] = ()
+    queues_per_process: QueuesPerProcess = None
     data_mode: int = DATA_MODE
 
     def __post_init__(self) -> None:
+        check_queues_per_process(self.queues_per_process)
         if not 0o700 <= self.data_mode <= 0o777:
             raise ConfigError(
                 f"data mode {self.data_mode:o} is not 700 to 777: the node itself needs all three"
@@ -159,6 +162,7 @@ class Node:
             self._home,
             dict(self._options.shard_sizes),
             rules,
+            self._options.queues_per_process,
             groups=WAITING_GROUP,
         )
         ray.get([self._filter.statistics.remote(), self._coordinator.topics.remote()])

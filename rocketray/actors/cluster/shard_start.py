@@ -1,30 +1,27 @@
-"""Starting, stopping and removing the actors of shards."""
+"""Starting, stopping and removing the actors of shard processes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from rocketray.actors.client.actor_names import HOST_NAME, actor_or_none, find_actor, shard_name
-from rocketray.actors.client.shard_calls import shards_of
+from rocketray.actors.client.actor_names import actor_or_none, find_actor, process_actor
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, RayTaskError, pinned, ray
 from rocketray.actors.shards.owned_shard import why_closed
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.shards.shard_process import Opened
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.actors.topics.topic_start import Started
-from rocketray.config import StoreConfig
 from rocketray.errors import ActorError, ShardUnavailableError, StreamError
 
-from .shard_actor import ShardActor
-from .system_actor import ShardHostActor
+from .shard_process_actor import ShardProcessActor
 
-__all__ = ["remove_shards", "start_actor", "start_shards", "stop_shards"]
+__all__ = ["closed_shards", "remove_shards", "start_actor", "start_shards", "stop_shards"]
 
 _LOG = logging.getLogger(__name__)
-_SHARD_THREADS = 8
-_HOST_THREADS = 16
+_PROCESS_THREADS = 16
 
 
 def start_shards(
@@ -36,57 +33,79 @@ def start_shards(
 ) -> Started:
     """Start the shards of *topics*, or those of *queues*; running shards are left alone.
 
-    Returns when they answer, or after *wait_s*. A shard that stays closed does not keep the others
-    from running. The host has all queues of a hosted topic, or none.
+    Returns when their processes answer, or after *wait_s*. A shard that stays closed does not keep
+    the others from running.
     """
-    hosted = [topic for topic in topics if topic.hosted]
-    asked: dict[str, Any] = {}
-    began = []
-    if hosted:
-        host = start_actor(ShardHostActor, HOST_NAME, _HOST_THREADS, home, dict(sizes))
-        asked |= {topic.name: host.open.remote(topic) for topic in hosted}
+    asked: dict[Any, list[str]] = {}
+    began, waiting = [], []
+    closed: dict[str, StreamError] = {}
     for topic in topics:
-        if not topic.hosted:
-            for queue_id in range(topic.queues) if queues is None else queues:
-                place, name = f"{topic.name}/{queue_id}", shard_name(topic.name, queue_id)
-                actor = actor_or_none(name)
-                if actor is None:
-                    began.append(place)
-                    config = StoreConfig(store_host=topic.store_hosts[queue_id], **sizes)
-                    actor = start_actor(
-                        ShardActor, name, _SHARD_THREADS, home, topic.name, queue_id, config
-                    )
-                asked[place] = actor.ask.remote("statistics")
-    answers = [*asked.values()]
+        for process, queue_ids in topic.by_process(queues).items():
+            places = [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
+            name = process_actor(process)
+            actor = actor_or_none(name)
+            if actor is None:
+                began += places
+                arguments = process, dict(sizes)
+                actor = start_actor(ShardProcessActor, name, _PROCESS_THREADS, home, *arguments)
+            asked[actor.open.remote(topic, queue_ids)] = places
+    answers = [*asked]
     late = set(ray.wait(answers, num_returns=len(answers), timeout=wait_s)[1]) if answers else set()
-    reasons = {name: _why_closed(name, ref) for name, ref in asked.items() if ref not in late}
-    closed = {name: reason for name, reason in reasons.items() if reason is not None}
-    waiting = tuple(name for name, answer in asked.items() if answer in late)
-    return Started(closed, waiting, tuple(began))
+    for answer, places in asked.items():
+        if answer in late:
+            waiting += places
+            continue
+        new, why = _opened(answer, places)
+        began += [place for place in new if place not in began]
+        closed |= why
+    return Started(closed, tuple(waiting), tuple(began))
 
 
-def _why_closed(name: str, answer: Any) -> StreamError | None:
-    """Return why a shard that has answered, or has ended, stays closed; None if it runs."""
+def _opened(answer: Any, places: list[str]) -> tuple[list[str], dict[str, StreamError]]:
+    """Return which of *places* a process has opened, and why some of them stay closed."""
     try:
-        ray.get(answer)
+        opened: Opened = ray.get(answer)
     except RayError as error:
         cause = error.cause if isinstance(error, RayTaskError) else None
         if isinstance(cause, StreamError):
-            return cause
-        _LOG.warning("shard %s stays closed", name, exc_info=error)
+            return [], dict.fromkeys(places, cause)
+        _LOG.warning("shards %s stay closed", ", ".join(places), exc_info=error)
         advice = "see the node's logs, and start the node again"
         if cause is None:  # Ray's text about an ended actor has many lines
             cause = ActorError(next(iter(str(error).splitlines()), type(error).__name__))
-        return ActorError(why_closed(name, cause, advice))
-    return None
+        return [], {place: ActorError(why_closed(place, cause, advice)) for place in places}
+    of_queue = {int(place.rpartition("/")[2]): place for place in places}
+    closed = {of_queue[queue_id]: reason for queue_id, reason in opened.closed.items()}
+    return [of_queue[queue_id] for queue_id in opened.new], closed
+
+
+def closed_shards(topics: Iterable[TopicConfig], wait_s: float) -> dict[str, str | None]:
+    """Return why shards are closed, by ``topic/queue``; None for those that are open.
+
+    Processes that do not answer within *wait_s* are left out: Ray starts them again.
+    """
+    places: dict[str, list[str]] = {}
+    for topic in topics:
+        for process, queue_ids in topic.by_process().items():
+            of_process = places.setdefault(process_actor(process), [])
+            of_process += [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
+    actors = {name: actor_or_none(name) for name in sorted(places)}
+    asked = {actor.closed.remote(): name for name, actor in actors.items() if actor is not None}
+    found: dict[str, str | None] = {}
+    if asked:
+        for answer in ray.wait([*asked], num_returns=len(asked), timeout=wait_s)[0]:
+            with suppress(RayError):
+                closed: dict[str, str] = ray.get(answer)
+                found |= {place: closed.get(place) for place in places[asked[answer]]}
+    return found
 
 
 def stop_shards(topics: list[TopicConfig]) -> None:
-    """Stop the actors of all *topics*: all their data is on disk on return.
+    """Stop the processes of all *topics*: all their data is on disk on return.
 
     A queue that was never started, because the creation of its topic was interrupted, has no data.
     """
-    names = {calls.name for topic in topics for calls in shards_of(topic)}
+    names = {process_actor(process) for topic in topics for process in topic.by_process()}
     actors = filter(None, map(actor_or_none, sorted(names)))
     ray.get([actor.stop.remote() for actor in actors])
 
@@ -94,21 +113,20 @@ def stop_shards(topics: list[TopicConfig]) -> None:
 def remove_shards(topic: TopicConfig) -> None:
     """Stop the shards of a topic that is deleted from the catalog, for good.
 
-    A shard that died a moment ago does not start again without its topic, so cannot be stopped.
+    A process with this topic alone ends. One that died a moment ago starts again without its topic.
     """
-    if topic.hosted:
-        with suppress(ShardUnavailableError):  # no host, no shard
-            ray.get(find_actor(HOST_NAME).remove.remote(topic.name))
-        return
-    for calls in shards_of(topic):
+    for process in topic.by_process():
         try:
-            actor = find_actor(calls.name)
+            actor = find_actor(process_actor(process))
         except ShardUnavailableError:
+            continue  # no process, no shard
+        if process == SHARED_PROCESS:
+            ray.get(actor.remove.remote(topic.name))
             continue
         try:
             ray.get(actor.stop.remote())
         except RayError as error:
-            _LOG.warning("%s is not stopped but ended: %s", calls.name, error)
+            _LOG.warning("process %s is not stopped but ended: %s", process, error)
         ray.kill(actor)
 
 

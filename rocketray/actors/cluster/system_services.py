@@ -1,48 +1,67 @@
-"""The shard host with the node's services: its actor adds threads, the testing kit steps them."""
+"""The system services of a node, over the shards of the shared process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
 from rocketray.actors.delays.schedule_host import ScheduleHost
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import remove_half_written
 from rocketray.actors.retries.deliveries import Submit, at_once
-from rocketray.actors.system.host_services import Services
-from rocketray.actors.system.hosted_log import HostedLog
-from rocketray.actors.system.node_link import HostNode
-from rocketray.actors.system.shard_host import ShardHost
+from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.system.node_link import ServiceNode
+from rocketray.actors.system.services import Service, Services, ServiceThread
+from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.transactions.transaction_host import TransactionHost
 
-__all__ = ["Hosting"]
+__all__ = ["SystemServices"]
 
 
-class Hosting:
-    """All hosted shards, and the node's services over them."""
+class SystemServices:
+    """Transactions and delayed messages: by steps, or with :meth:`start` in a thread."""
 
     def __init__(
         self,
-        data: Path,
-        sizes: Mapping[str, int],
-        node: Callable[[], HostNode],
+        process: ShardProcess,
+        node: Callable[[], ServiceNode],
         *,
         clock_ms: Callable[[], int],
         submit: Submit = at_once,
     ) -> None:
-        """Open the shards of the catalog; *node* is called when a service first needs it.
+        """Take the shards of *process*; *node* is called when a service first needs it.
 
         *submit* runs the services' deliveries, at once or in threads.
         """
-        remove_half_written(config_directory(data))
-        self.host = ShardHost(data, sizes, clock_ms=clock_ms)
-        log = HostedLog(self.host, clock_ms)
-        self.transactions = TransactionHost(log, node, data=data, clock_ms=clock_ms, submit=submit)
-        self.schedule = ScheduleHost(self.host, node, data, submit)
-        self.services = Services([self.transactions, self.schedule])
+        remove_half_written(config_directory(process.data))
+        self._clock_ms = clock_ms
+        log = SystemLog(process, clock_ms)
+        self.transactions = TransactionHost(
+            log, node, data=process.data, clock_ms=clock_ms, submit=submit
+        )
+        self.schedule = ScheduleHost(process, node, submit)
+        self._services = Services([self.transactions, self.schedule])
+        self._thread: ServiceThread | None = None
+
+    def add(self, service: Service) -> None:
+        """Begin to call *service*, too."""
+        self._services.add(service)
+
+    def step(self, now_ms: int) -> int:
+        """See :meth:`Services.step`."""
+        return self._services.step(now_ms)
+
+    def start(self) -> None:
+        """Call the services in a thread from now on, until :meth:`close`."""
+        self._thread = ServiceThread(self._services, self._clock_ms)
+
+    def wake(self) -> None:
+        """Call the services soon: messages were stored."""
+        if self._thread is not None:
+            self._thread.wake()
 
     def close(self) -> None:
-        """Save the progress of the services, flush and release all shards."""
+        """Save the progress of the services; call this before the shards are closed."""
+        if self._thread is not None:
+            self._thread.stop()
         self.transactions.close()
         self.schedule.close()
-        self.host.close()

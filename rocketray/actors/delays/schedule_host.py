@@ -1,4 +1,4 @@
-"""The schedule in the shard host: its shards, its links to all others, its files and a lock.
+"""The schedule in the shared process: its shards, its links to all others, its files and a lock.
 
 In DATA/config: ``delayOffset.json``, for each level the offset of its first message that still
 waits, in RocketMQ's form, for tools that read it; and ``deliveriesUnderWay.json``, the note that
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import orjson
 
-from rocketray.actors.files.paths import config_directory, shard_directory
+from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import disk_use, read_json, write_json
 from rocketray.actors.ipc.ring import AppendStatus
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.owned_shard import QUERY_MAX, OwnedShard
-from rocketray.actors.system.node_link import HostNode, NodeLinks
-from rocketray.actors.system.shard_host import ShardHost
+from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.system.node_link import NodeLinks, ServiceNode
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import StreamError
 from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage, StoredMessage
@@ -43,20 +43,19 @@ _DELIVERED = RetentionPolicy(only_unneeded=True)
 
 
 class ScheduleHost:
-    """A service of the shard host (host_services.py) that also recalls messages on request."""
+    """A system service (services.py) that also recalls messages on request."""
 
     def __init__(
         self,
-        host: ShardHost,
-        node: Callable[[], HostNode],
-        data: Path,
+        process: ShardProcess,
+        node: Callable[[], ServiceNode],
         submit: Submit = at_once,
     ) -> None:
         """Take *node*, called only at deliveries, and *submit*, which runs them."""
-        self._targets = _HostTargets(host, node, data)
-        self._host = host
-        self._data = data
-        self._under_way = _UnderWay(config_directory(data) / "deliveriesUnderWay.json")
+        self._targets = _Targets(process, node)
+        self._process = process
+        self._config = config_directory(process.data)
+        self._under_way = _UnderWay(self._config / "deliveriesUnderWay.json")
         self._lock = threading.Lock()
         self._schedule = Schedule(
             self._targets,
@@ -118,10 +117,9 @@ class ScheduleHost:
         if first_open == self._cleared:
             return  # nothing was delivered since
         for (topic, queue_id), offset in first_open.items():
-            shard = self._host.find(topic, queue_id)
+            shard = self._process.find(topic, queue_id)
             if shard is not None:
-                directory = shard_directory(self._data, topic, queue_id)
-                shard.writer.expire(_DELIVERED, offset, disk_use(directory))
+                shard.writer.expire(_DELIVERED, offset, disk_use(shard.directory))
         self._cleared = first_open
 
     def _save_offsets(self, first_open: Mapping[Place, int]) -> None:
@@ -131,7 +129,7 @@ class ScheduleHost:
             if topic == SCHEDULE_TOPIC
         }
         if offsets and offsets != self._saved:
-            path = config_directory(self._data) / "delayOffset.json"
+            path = self._config / "delayOffset.json"
             write_json(path, {"offsetTable": offsets}, backup=False)
             self._saved = offsets
 
@@ -163,22 +161,21 @@ class _UnderWay:
         replace_file(self._path, content, sync=False)
 
 
-class _HostTargets:
-    """The targets of the schedule: the host's own shards, and the others through a producer."""
+class _Targets:
+    """The targets of the schedule: shards of its own process, and the others through a producer."""
 
-    def __init__(self, host: ShardHost, node: Callable[[], HostNode], data: Path) -> None:
-        self._host = host
+    def __init__(self, process: ShardProcess, node: Callable[[], ServiceNode]) -> None:
+        self._process = process
         self._links = NodeLinks(node)
-        self._data = data
-        self._logs: dict[Place, _HostedLog] = {}
+        self._logs: dict[Place, _ShardLog] = {}
 
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
-        shard = self._host.find(topic, queue_id)
+        shard = self._process.find(topic, queue_id)
         if shard is None:
             return None
         log = self._logs.get((topic, queue_id))
         if log is None or log.shard is not shard:
-            log = _HostedLog(shard, shard_directory(self._data, topic, queue_id))
+            log = _ShardLog(shard)
             self._logs[topic, queue_id] = log
         return log
 
@@ -199,16 +196,15 @@ class _HostTargets:
         self._links.close()
 
 
-class _HostedLog:
-    """A shard of the host, as the schedule reads it."""
+class _ShardLog:
+    """A shard of the process, as the schedule reads it."""
 
-    def __init__(self, shard: OwnedShard, directory: Path) -> None:
+    def __init__(self, shard: OwnedShard) -> None:
         self.shard = shard
-        self._directory = directory
 
     @property
     def directory(self) -> Path:
-        return self._directory
+        return self.shard.directory
 
     def minimum(self) -> int:
         return self.shard.writer.control.minimum()

@@ -33,10 +33,10 @@ __all__ = [
     "filter_doorbell_path",
     "filters_file",
     "free_runtime_directory",
-    "host_doorbell_path",
     "identity_file",
     "journal_directory",
     "node_file",
+    "process_doorbell_path",
     "producer_rings_directory",
     "runtime_directories",
     "runtime_directory",
@@ -146,9 +146,9 @@ def consumer_directory(data: Path) -> Path:
     return runtime_directory(data) / "consumers"
 
 
-def host_doorbell_path(data: Path) -> Path:
-    """Return the doorbell that producers ring for all shards of the node's shard host."""
-    return runtime_directory(data) / "host-doorbell"
+def process_doorbell_path(data: Path, process: str) -> Path:
+    """Return the doorbell that producers ring for all shards of one process."""
+    return runtime_directory(data) / "processes" / process
 
 
 def filter_doorbell_path(data: Path) -> Path:

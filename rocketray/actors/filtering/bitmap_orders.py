@@ -118,7 +118,7 @@ def _pays(
     was_on: bool,
 ) -> bool:
     """Return whether *topic* is to keep bitmaps; to keep them on, half of the groups suffice."""
-    if topic.bitmaps != "auto" or topic.hosted:
+    if topic.bitmaps != "auto" or topic.internal:
         return topic.bitmaps == "on"
     wanted = sum(_is_selective(counters(one.group, one.topic)) for one in groups)
     return wanted >= (AUTO_GROUPS // 2 if was_on else AUTO_GROUPS)

@@ -87,6 +87,11 @@ class SharedFile:
         assert (number + 1) * LINE_BYTES <= len(self.bytes)
         return SharedCounter(self, number * LINE_BYTES)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file still has all its bytes; touching one beyond its end is a SIGBUS."""
+        return self._map.size() >= len(self.bytes)
+
     def unlink(self) -> None:
         """Remove the name; processes that have the file mapped keep its memory."""
         self.path.unlink(missing_ok=True)
@@ -201,8 +206,7 @@ class ControlPage:
     """The numbers of a shard that all processes of its node can read.
 
     Lines: 0 format, 1 visible queue offset, 2 minimum queue offset, 3 flushed physical offset, 4
-    epoch, 5 doorbell of the shard's writer, 6 version of the filters that its bitmaps are made
-    from.
+    epoch, 5 unused, 6 version of the filters that its bitmaps are made from.
     """
 
     _FORMAT = int.from_bytes(b"rktrctl1", "little")
@@ -216,7 +220,7 @@ class ControlPage:
         """
         self._file = SharedFile(path, _PAGE_BYTES if create else None, is_own=False)
         lines = [self._file.line(number) for number in range(7)]
-        kind, self._visible, self._minimum, self._flushed, self._epoch, self._doorbell = lines[:6]
+        kind, self._visible, self._minimum, self._flushed, self._epoch = lines[:5]
         self._filters = lines[6]
         if create and kind.load() == 0:
             kind.publish(self._FORMAT)
@@ -274,8 +278,3 @@ class ControlPage:
                 f"{self._file.path.parent}: this process holds epoch {epoch} and the shard is at "
                 f"{current}; a newer process owns it, so nothing was appended: connect again"
             )
-
-    @property
-    def doorbell(self) -> SharedCounter:
-        """Line that producers ring when a ring has data for the writer."""
-        return self._doorbell

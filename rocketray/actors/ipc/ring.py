@@ -17,6 +17,9 @@ Invariants
      next one knows from the slot and from its log how many records of the frame are already stored:
      a frame is appended once, whichever process dies.
   3. Frames are acknowledged in order; at most SLOT_COUNT are unacknowledged.
+  4. A ring that was cut short is dropped by its shard before a byte of it is touched: the end of
+     the file is looked at before each pass. A cut within the pass still ends the process (SIGBUS),
+     which starts again and drops it then.
 """
 
 from __future__ import annotations
@@ -249,12 +252,19 @@ class ShardRing(_Ring):
         self.cursor[RingCursor.TAIL] = self._tail.load()
         self.cursor[RingCursor.SEQUENCE] = self.acknowledged()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nobody has cut the ring short (invariant 4)."""
+        return self._file.is_whole
+
     def look(self) -> bool:
         """Read the producer's head; return whether there are frames to take.
 
         Raises:
-            RingCorruptError: the producer published more than the ring holds.
+            RingCorruptError: the producer published more than the ring holds, or it was cut short.
         """
+        if not self.is_whole:
+            raise RingCorruptError(f"{self.path}: it was cut short")
         head, tail = self._head.load(), int(self.cursor[RingCursor.TAIL])
         if not 0 <= head - tail <= self._capacity:
             raise RingCorruptError(f"{self.path}: head {head} and tail {tail}")

@@ -18,8 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rocketray.actors.files.paths import control_path, host_doorbell_path, producer_rings_directory
-from rocketray.actors.ipc.control_page import ControlPage, Doorbell, SharedCounter
+from rocketray.actors.files.paths import process_doorbell_path, producer_rings_directory
+from rocketray.actors.ipc.process_doorbell import ProcessDoorbell, QueueBell
 from rocketray.actors.ipc.ring import SLOT_COUNT, Ack, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.topics.catalog import TopicConfig
@@ -113,20 +113,18 @@ class QueueLink:
         self.next_hand_over = 0.0
         """Monotonic time from which on the next message sends the collected ones."""
         self._closed: StreamError | None = None
-        self._doorbell: SharedCounter | Doorbell | None = None
+        self._doorbell: QueueBell | None = None
         self.ring: ProducerRing | None = None
         if shards.is_local(topic.name, queue_id):
-            self._open_ring(self.data, is_hosted=topic.hosted)
+            self._open_ring(self.data, topic.process_of(queue_id))
 
-    def _open_ring(self, data: Path, *, is_hosted: bool) -> None:
+    def _open_ring(self, data: Path, process: str) -> None:
         directory = producer_rings_directory(data, self.topic, self.queue_id)
         self.ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
         try:
             self.gate.attach(str(self.ring.path))  # a shard that stays closed reports why
-            if is_hosted:
-                self._doorbell = Doorbell(host_doorbell_path(data))
-            else:
-                self._doorbell = ControlPage(control_path(data, self.topic, self.queue_id)).doorbell
+            doorbell = ProcessDoorbell(process_doorbell_path(data, process))
+            self._doorbell = doorbell.bell(self.topic, self.queue_id)
         except BaseException:
             self.ring.close()  # the shard may still read it later
             self.ring.unlink()

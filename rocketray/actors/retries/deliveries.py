@@ -1,4 +1,4 @@
-"""Outbound deliveries of the host's services (deliveries), in parallel; a target may be unavailable.
+"""Outbound deliveries of system services (deliveries), in parallel; a target may be unavailable.
 
 A target that does not answer delays its own messages, and no others: each delivery has a thread, and
 the service that begins one waits for it only briefly, and checks it again later.

@@ -1,1 +1,1 @@
-"""A shard: its single writer, appends, deduplication of repeated batches, and compaction."""
+"""A shard: its single writer, appends, compaction; and processes of one to many shards."""

@@ -1,7 +1,6 @@
 """One shard as its process owns it: the writer, and the calls of other processes.
 
-Plain Python. The actor of a shard (shard_actor.py) has one of these, the host of system shards
-(shard_host.py) has many.
+Plain Python. A shard process (shard_process.py) has one or many of these.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -93,8 +92,8 @@ class OwnedShard:
     ) -> None:
         """Open the shard, which recovers it, and store the batches in the rings of its producers.
 
-        *doorbell* wakes the thread that drains it: the shard's own, unless another is given;
-        *filter_doorbell* wakes the node's filters.
+        *doorbell* wakes the thread that drains it, if there is one; *filter_doorbell* wakes the
+        node's filters.
 
         Raises:
             StoreLockedError: another process owns the shard. StoreError: its directory is missing,
@@ -102,21 +101,29 @@ class OwnedShard:
         """
         self._topic = topic.name
         self._queue_id = queue_id
-        self._directory = shard_directory(data, topic.name, queue_id)
-        check_is_there(self._directory, topic, queue_id)
-        self.writer = ShardWriter(self._directory, topic.name, queue_id, config, clock_ms=clock_ms)
+        self.directory = shard_directory(data, topic.name, queue_id)
+        check_is_there(self.directory, topic, queue_id)
+        self.writer = ShardWriter(self.directory, topic.name, queue_id, config, clock_ms=clock_ms)
         self._calls = threading.Lock()
-        self._flushed_end, self._quiet_flushes = -1, 0
+        self._prepared_end = self._flushed_end = -1
+        self._quiet_flushes = 0
         with ExitStack() as opened:
             opened.callback(self.writer.close)
             self._repeated = RepeatedBatches(self.writer.find_batch)
             self._compaction = Compaction(self.writer, topic.name, queue_id)
-            self._doorbell: Bell = doorbell or self.writer.control.doorbell
+            self._doorbell = doorbell
+            self.device = self.directory.stat().st_dev
+            """The disk that the shard is on."""
             self._filter_doorbell = filter_doorbell or Doorbell(filter_doorbell_path(data))
             self.watch_disk()
             self.writer.writable = topic.writable
             self._take_over(producer_rings_directory(data, topic.name, queue_id))
             opened.pop_all()
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The topic and the queue id."""
+        return self._topic, self._queue_id
 
     def answer(self, question: Question, *arguments: Any) -> Any:
         """Call the method of that name; each of them may be called twice."""
@@ -126,7 +133,8 @@ class OwnedShard:
     def attach(self, path: str) -> None:
         """Begin to read a producer's ring."""
         self.writer.attach(Path(path))
-        self._doorbell.ring()
+        if self._doorbell is not None:
+            self._doorbell.ring()
 
     def drain(self) -> int:
         """Store the batches in the rings, and wake the filters; return the number of batches."""
@@ -241,21 +249,28 @@ class OwnedShard:
 
     def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
         """Remove old files; see :meth:`ShardWriter.expire` and :class:`Compaction`."""
-        disk = disk_use(self._directory)
+        disk = disk_use(self.directory)
         if policy.compacts:
             self._compaction.run(disk)
         else:
             self.writer.expire(policy, needed_from, disk)
 
+    def prepare_next(self) -> None:
+        """Create the next files ahead of use, if anything was stored since the last call."""
+        end = self.writer.store.reads.max_physical_offset
+        if end != self._prepared_end:
+            self._prepared_end = end
+            self.writer.prepare_next()
+
     def watch_disk(self) -> None:
         """Refuse messages from now on if the disk is too full, or accept them again."""
-        self.writer.watch_disk(disk_use(self._directory))
+        self.writer.watch_disk(disk_use(self.directory))
 
     def flush(self) -> None:
         """Bring everything to disk, and drop producers that are gone.
 
         A shard without new data for some flushes has everything on disk, and is skipped: a flush
-        costs a millisecond, and a host may have hundreds of shards.
+        costs a millisecond, and a process may have hundreds of shards.
         """
         end = self.writer.store.reads.max_physical_offset
         self._quiet_flushes = self._quiet_flushes + 1 if end == self._flushed_end else 0
@@ -269,6 +284,14 @@ class OwnedShard:
         try:
             self.writer.drain()
         finally:
+            self.writer.close()
+
+    def abandon(self) -> None:
+        """Release the directory after a failure; batches in the rings are left to the next owner.
+
+        What is in the log and not on disk is recovered at the next opening, as after a crash.
+        """
+        with suppress(Exception):  # the failure is known, and the files are released
             self.writer.close()
 
     def _take_over(self, rings: Path) -> None:

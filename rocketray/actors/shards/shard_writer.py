@@ -1,7 +1,6 @@
 """The single writer of a shard: takes batches from rings and calls, and stores each of them once.
 
-Plain Python: :class:`~rocketray.actors.cluster.shard_actor.ShardActor` gives it threads and an
-address.
+Plain Python: a shard process (shard_process.py) gives it threads and an address.
 
 Invariants
   1. Everything that touches the store happens under one lock, in one process (the store's file
@@ -261,6 +260,8 @@ class ShardWriter:
         """Remove the rings whose producers closed them or died, once they are drained."""
         with self._lock:
             for ring in list(self._rings):
+                if not ring.is_whole:
+                    continue  # the next pass drops it
                 is_over = ring.is_closed or not is_alive(owner_pid(ring.path))
                 if is_over and ring.is_drained:
                     self._rings.remove(ring)
@@ -346,10 +347,12 @@ class ShardWriter:
                 self._make_durable(to_disk)
         except BaseException:  # the process may continue, and must not acknowledge them next time
             for ring in rings:
-                ring.rewind()
+                if ring.is_whole:
+                    ring.rewind()
             raise
         for ring in stored:
-            ring.acknowledge()
+            if ring.is_whole:  # else the next pass drops it
+                ring.acknowledge()
         return taken
 
     def _take_frames(self, ring: ShardRing) -> tuple[int, bool]:

@@ -1,1 +1,1 @@
-"""The shard host: one process for the shards of system topics, and its links to other topics."""
+"""System services: the node's periodic work on system topics, and its links to other topics."""

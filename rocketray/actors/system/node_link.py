@@ -1,4 +1,4 @@
-"""The links from services of the shard host to the rest of their node, created on first use."""
+"""The links from system services to the rest of their node, created on first use."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rocketray.errors import (
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX
 
-__all__ = ["HostNode", "NodeLinks"]
+__all__ = ["NodeLinks", "ServiceNode"]
 
 _TIMEOUT_S = 5.0
 _IDLE_LINKS_MAX = 64
 
 
-class HostNode(Shards, Protocol):
-    """The calls that services need from the node beyond their own host."""
+class ServiceNode(Shards, Protocol):
+    """The calls that services need from the node beyond their own process."""
 
     def query(self, topic: str, key: str) -> list[StoredMessage]:
         """Return the messages of a topic with that key."""
@@ -39,14 +39,14 @@ class NodeLinks:
     Each has a producer of its own, because a producer that waits for a shard blocks all its users.
     """
 
-    def __init__(self, find_node: Callable[[], HostNode]) -> None:
+    def __init__(self, find_node: Callable[[], ServiceNode]) -> None:
         """Take *find_node*, which is called at the first send or query, not before."""
         self._find_node = find_node
-        self._node: HostNode | None = None
+        self._node: ServiceNode | None = None
         self._producers: OrderedDict[Place, Producer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def node(self) -> HostNode:
+    def node(self) -> ServiceNode:
         """Return the calls of the rest of the node."""
         with self._lock:
             if self._node is None:

@@ -27,23 +27,30 @@ from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.names import (
+    SHARED,
+    QueuesPerProcess,
     check_case_clash,
     check_queue_count,
+    check_queues_per_process,
     check_topic,
-    is_hosted_by_name,
+    is_internal_by_name,
 )
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
+from .placement import ONE_EACH, Placement
 from .system_retention import default_retention, is_kept_by_node
 
-__all__ = ["SHARD_PORT", "BitmapMode", "TopicCatalog", "TopicConfig"]
+__all__ = ["SHARD_PORT", "SHARED_PROCESS", "BitmapMode", "TopicCatalog", "TopicConfig"]
 
 SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
+SHARED_PROCESS = "shared"
+"""The name of the process with the queues of many small topics, the node's own among them."""
 _SHARD_NUMBER_MAX = (1 << 24) - 1  # the rest of 10.0.0.0/8
 _PERM_READ_WRITE = 6
 _READABLE = 4
 _WRITABLE = 2
-_HOSTED = "shards.hosted"
+_INTERNAL = "topic.internal"
+_PROCESSES, _QUEUES_PER_PROCESS = "queues.processes", "queues.per.process"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 _BITMAPS = "filter.bitmaps"
 _TOPIC_ID = "topic.id"
@@ -59,10 +66,12 @@ class TopicConfig:
     """One topic: its queues, permissions, retention and store hosts.
 
     ``topic_id`` is 32 hexadecimal digits (invariant 3). It is saved with the topic's offsets
-    wherever they are kept: offsets are invalid in a topic with another id. The shards of a
-    ``hosted`` topic share one actor (see shard_host.py). ``bitmaps`` says whether they keep filter
-    bitmaps: always, never, or if that pays off (see bitmap_orders.py). ``made`` are the queues that
-    have answered once.
+    wherever they are kept: offsets are invalid in a topic with another id. An ``internal`` topic
+    belongs to the node or to an app itself, such as retries, changelogs and replies.
+    ``processes`` has the number of each queue's process among those of the topic; it is empty if
+    they are in the shared process (see placement.py). ``queues_per_process`` is what was asked for.
+    ``bitmaps`` says whether the shards keep filter bitmaps: always, never, or if that pays off (see
+    bitmap_orders.py). ``made`` are the queues that have answered once.
     """
 
     name: str
@@ -71,7 +80,9 @@ class TopicConfig:
     topic_id: str
     perm: int = _PERM_READ_WRITE
     retention: RetentionPolicy = KEEP_ALL
-    hosted: bool = False
+    internal: bool = False
+    processes: tuple[int, ...] = ()
+    queues_per_process: QueuesPerProcess = None
     bitmaps: BitmapMode = "auto"
     made: frozenset[int] = field(default=frozenset(), compare=False)
 
@@ -85,6 +96,17 @@ class TopicConfig:
         """Whether consumers may read it."""
         return bool(self.perm & _READABLE)
 
+    def process_of(self, queue_id: int) -> str:
+        """Return the name of the process that has the shard of a queue."""
+        return f"{self.name}:{self.processes[queue_id]}" if self.processes else SHARED_PROCESS
+
+    def by_process(self, queues: Iterable[int] | None = None) -> dict[str, list[int]]:
+        """Return the processes of all queues, or of some, each with its queues."""
+        found: dict[str, list[int]] = {}
+        for queue_id in range(self.queues) if queues is None else queues:
+            found.setdefault(self.process_of(queue_id), []).append(queue_id)
+        return found
+
     def check_queue(self, queue_id: int) -> None:
         """Raise :class:`ConfigError` if the topic has no queue of that number."""
         is_number = hasattr(queue_id, "__index__") and not isinstance(queue_id, bool)
@@ -96,6 +118,7 @@ class TopicConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the topic as RocketMQ's ``TopicConfig`` writes it."""
+        asked = self.queues_per_process
         return {
             "topicName": self.name,
             "readQueueNums": self.queues,
@@ -108,7 +131,9 @@ class TopicConfig:
                 "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts),
                 _TOPIC_ID: self.topic_id,
                 **_retention_attributes(self.retention),
-                **({_HOSTED: "true"} if self.hosted else {}),
+                **({_INTERNAL: "true"} if self.internal else {}),
+                _PROCESSES: ",".join(map(str, self.processes)),
+                **({_QUEUES_PER_PROCESS: str(asked)} if asked is not None else {}),
                 **({_BITMAPS: self.bitmaps} if self.bitmaps != "auto" else {}),
                 **({_MADE: ",".join(map(str, sorted(self.made)))} if self.made else {}),
             },
@@ -128,17 +153,23 @@ class TopicConfig:
                 topic_id=_topic_id(attributes.get(_TOPIC_ID), name, hosts[0]),
                 perm=int(value["perm"]),
                 retention=_retention(attributes),
-                hosted=attributes.get(_HOSTED) == "true",
+                internal=attributes.get(_INTERNAL) == "true" or is_internal_by_name(name),
+                processes=_processes(attributes.get(_PROCESSES), name, len(hosts)),
+                queues_per_process=_queues_per_process(attributes.get(_QUEUES_PER_PROCESS)),
                 bitmaps=_bitmap_mode(attributes.get(_BITMAPS, "auto")),
                 made=frozenset(map(int, filter(None, attributes.get(_MADE, "").split(",")))),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
-        if len(config.store_hosts) != config.queues:
-            raise ConfigError(
-                f"topics.json: topic {config.name!r} has {config.queues} queues "
-                f"and {len(config.store_hosts)} store hosts; restore the file from a copy"
-            )
+        for what, count in (
+            ("store hosts", len(config.store_hosts)),
+            ("queues with a process", len(config.processes) or config.queues),
+        ):
+            if count != config.queues:
+                raise ConfigError(
+                    f"topics.json: topic {config.name!r} has {config.queues} queues "
+                    f"and {count} {what}; restore the file from a copy"
+                )
         return config
 
 
@@ -198,12 +229,16 @@ class TopicCatalog:
         queues: int,
         retention: RetentionPolicy = KEEP_ALL,
         *,
-        hosted: bool = False,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
+        placement: Placement = ONE_EACH,
     ) -> TopicCatalog:
         """Return the catalog with a new topic, or with more queues on an existing one.
 
-        *retention* and *hosted* are for a new topic; an existing one keeps its own. System topics
-        are hosted by their name, and have limits by it (system_retention.py).
+        *retention*, *internal* and *queues_per_process* are for a new topic; an existing one keeps
+        its own. System topics are internal by their name, and have limits by it
+        (system_retention.py). Internal topics are in the shared process, others where *placement*
+        says.
 
         Raises:
             ConfigError: a queue would be removed; its messages would be out of reach. Or a
@@ -228,13 +263,19 @@ class TopicCatalog:
         if self.next_shard_number + added > _SHARD_NUMBER_MAX:
             raise ConfigError(f"this cluster has handed out all its {_SHARD_NUMBER_MAX} shards")
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
-        is_hosted = hosted or is_hosted_by_name(name)
+        internal = internal or is_internal_by_name(name)
         if retention.keeps_all:
             retention = default_retention(name)
         new_id = uuid.uuid4().hex
-        topic = TopicConfig(name, queues, hosts, new_id, retention=retention, hosted=is_hosted)
-        if existing:
-            topic = replace(existing, queues=queues, store_hosts=hosts)
+        asked = SHARED if internal else check_queues_per_process(queues_per_process)
+        topic = existing or TopicConfig(
+            name, 0, (), new_id, retention=retention, internal=internal, queues_per_process=asked
+        )
+        stays_shared = existing is not None and not existing.processes
+        processes: tuple[int, ...] = ()
+        if not stays_shared:
+            processes = placement.place(topic.processes, queues, topic.queues_per_process)
+        topic = replace(topic, queues=queues, store_hosts=hosts, processes=processes)
         return replace(
             self,
             topics={**self.topics, name: topic},
@@ -303,6 +344,25 @@ def _bitmap_mode(mode: str) -> BitmapMode:
     if mode not in get_args(BitmapMode):
         raise ConfigError(f"bitmaps are {mode!r}, which is not auto, on or off")
     return cast("BitmapMode", mode)
+
+
+def _processes(written: str | None, name: str, queues: int) -> tuple[int, ...]:
+    """Return the stored numbers; a topic older than they has a process for each queue.
+
+    System topics of that age are in the shared process, as those of any age.
+    """
+    if written is None:
+        return () if is_internal_by_name(name) else tuple(range(queues))
+    processes = tuple(map(int, filter(None, written.split(","))))
+    if any(process < 0 for process in processes):
+        raise ConfigError(f"topics.json: topic {name!r} has a process below 0")
+    return processes
+
+
+def _queues_per_process(written: str | None) -> QueuesPerProcess:
+    if written is None:
+        return None
+    return check_queues_per_process(written if written == SHARED else int(written))
 
 
 def _topic_id(written: str | None, name: str, first_host: tuple[str, int]) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.files.paths import process_doorbell_path, shard_directory
 from rocketray.actors.files.state_files import remove_topic
 from rocketray.errors import StoreError
 from rocketray.store.files.store_settings import read_settings
 
-from .catalog import TopicConfig
+from .catalog import SHARED_PROCESS, TopicConfig
 
 __all__ = ["check_is_there", "check_no_files", "check_store_host", "remove_files"]
 
@@ -67,7 +67,7 @@ def check_store_host(directory: Path, store_host: tuple[str, int], name: str) ->
 
 
 def remove_files(data: Path, topic: TopicConfig) -> None:
-    """Remove the shards of a deleted topic, and the rings that lead to them.
+    """Remove the shards of a deleted topic, and the rings and doorbells that lead to them.
 
     What a crash left of it is removed as well; files of another topic stay.
 
@@ -83,6 +83,9 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
                 f"{_text(kept.store_host)}; nothing of the topic is removed: move it away"
             )
     remove_topic(data, topic.name)
+    for process in topic.by_process():
+        if process != SHARED_PROCESS:
+            process_doorbell_path(data, process).unlink(missing_ok=True)
 
 
 def _text(host: tuple[str, int]) -> str:

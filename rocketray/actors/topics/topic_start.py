@@ -1,7 +1,7 @@
-"""The start of a topic's queues by a program: a few at a time, until all of them answer.
+"""The start of a topic's queues by a program: a few processes at a time, until all of them answer.
 
-A queue is a process, and a busy machine starts few of them in a minute. So the coordinator first
-records the whole topic, and starts queues on request: each call names a few, waits for a while, and
+A busy machine starts few processes in a minute. So the coordinator first records the whole topic,
+and starts queues on request: each call names those of a few processes, waits for a while, and
 returns those that do not answer yet. Queues that run are left alone, so every call may be repeated,
 and a request for a topic with missing queues has them started.
 """
@@ -17,9 +17,9 @@ from rocketray.errors import ShardUnavailableError, StreamError
 
 from .catalog import TopicConfig
 
-__all__ = ["QUEUES_A_STEP", "STEP_S", "QueueStarter", "Started", "TopicProgress"]
+__all__ = ["PROCESSES_A_STEP", "STEP_S", "QueueStarter", "Started", "TopicProgress"]
 
-QUEUES_A_STEP = 8
+PROCESSES_A_STEP = 8
 STEP_S = 20.0
 """How long the coordinator waits for the queues of one step."""
 _PATIENCE_S = 120.0
@@ -27,10 +27,10 @@ _RETRY_AFTER_MS = 1000
 
 
 class Started(NamedTuple):
-    """The outcome of a call that starts shards, by ``topic/queue``; by topic if the host has them.
+    """The outcome of a call that starts shards, by ``topic/queue``.
 
     ``closed`` has the errors of those that stay closed, ``waiting`` those that do not answer yet.
-    ``began`` are those that had no process before.
+    ``began`` are those that were not open before.
     """
 
     closed: dict[str, StreamError]
@@ -40,7 +40,7 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicProgress:
-    """The number of a topic's queues that answer, and of processes that were missing so far."""
+    """The number of a topic's queues that answer, and of those that were missing so far."""
 
     topic: str
     queues: int
@@ -77,7 +77,7 @@ class QueueStarter:
                 resumes where this one stopped.
         """
         queues = self._topic.queues
-        step = queues if self._topic.hosted else QUEUES_A_STEP  # the host opens them all at once
+        step = max(1, PROCESSES_A_STEP * queues // len(self._topic.by_process()))
         self._report(0)
         for first in range(0, queues, step):
             self._run_step(range(first, min(first + step, queues)))

@@ -1,4 +1,4 @@
-"""Transactions in the shard host: the service with the logs, the progress file and a lock."""
+"""Transactions in the shared process: the service with the logs, the progress file and a lock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.retries.deliveries import Submit, at_once
-from rocketray.actors.system.host_services import RETRY_AFTER_MS
-from rocketray.actors.system.hosted_log import HostedLog
-from rocketray.actors.system.node_link import HostNode, NodeLinks
+from rocketray.actors.system.node_link import NodeLinks, ServiceNode
+from rocketray.actors.system.services import RETRY_AFTER_MS
+from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.topics.system_retention import DECIDED
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, Message, StoredMessage
@@ -27,10 +27,10 @@ _SAVE_INTERVAL_MS = 5_000
 _EXPIRE_INTERVAL_MS = 60_000
 
 
-class _HostPlaces:
-    """The logs of transactions: the host's own topics, and the target topics."""
+class _Places:
+    """The logs of transactions: the node's own topics, and the target topics."""
 
-    def __init__(self, log: HostedLog, node: Callable[[], HostNode]) -> None:
+    def __init__(self, log: SystemLog, node: Callable[[], ServiceNode]) -> None:
         self._log = log
         self._links = NodeLinks(node)
 
@@ -57,12 +57,12 @@ class _HostPlaces:
 
 
 class TransactionHost:
-    """A service of the shard host (host_services.py) that also answers calls."""
+    """A system service (services.py) that also answers calls."""
 
     def __init__(
         self,
-        log: HostedLog,
-        node: Callable[[], HostNode],
+        log: SystemLog,
+        node: Callable[[], ServiceNode],
         *,
         data: Path,
         clock_ms: Callable[[], int],
@@ -70,7 +70,7 @@ class TransactionHost:
     ) -> None:
         """Take *node*, called only when a message is committed, and *submit*, which runs that."""
         self._log = log
-        self._places = _HostPlaces(log, node)
+        self._places = _Places(log, node)
         self._path = config_directory(data) / "transactions.json"
         self._clock_ms = clock_ms
         self._submit = submit

@@ -10,7 +10,7 @@ import typer
 
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, progress
-from rocketray.cli.terminal.quantities import parse_mode
+from rocketray.cli.terminal.quantities import parse_mode, parse_queues_per_process
 from rocketray.cli.terminal.ray_stderr import ray_stderr_in_file
 from rocketray.cli.terminal.signals import until_signalled
 from rocketray.cli.terminal.waiting import waiting
@@ -58,6 +58,15 @@ def start(
             "first they may]",
         ),
     ] = None,
+    queues_per_process: Annotated[
+        str | None,
+        typer.Option(
+            "--queues-per-process",
+            metavar="N",
+            help="How many queues of a new topic share a process, or shared, for one process of "
+            "all topics.  [default: as many processes as cores for each topic]",
+        ),
+    ] = None,
     data_mode: Annotated[
         str,
         typer.Option(
@@ -76,7 +85,7 @@ def start(
     and all that was acknowledged is on disk when it has stopped. SIGTERM is for this process alone,
     because Ray's have to outlive it: under systemd say KillMode=mixed.
     """
-    mode = parse_mode(data_mode)
+    mode, per_process = parse_mode(data_mode), parse_queues_per_process(queues_per_process)
     from rocketray.actors.cluster.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
 
     progress(f"starting a node on {data.resolve()}")
@@ -85,6 +94,7 @@ def start(
         allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
         predicate_time_limit_ms=predicate_time_limit_ms,
         property_filter=property_filter,
+        queues_per_process=per_process,
         data_mode=mode,
     )
     with ExitStack() as stack:

@@ -20,6 +20,7 @@ from rocketray.cli.terminal.quantities import (
     format_duration,
     parse_bytes,
     parse_duration,
+    parse_queues_per_process,
 )
 from rocketray.errors import ConfigError
 
@@ -48,6 +49,15 @@ _KeepBytesOption = Annotated[
         help="Remove a queue's oldest messages when it has more than that: 500MB, 10GiB.",
     ),
 ]
+_QueuesPerProcessOption = Annotated[
+    str | None,
+    typer.Option(
+        "--queues-per-process",
+        metavar="N",
+        help="How many of its queues share a process, or shared, for the process that many small "
+        "topics share.  [default: what rocketray start says]",
+    ),
+]
 _BitmapsOption = Annotated[
     str | None,
     typer.Option(
@@ -63,6 +73,7 @@ def create(
     topic: TopicArgument,
     *,
     queues: QueuesOption = _QUEUES_DEFAULT,
+    queues_per_process: _QueuesPerProcessOption = None,
     retention: _KeepOption = None,
     retention_bytes: _KeepBytesOption = None,
     bitmaps: _BitmapsOption = None,
@@ -78,10 +89,13 @@ def create(
     """
     policy = _retention(retention, retention_bytes)
     _check_mode(bitmaps)
+    per_process = parse_queues_per_process(queues_per_process)
     with connect(data) as connection:
         exists = topic in connection.topics()
         with TopicWait() as wait:
-            config = connection.create_topic(topic, queues, policy, on_progress=wait)
+            config = connection.create_topic(
+                topic, queues, policy, queues_per_process=per_process, on_progress=wait
+            )
         if exists and wait.started:
             progress(
                 f"topic {topic} was there with {wait.started} of its {config.queues} queues "
@@ -109,7 +123,7 @@ def list_all(
     """List the topics, with their queues and what they allow."""
     with connect(data) as connection:
         configs = sorted(connection.topics().values(), key=lambda config: config.name)
-    configs = [config for config in configs if with_system or not config.hosted]
+    configs = [config for config in configs if with_system or not config.internal]
     if as_json:
         for config in configs:
             print_json(_fields(config))
@@ -219,6 +233,7 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
             "minOffset": shard.min_queue_offset,
             "maxOffset": shard.max_queue_offset,
             "storeHost": _host(config, queue_id),
+            "process": config.process_of(queue_id),
         }
         for queue_id, shard in enumerate(statistics)
     ]
@@ -231,7 +246,7 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
         f"keeps {_keeps(config)}; filter bitmaps {config.bitmaps}"
         f"{', kept now' if kept else ', none kept now'}"
     )
-    columns = ("queueId", "minOffset", "maxOffset", "storeHost")
+    columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
     rows = [[queue[column] for column in columns] for queue in queues]
     print_table(columns, rows, right=columns[:3])
     print_line("store hosts are made up, to make message ids unique; nothing listens there")

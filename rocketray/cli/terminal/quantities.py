@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import typer
 
 from rocketray.errors import ConfigError
+from rocketray.names import QueuesPerProcess, check_queues_per_process
 
 __all__ = [
     "format_bytes",
@@ -19,6 +20,7 @@ __all__ = [
     "parse_delay",
     "parse_duration",
     "parse_mode",
+    "parse_queues_per_process",
 ]
 
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
@@ -84,6 +86,14 @@ def _format(value: int | None, units: Mapping[str, int]) -> str:
         return _NO_LIMIT
     unit = next(unit for unit, size in units.items() if value % size == 0)
     return f"{value // units[unit]}{unit}"
+
+
+def parse_queues_per_process(text: str | None) -> QueuesPerProcess:
+    """Return a number of queues, or ``shared``; None without a text."""
+    try:
+        return check_queues_per_process(int(text) if text and text.isdecimal() else text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--queues-per-process") from None
 
 
 def parse_mode(text: str) -> int:

@@ -164,7 +164,7 @@ class Returns:
                 make_retry_topic(connection, name, batch[0].retry_queues)
             else:
                 queues = WAITING_QUEUES.get(name, 1)
-                connection.create_topic(name, queues, hosted=True)
+                connection.create_topic(name, queues, internal=True)
             self._made.add(name)
         if self._producer is None:
             self._producer = connection.producer(ack="disk")
@@ -182,7 +182,7 @@ class Returns:
 
 def make_retry_topic(connection: Connection, topic: str, queues: int) -> None:
     """Ensure that a retry topic has at least so many queues."""
-    if connection.create_topic(topic, queues, hosted=True).queues < queues:
+    if connection.create_topic(topic, queues, internal=True).queues < queues:
         connection.alter_topic(topic, queues)
 
 

@@ -257,7 +257,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
     async def _send(self, message: Message, queue_id: int) -> None:
         table = self._changelogs[message.topic]
         await self.app.declare_topic(
-            message.topic, table.changelog_queues, LAST_OF_EACH_KEY, hosted=True
+            message.topic, table.changelog_queues, LAST_OF_EACH_KEY, internal=True
         )
         stored = await self.app.send_message(message, queue_id, ack="disk")
         if table.keeps_offsets:

@@ -45,7 +45,7 @@ class StockConnection(Protocol):
         """Return a topic; raise :class:`TopicNotFoundError` when there is none."""
 
     def create_topic(
-        self, topic: str, queues: int = ..., retention: Any = ..., *, hosted: bool = ...
+        self, topic: str, queues: int = ..., retention: Any = ..., *, internal: bool = ...
     ) -> Any:
         """Create *topic* unless it exists."""
 
@@ -113,14 +113,14 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
             return
         connection = await self.connect()
         policy = LAST_OF_EACH_KEY if is_changelog else retention_policy(retention)
-        hosted = is_changelog or self._has_little_traffic(topic)
+        internal = is_changelog or self._has_little_traffic(topic)
         made = await asyncio.to_thread(
-            connection.create_topic, topic_name(topic), queues, policy, hosted=hosted
+            connection.create_topic, topic_name(topic), queues, policy, internal=internal
         )
         self._queue_counts[topic] = made.queues
 
     def _has_little_traffic(self, topic: str) -> bool:
-        """Return whether *topic* holds replies or the leader's mark: its queues share a process."""
+        """Return whether *topic* holds replies or the leader's mark."""
         return topic.startswith(self.app.conf.reply_to_prefix) or topic.endswith(_LEADER_SUFFIX)
 
     async def queue_count(self, topic: str) -> int:

@@ -41,13 +41,13 @@ class Declarations:
         queues: int | None,
         retention: Any = None,
         *,
-        hosted: bool = False,
+        internal: bool = False,
         create: bool = True,
     ) -> None:
         """Create *topic* on the node, once per app, unless it exists or *create* is False.
 
-        *retention* is in seconds, a timedelta or a policy; None keeps all messages. A *hosted*
-        topic shares a process with others of its kind.
+        *retention* is in seconds, a timedelta or a policy; None keeps all messages. An *internal*
+        topic is one of the app itself, which patterns leave out.
         """
         connection = await self._app.connect()
         model = self._models.get(topic)
@@ -62,7 +62,7 @@ class Declarations:
                 count = queues or self._app.conf.topic_partitions
                 policy = retention_policy(retention)
                 found = await asyncio.to_thread(
-                    connection.create_topic, topic, count, policy, hosted=hosted
+                    connection.create_topic, topic, count, policy, internal=internal
                 )
             else:
                 found = (await asyncio.to_thread(connection.topics)).get(topic)

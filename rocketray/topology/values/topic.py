@@ -68,13 +68,13 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
     def matching(self, existing: Mapping[str, Any]) -> list[str]:
         """Return the topics this one reads: those it names, or the *existing* ones that match.
 
-        The whole name has to match. Hosted topics do not count: the node's own, and those of tables
+        The whole name has to match. Internal topics do not count: the node's own, and those of tables
         and replies.
         """
         if self.pattern is None:
             return list(self.topics)
         return sorted(
-            name for name, topic in existing.items() if not topic.hosted and self.reads(name)
+            name for name, topic in existing.items() if not topic.internal and self.reads(name)
         )
 
     @property

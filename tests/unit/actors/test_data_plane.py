@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode, LocalShard
+from support.local_node import LocalNode, ProcessGate
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.paths import consumer_directory
@@ -94,7 +94,7 @@ def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: Lo
         producer.flush()
         assert producer.one_way_lost == 0
         assert node.shard_statistics("Trade")[0].messages == 5000
-        node.shards["Trade", 0].writer.writable = False
+        node.shard("Trade", 0).writer.writable = False
         for number in range(7):
             producer.send("Trade", b"%d" % number, ack="none")
         producer.flush()
@@ -301,7 +301,7 @@ def test_tables_of_large_rows_go_through_the_ring_too(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.create_topic("Trade", 1)
-    monkeypatch.setattr(LocalShard, "append", None)  # the way in by a call
+    monkeypatch.setattr(ProcessGate, "append", None)  # the way in by a call
     bodies = [bytes([n]) * 20_000 for n in range(250)]
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as c:
         assert len(producer.send_many("Trade", pa.table({"body": bodies}))) == 250
@@ -309,7 +309,6 @@ def test_tables_of_large_rows_go_through_the_ring_too(
 
 
 def test_large_bodies_take_the_other_way_in(node: LocalNode) -> None:
-    node.shards.clear()
     node.create_topic("Large", 1)
     with node.producer() as producer, pytest.raises(InvalidMessageError):
         producer.send("Large", bytes(3 * 1024 * 1024))  # larger than this node's segments
@@ -332,14 +331,14 @@ def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None
             producer.send("Trade", b"", ack="paper")  # type: ignore[call-overload]
     with pytest.raises(FilterSyntaxError):
         node.consumer("g", "Trade", Subscription.sql("a >"))
-    assert node.shards["Trade", 0].writer.statistics().max_queue_offset == 0
+    assert node.shard("Trade", 0).writer.statistics().max_queue_offset == 0
 
 
 def test_a_disk_ack_means_that_the_log_was_flushed(node: LocalNode) -> None:
     node.create_topic("Trade", 1)
     with node.producer() as producer:
         producer.send("Trade", b"x" * 500, ack="memory")
-        control = node.shards["Trade", 0].writer.control
+        control = node.shard("Trade", 0).writer.control
         assert control.flushed() == 0
         producer.send("Trade", b"x", ack="disk")
-    assert control.flushed() == node.shards["Trade", 0].writer.store.reads.max_physical_offset
+    assert control.flushed() == node.shard("Trade", 0).writer.store.reads.max_physical_offset

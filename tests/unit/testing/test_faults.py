@@ -156,6 +156,6 @@ def test_what_is_wrong_on_disk_is_found_when_a_shard_starts(tmp_path: Path) -> N
     with Broker(tmp_path) as broker:
         broker.create_topic("orders", 1)
         send(broker, b"1")
-        before = broker.shards["orders", 0].writer.store.reads.max_physical_offset
+        before = broker.shard("orders", 0).writer.store.reads.max_physical_offset
         broker.restart_shard("orders")
-        assert broker.shards["orders", 0].writer.store.reads.max_physical_offset == before
+        assert broker.shard("orders", 0).writer.store.reads.max_physical_offset == before

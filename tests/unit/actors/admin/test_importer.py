@@ -121,7 +121,7 @@ def test_imported_messages_are_found_by_every_id_and_key_also_after_a_crash(
 ) -> None:
     def check(node: LocalNode) -> None:
         for theirs in golden[::7]:
-            store = node.shards[theirs.topic, theirs.queue_id].writer.store
+            store = node.shard(theirs.topic, theirs.queue_id).writer.store
             for key in (theirs.offset_message_id, theirs.unique_key, *theirs.keys):
                 if key is None:
                     continue
@@ -198,8 +198,7 @@ def test_an_import_that_died_at_any_batch_goes_on_without_loss_or_duplicate(
 ) -> None:
     left = [calls]
     with monkeypatch.context() as patch:
-        shards = node.shards
-        patch.setattr(node, "gate", lambda *name: _DyingGate(shards[name], left, after))
+        patch.setattr(node, "gate", lambda *name: _DyingGate(node.shard(*name), left, after))
         with pytest.raises(KeyboardInterrupt):
             import_from(GOLDEN_STORE, node)
     there = sum(map(len, stored(node).values()))
@@ -237,8 +236,7 @@ def test_a_queue_that_somebody_else_writes_to_ends_the_import(
             self._shard.append(pack_batch(batch), durability)
             return ack
 
-    shards = node.shards
-    monkeypatch.setattr(node, "gate", lambda *name: Disturbed(shards[name], [0], after=False))
+    monkeypatch.setattr(node, "gate", lambda *name: Disturbed(node.shard(*name), [0], after=False))
     with pytest.raises(StoreError, match="somebody else writes"):
         import_from(GOLDEN_STORE, node, "TopicA")
 
@@ -251,9 +249,8 @@ def test_two_imports_at_once_end_one_of_them(
             self._shard.append(payload, durability)
             return self._shard.append(payload, durability)
 
-    shards = node.shards
     monkeypatch.setattr(importer_module, "_BATCH_RECORDS", 1)
-    monkeypatch.setattr(node, "gate", lambda *name: Twice(shards[name], [0], after=False))
+    monkeypatch.setattr(node, "gate", lambda *name: Twice(node.shard(*name), [0], after=False))
     with pytest.raises(StoreError, match="stored at offset 1, not 0"):
         import_from(GOLDEN_STORE, node, "TopicA")
     monkeypatch.undo()
@@ -268,8 +265,7 @@ def test_a_batch_that_the_shard_refuses_ends_the_import(
         def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
             return Ack(AppendStatus.STORE_FULL)
 
-    shards = node.shards
-    monkeypatch.setattr(node, "gate", lambda *name: Full(shards[name], [0], after=False))
+    monkeypatch.setattr(node, "gate", lambda *name: Full(node.shard(*name), [0], after=False))
     with pytest.raises(StoreError, match="no room"):
         import_from(GOLDEN_STORE, node)
 

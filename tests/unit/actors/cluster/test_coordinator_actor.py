@@ -173,3 +173,20 @@ def test_files_of_a_deleted_topic_that_stay_are_told_at_once(
     shutil.rmtree(strange)
     coordinator.create_topic("Trade", 1)
     assert not any("Trade" in line for line in coordinator.problems())
+
+
+def test_shards_that_their_processes_closed_are_problems_until_they_are_open(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: dict[str, str | None] = {"T/0": None, "T/1": "queue T/1 stays closed: its disk failed"}
+    monkeypatch.setattr(module, "start_shards", lambda *_: Started({}))
+    monkeypatch.setattr(module, "closed_shards", lambda *_: closed)
+    coordinator = CoordinatorActor(
+        Home(str(data), settle_identity(data), "here"), {}, FilterRules()
+    )
+    coordinator._stop.set()
+    coordinator.note_closed()
+    assert closed["T/1"] in coordinator.problems()
+    closed["T/1"] = None
+    coordinator.note_closed()
+    assert not any("T/1" in line for line in coordinator.problems())

@@ -12,8 +12,9 @@ from rocketray.actors.client import actor_names, shard_calls
 from rocketray.actors.cluster import shard_start
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.errors import ShardUnavailableError, StoreError
+from rocketray.actors.shards.shard_process import Opened
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 
 
 class Actor:
@@ -47,7 +48,7 @@ def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actors = [Actor(RayError("it died and cannot start again")), None, Actor(None)]
-    names = [actor_names.shard_name("T", queue_id) for queue_id in range(3)]
+    names = [actor_names.process_actor(f"T:{queue_id}") for queue_id in range(3)]
 
     def find(name: str) -> Any:
         actor = actors[names.index(name)]
@@ -73,6 +74,9 @@ class StartingRay:
         self.silent: set[str] = set()
         self.failing: dict[str, Exception] = {}
         self.stopped: list[str] = []
+        self.open: set[tuple[str, int]] = set()
+        self.damaged: dict[str, dict[int, StreamError]] = {}
+        self.closed: dict[str, dict[str, str]] = {}
 
     def is_initialized(self) -> bool:
         return True
@@ -85,8 +89,8 @@ class StartingRay:
 
     def start(self, _actor: type, name: str, _threads: int, _home: Home, *arguments: Any) -> Any:
         assert name not in self.actors, "who runs is left alone"
-        config = arguments[-1]
-        self.actors[name] = f"{config.store_host[0]}"
+        process, _sizes = arguments
+        self.actors[name] = process
         return Handle(self, name)
 
     def wait(
@@ -97,35 +101,48 @@ class StartingRay:
         assert timeout is not None or not late
         return [each for each in answers if each not in late], late
 
-    def get(self, answer: Answer | list[Answer]) -> None:
-        for each in answer if isinstance(answer, list) else [answer]:
-            assert each.name not in self.silent, "it would wait for ever"
-            if each.name in self.failing:
-                raise self.failing[each.name]
-            each.done()
+    def get(self, answer: Answer | list[Answer]) -> Any:
+        if isinstance(answer, list):
+            return [self.get(each) for each in answer]
+        assert answer.name not in self.silent, "it would wait for ever"
+        if answer.name in self.failing:
+            raise self.failing[answer.name]
+        return answer.result()
 
 
 class Answer:
     """Ray's reference of an answer."""
 
-    def __init__(self, name: str, done: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, name: str, result: Callable[[], Any]) -> None:
         self.name = name
-        self.done = done
+        self.result = result
 
 
 class Handle:
-    """A shard's actor."""
+    """The actor of a process; its calls are its attributes."""
 
     def __init__(self, cluster: StartingRay, name: str) -> None:
         self._cluster = cluster
         self._name = name
-        self.ask = self.stop = self
+        self.open = _Call(self._open)
+        self.closed = _Call(lambda: self._answer(lambda: dict(cluster.closed.get(name, {}))))
+        self.stop = _Call(lambda: self._answer(lambda: cluster.stopped.append(name)))
 
-    def remote(self, *question: str) -> Answer:
-        stopped = self._cluster.stopped
-        return Answer(
-            self._name, (lambda: None) if question else lambda: stopped.append(self._name)
+    def _open(self, topic: TopicConfig, queues: list[int]) -> Answer:
+        places = [(topic.name, queue_id) for queue_id in queues]
+        new = tuple(
+            queue_id for name, queue_id in places if (name, queue_id) not in self._cluster.open
         )
+        self._cluster.open.update(places)
+        return self._answer(lambda: Opened(new, self._cluster.damaged.get(self._name, {})))
+
+    def _answer(self, result: Callable[[], Any]) -> Answer:
+        return Answer(self._name, result)
+
+
+class _Call:
+    def __init__(self, call: Callable[..., Answer]) -> None:
+        self.remote = call
 
 
 @pytest.fixture
@@ -144,18 +161,33 @@ def test_some_queues_of_a_topic_are_started_and_those_that_run_are_left_alone(
     cluster: StartingRay,
 ) -> None:
     topic = TopicCatalog().with_topic("T", 64).get("T")
-    cluster.silent = {"shard:T:9"}
-    cluster.failing = {"shard:T:10": RayTaskError("ask", "", StoreError("damaged"))}
+    cluster.silent = {"shards:T:9"}
+    cluster.damaged = {"shards:T:10": {10: StoreError("damaged")}}
     first = shard_start.start_shards(HOME, [topic], {}, range(8, 12), 20.0)
     assert (first.waiting, first.began) == (("T/9",), ("T/8", "T/9", "T/10", "T/11"))
     assert {name: str(error) for name, error in first.closed.items()} == {"T/10": "damaged"}
-    assert cluster.actors == {
-        f"shard:T:{queue_id}": topic.store_hosts[queue_id][0] for queue_id in range(8, 12)
-    }
+    assert cluster.actors == {f"shards:T:{queue}": f"T:{queue}" for queue in range(8, 12)}
     cluster.silent.clear()
     again = shard_start.start_shards(HOME, [topic], {}, range(8, 16), 20.0)
     assert (again.waiting, again.began) == ((), ("T/12", "T/13", "T/14", "T/15"))
     assert len(shard_start.start_shards(HOME, [topic], {}).began) == 64 - 8
+
+
+def test_the_topics_of_the_shared_process_come_to_one_that_runs(cluster: StartingRay) -> None:
+    catalog = TopicCatalog().with_topic("%RETRY%a", 2).with_topic("%RETRY%b", 1)
+    first, second = catalog.topics.values()
+    assert shard_start.start_shards(HOME, [first], {}).began == ("%RETRY%a/0", "%RETRY%a/1")
+    assert shard_start.start_shards(HOME, [first, second], {}).began == ("%RETRY%b/0",)
+    assert [*cluster.actors] == ["shards:shared"]
+
+
+def test_the_processes_say_which_shards_are_closed(cluster: StartingRay) -> None:
+    topic = TopicCatalog().with_topic("T", 4).get("T")
+    assert shard_start.closed_shards([topic], 1.0) == {}
+    shard_start.start_shards(HOME, [topic], {}, range(3))
+    cluster.silent = {"shards:T:1"}
+    cluster.closed = {"shards:T:2": {"T/2": "its disk failed"}}
+    assert shard_start.closed_shards([topic], 1.0) == {"T/0": None, "T/2": "its disk failed"}
 
 
 @pytest.mark.parametrize(
@@ -169,23 +201,23 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
     cluster: StartingRay, error: Exception, reason: str
 ) -> None:
     topic = TopicCatalog().with_topic("T", 2).get("T")
-    cluster.failing = {"shard:T:0": error}
+    cluster.failing = {"shards:T:0": error}
     started = shard_start.start_shards(HOME, [topic], {})
     assert [*started.closed] == ["T/0"]
     closed = str(started.closed["T/0"])
     assert re.fullmatch(
         f"queue T/0 stays closed: {reason}; see the node's logs, and start the node again", closed
     )
-    assert {*cluster.actors} == {"shard:T:0", "shard:T:1"}
+    assert {*cluster.actors} == {"shards:T:0", "shards:T:1"}
 
 
 def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
     shard_start.start_shards(HOME, [topic], {}, range(2), 20.0)
-    with pytest.raises(ShardUnavailableError, match=r"shard:T:3 .*or the topic being made"):
+    with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic being made"):
         shard_calls.ShardCalls(topic, 3).ask("statistics")
     shard_start.stop_shards([topic])
-    assert cluster.stopped == ["shard:T:0", "shard:T:1"]
+    assert cluster.stopped == ["shards:T:0", "shards:T:1"]
 
 
 def test_no_ray_is_started_only_to_look_for_an_actor() -> None:

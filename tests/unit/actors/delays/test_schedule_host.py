@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode, LocalShard
+from support.local_node import LocalNode
 
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.runtime.clock import system_clock_ms
@@ -169,10 +169,10 @@ def test_files_of_messages_that_wait_stay_and_others_go(node: LocalNode) -> None
             assert time.monotonic() < deadline
             time.sleep(0.02)
         shard = node.shard(TIMER_TOPIC, 0).writer.store
-        node.hosting.schedule.tidy()
+        node.services.schedule.tidy()
         assert shard.reads.min_queue_offset(TIMER_TOPIC, 0) == 0
         assert producer.recall(waits.recall_handle)
-        node.hosting.schedule.tidy()
+        node.services.schedule.tidy()
         assert shard.reads.min_queue_offset(TIMER_TOPIC, 0) > 6
 
 
@@ -186,16 +186,14 @@ def test_a_delayed_message_comes_once_though_its_shard_stalls_for_longer_than_is
     monkeypatch.setattr("rocketray.actors.system.node_link._TIMEOUT_S", 0.2)
     with node.producer() as producer:
         producer.send("trade", b"warm", queue_id=0)
-        shard = node.shards["trade", 0]
-        assert isinstance(shard, LocalShard)
-        shard.stall()
+        node.stall("trade", 0)
         producer.send("trade", b"later", queue_id=0, delay=0.05)
     wait_for(node, 0, 2)  # the schedule asks for it, and that stores it
     deadline = time.monotonic() + PATIENCE_S
-    while len(node.hosting.schedule._schedule):
+    while len(node.services.schedule._schedule):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    shard.drain()
+    node.shard("trade", 0).drain()
     assert [message.body for message in node.messages("trade")] == [b"warm", b"later"]
 
 
@@ -203,7 +201,7 @@ def test_a_target_that_stalls_gets_each_message_once(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_link, "_TIMEOUT_S", 0.1)
-    writer = node.shards["trade", 0].writer
+    writer = node.shard("trade", 0).writer
     tries: list[int] = []
     forward = node_link.NodeLinks.forward
 

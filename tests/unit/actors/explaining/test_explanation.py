@@ -60,7 +60,7 @@ def send(node: LocalNode, *messages: Message) -> None:
 
 def consume(node: LocalNode, subscription: Subscription, group: str = "g") -> None:
     """A member comes, finishes all that there is and goes."""
-    end = node.shards["Trade", 0].writer.store.reads.max_queue_offset("Trade", 0)
+    end = node.shard("Trade", 0).writer.store.reads.max_queue_offset("Trade", 0)
     with node.consumer(group, "Trade", subscription) as member:
         at = 0
         while at < end:

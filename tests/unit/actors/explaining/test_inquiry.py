@@ -157,8 +157,8 @@ def test_a_group_that_began_behind_and_was_reset_has_what_it_then_got(broker: Br
 
 def test_a_retry_is_looked_for_in_the_queue_that_it_lies_in(broker: Broker, clock: Clock) -> None:
     broker.create_topic("Wide", 3)
-    broker.create_topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES, hosted=True)
-    broker.create_topic(retry_topic("g"), 3, hosted=True)
+    broker.create_topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
+    broker.create_topic(retry_topic("g"), 3, internal=True)
     with broker.producer() as producer:
         for queue_id in (0, 2):
             producer.send("Wide", b"", keys=f"k{queue_id}", queue_id=queue_id)

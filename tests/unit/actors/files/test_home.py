@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
-from rocketray.actors.cluster.system_actor import ShardHostActor
+from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.paths import identity_file
 from rocketray.actors.files.problems import Problems
@@ -51,7 +51,7 @@ def test_the_right_directory_is_found_and_another_is_refused(tmp_path: Path) -> 
     [
         (CoordinatorActor, ({}, FilterRules())),
         (FilterActor, (FilterRules(),)),
-        (ShardHostActor, ({},)),
+        (ShardProcessActor, ("Trade:0", {})),
     ],
 )
 def test_no_actor_makes_anything_where_its_directory_is_not(

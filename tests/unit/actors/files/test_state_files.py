@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.cluster.system_services import Hosting
+from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.files import state_files
 from rocketray.actors.files.paths import config_directory, producer_rings_directory, shard_directory
 from rocketray.actors.files.state_files import (
@@ -26,7 +26,8 @@ from rocketray.actors.files.state_files import (
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
 from rocketray.errors import StoreError
 from rocketray.testing import node as testing_node
 
@@ -57,10 +58,14 @@ def config(data: Path) -> Path:
     return config_directory(data)
 
 
-def test_a_host_removes_what_the_one_before_it_left(data: Path, config: Path, dead: int) -> None:
+def test_system_services_remove_what_the_one_before_it_left(
+    data: Path, config: Path, dead: int
+) -> None:
     left = config / f"delayOffset.json.{dead}.tmp"
     left.touch()
-    Hosting(data, {}, lambda: pytest.fail("nothing is sent"), clock_ms=lambda: 0).close()
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    SystemServices(process, lambda: pytest.fail("nothing is sent"), clock_ms=lambda: 0).close()
+    process.close()
     assert not left.exists()
 
 

@@ -93,9 +93,9 @@ def test_on_and_off_are_the_operators_word() -> None:
     assert ordered(BitmapBoard([]), topic("off"), groups(100)) is None
 
 
-def test_a_hosted_topic_keeps_none_by_itself() -> None:
-    hosted = replace(topic("auto"), hosted=True)
-    assert ordered(BitmapBoard([]), hosted, groups(100)) is None
+def test_an_internal_topic_keeps_none_by_itself() -> None:
+    internal = replace(topic("auto"), internal=True)
+    assert ordered(BitmapBoard([]), internal, groups(100)) is None
 
 
 def test_shards_that_may_still_keep_bitmaps_are_told_to_end() -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode, LocalShard
+from support.local_node import LocalNode
 
 from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.producer import Producer, SendResult
+from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.errors import (
     InvalidMessageError,
@@ -38,7 +39,7 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 @pytest.fixture
 def revive(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The shard of topic Dead takes nothing from its rings until this event."""
-    dead, alive = node.shards["Dead", 0].writer, threading.Event()
+    dead, alive = node.shard("Dead", 0).writer, threading.Event()
     drain = ShardWriter.drain
     monkeypatch.setattr(
         ShardWriter,
@@ -83,15 +84,15 @@ def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
     node.local = False
     monkeypatch.setattr(batcher, "collecting_s", lambda _: 60.0)
     is_called, may_answer = threading.Event(), threading.Event()
-    append = LocalShard.append
+    append = OwnedShard.append
 
-    def slow(shard: LocalShard, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        if shard is node.shards["Dead", 0] and shard.statistics().messages == 1:
+    def slow(shard: OwnedShard, payload: bytes, durability: int, **options: Any) -> Ack:
+        if shard is node.shard("Dead", 0) and shard.statistics().messages == 1:
             is_called.set()
             may_answer.wait(300)
-        return append(shard, payload, durability, attempt=attempt)
+        return append(shard, payload, durability, **options)
 
-    monkeypatch.setattr(LocalShard, "append", slow)
+    monkeypatch.setattr(OwnedShard, "append", slow)
     with Producer(node) as producer:
         for topic in ("Dead", "Trade"):
             producer.send_async(topic, b"handed over")
@@ -172,7 +173,7 @@ def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> No
             thread.start()
         for thread in threads:
             thread.join(60)
-        node.shards["Trade", 0].writer.forget_closed_rings()
+        node.shard("Trade", 0).writer.forget_closed_rings()
         assert len(list(producer_rings_directory(node.data, "Trade", 0).iterdir())) == 1
     assert node.shard_statistics("Trade")[0].messages == 8
 

@@ -68,5 +68,5 @@ def test_a_ring_that_no_shard_was_heard_to_read_is_given_back(
         node.is_silent = False
         assert producer.send("T", b"x").queue_offset == 0
         assert len([*rings.iterdir()]) == 1
-        node.shards["T", 0].flush()
+        node.shard("T", 0).flush()
         assert node.shard_statistics("T")[0].rings == 1

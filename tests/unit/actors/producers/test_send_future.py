@@ -12,7 +12,7 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode, LocalShard
+from support.local_node import LocalNode
 
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.producer import Producer, SendFuture, SendResult
@@ -47,8 +47,7 @@ def make(broker: Broker) -> list[Message]:
 
 def stored(broker: Broker) -> list[list[bytes]]:
     return [
-        [one.body for one in broker.shards["T", queue].writer.store.reads.scan()]
-        for queue in (0, 1)
+        [one.body for one in broker.shard("T", queue).writer.store.reads.scan()] for queue in (0, 1)
     ]
 
 
@@ -112,7 +111,7 @@ def test_what_comes_after_a_message_that_is_not_stored_waits_for_it(
             except ShardUnavailableError:
                 continue
             break
-    assert [one.body for one in broker.shards["T", 0].writer.store.reads.scan()] == bodies
+    assert [one.body for one in broker.shard("T", 0).writer.store.reads.scan()] == bodies
     assert [result.queue_offset for result in results] == [0, 1, 2, 3]
 
 
@@ -185,9 +184,7 @@ def test_what_tasks_send_in_one_turn_of_their_loop_goes_together(
 def test_an_awaited_send_ends_after_the_timeout_and_others_do_not_wait_for_it(
     node: LocalNode,
 ) -> None:
-    shard = node.shards["Dead", 0]
-    assert isinstance(shard, LocalShard)
-    shard.stall()
+    node.stall("Dead", 0)
 
     async def wait(future: SendFuture[SendResult]) -> float:
         begun = time.monotonic()
@@ -219,7 +216,7 @@ def test_callbacks_are_called_with_the_future_once_its_outcome_is_known(
 
     with node.producer() as producer:
         producer.send("T", b"the shard knows the ring by now")
-        with node.shards["T", 0].writer._lock:
+        with node.shard("T", 0).writer._lock:
             sent = [producer.send_async("T", b"%d" % number) for number in range(5)]
             many = producer.begin_many("T", [Message("T", b"x")] * 3000)
             sent[0].add_done_callback(fail)

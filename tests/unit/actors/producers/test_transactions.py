@@ -207,7 +207,7 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
 
     with Producer(node, group="payments", check=check) as second:
         now_ms = time.time_ns() // 1_000_000 + 7_000
-        monkeypatch.setattr(node.hosting.transactions, "_clock_ms", lambda: now_ms)
+        monkeypatch.setattr(node.services.transactions, "_clock_ms", lambda: now_ms)
         wait_for(lambda: second.transactions.answer_checks() >= 0 and len(asked) == 4)
         wait_for(lambda: len(visible(node)) == 1)
         assert second.transactions.answer_checks() == 0, (

@@ -63,7 +63,7 @@ def numbers(batches: list[ConsumedBatch]) -> list[int]:
 
 
 def minimum(node: LocalNode) -> int:
-    return node.shards["Trade", 0].writer.control.minimum()
+    return node.shard("Trade", 0).writer.control.minimum()
 
 
 def log_files(node: LocalNode) -> list[str]:
@@ -197,7 +197,7 @@ def test_a_shard_stops_while_it_removes_files(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(node, NEWEST_ONLY)
-    shard = node.shards.pop(("Trade", 0))
+    shard = node.shard("Trade", 0)
     store = shard.writer.store
     flushing, go_on = threading.Event(), threading.Event()
     flush = store.flush
@@ -226,7 +226,7 @@ def test_a_shard_stops_while_it_removes_files(
 
 def test_a_full_disk_refuses_messages_until_there_is_room(node: LocalNode) -> None:
     node.create_topic("Trade", 1)
-    writer = node.shards["Trade", 0].writer
+    writer = node.shard("Trade", 0).writer
     message = Message("Trade", b"x", unique_key="u")
     batch = encode_messages([message], born_host=("127.0.0.1", 1), clock_ms=lambda: 1)
     with node.producer() as producer:
@@ -244,7 +244,7 @@ def test_a_full_disk_refuses_messages_until_there_is_room(node: LocalNode) -> No
 
 def test_questions_about_deleted_messages_have_no_answer_and_no_error(node: LocalNode) -> None:
     fill(node, NEWEST_ONLY)
-    store = node.shards["Trade", 0].writer.store
+    store = node.shard("Trade", 0).writer.store
     old = next(store.reads.scan())
     node.expire()
     assert store.reads.view_by_id(old.offset_message_id) is None

@@ -30,8 +30,8 @@ from rocketray.actors.ipc.ring import (
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.system.shard_host import ShardHost
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import Message
@@ -236,21 +236,21 @@ def test_a_shard_that_is_closed_leaves_its_rings_to_the_next_one(data: Path) -> 
     assert ring.ack(2).first_queue_offset == 3
 
 
-def test_a_host_closes_its_other_shards_where_one_fails(
+def test_a_process_closes_its_other_shards_where_one_fails(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = TopicCatalog().with_topic("%RETRY%a", 2).with_topic("%RETRY%b", 1)
     catalog.save(data)
-    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    host = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     monkeypatch.setattr(host.shard("%RETRY%a", 0).writer.store, "flush", fail)
     monkeypatch.setattr(host.shard("%RETRY%b", 0).writer.store, "flush", fail)
     with pytest.raises(OSError, match="none left"):
         host.remove("%RETRY%a")
     with pytest.raises(OSError, match="none left"):
         host.close()
-    successor = ShardHost(data, {}, clock_ms=lambda: 0)
+    successor = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     for topic in catalog.topics.values():
-        successor.open(topic)
+        assert not successor.open(topic, range(topic.queues)).closed
     successor.close()
 
 

@@ -8,22 +8,23 @@ from pathlib import Path
 
 import pytest
 from support.ladder import stored_in
-from support.local_node import HostedShard, LocalNode
+from support.local_node import LocalNode, ProcessGate
 
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers.batcher import Handling
 from rocketray.actors.producers.producer import Producer, SendFuture, SendResult
 from rocketray.actors.shards import repeated_batches
+from rocketray.actors.shards.disk_shards import DiskShards
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, Message
 
-TOPIC = "%DLQ%group"  # hosted: its calls are those of a real node
+TOPIC = "%DLQ%group"
 
 
 class UnsureGate:
     """A shard that does not answer for some calls, before they are stored or after."""
 
-    def __init__(self, shard: HostedShard, plan: list[str]) -> None:
+    def __init__(self, shard: ProcessGate, plan: list[str]) -> None:
         self._shard = shard
         self._plan = plan
         self.held_back: list[tuple[bytes, int, int]] = []
@@ -54,7 +55,7 @@ class FarNode(LocalNode):
 
     def gate(self, topic: str, queue_id: int) -> UnsureGate:
         shard = super().gate(topic, queue_id)
-        assert isinstance(shard, HostedShard)
+        assert isinstance(shard, ProcessGate)
         return self.gates.setdefault(queue_id, UnsureGate(shard, self.plan))
 
     def is_local(self, topic: str, queue_id: int) -> bool:
@@ -148,10 +149,10 @@ def test_forwarded_messages_that_are_in_the_ring_still_are_waited_for_and_not_st
 ) -> None:
     again = ForwardedMessage(TOPIC, b"1", {"UNIQ_KEY": "id"}, 1, ("192.0.2.1", 1))
     with LocalNode(tmp_path) as node:
-        node.create_topic(TOPIC, 1, hosted=True)
+        node.create_topic(TOPIC, 1, internal=True)
         with Producer(node, timeout_s=0.1) as producer:
             with monkeypatch.context() as patch:
-                patch.setattr(type(node.hosting.host), "drain", lambda _: 0)
+                patch.setattr(DiskShards, "drain", lambda _, everything: 0)
                 for _ in range(2):
                     with pytest.raises(ShardUnavailableError, match="did not acknowledge"):
                         producer.forward(TOPIC, 0, [again])
@@ -179,7 +180,7 @@ def test_a_failure_of_any_kind_is_the_batchs_own_and_the_next_message_goes(node:
     with node.producer() as producer:
         producer.choose_queue(TOPIC)
         shard = super(FarNode, node).gate(TOPIC, 0)
-        assert isinstance(shard, HostedShard)
+        assert isinstance(shard, ProcessGate)
         node.gates[0] = FullDisk(shard, ["fail", "fail", "fail"])
         first = send_of_node(producer, b"refused")
         with pytest.raises(OSError, match="no room"):

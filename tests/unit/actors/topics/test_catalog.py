@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog, TopicConfig
+from rocketray.actors.topics.placement import Placement
 from rocketray.errors import ConfigError, InvalidNameError, StoreError, TopicNotFoundError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
@@ -85,13 +87,59 @@ def test_retention_is_of_a_new_topic_and_changes_only_when_told(tmp_path: Path) 
     assert changed.with_retention("A", KEEP_ALL).get("A").retention == KEEP_ALL
 
 
-def test_hosted_topics_are_so_by_name_or_when_asked_and_stay_so(tmp_path: Path) -> None:
-    catalog = TopicCatalog().with_topic("Plain", 1).with_topic("Asked", 1, hosted=True)
+def test_internal_topics_are_so_by_name_or_when_asked_and_stay_so(tmp_path: Path) -> None:
+    catalog = TopicCatalog().with_topic("Plain", 1).with_topic("Asked", 1, internal=True)
     for name in ("%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
         catalog = catalog.with_topic(name, 1)
     catalog.with_topic("Asked", 3).with_permission("%DLQ%g", 4).save(tmp_path)
     topics = TopicCatalog.load(tmp_path).topics
-    assert [name for name, topic in topics.items() if not topic.hosted] == ["Plain"]
+    assert [name for name, topic in topics.items() if not topic.internal] == ["Plain"]
+    assert topics["Plain"].process_of(0) == "Plain:0"
+    assert {*topics["Asked"].by_process(), *topics["%DLQ%g"].by_process()} == {SHARED_PROCESS}
+
+
+def test_the_process_of_a_queue_is_kept_and_stays_when_the_topic_grows(tmp_path: Path) -> None:
+    two_cores = Placement(cores=2)
+    catalog = TopicCatalog().with_topic("Trade", 3, placement=two_cores)
+    catalog = catalog.with_topic("Small", 2, queues_per_process="shared", placement=two_cores)
+    catalog.with_topic("Wide", 4, queues_per_process=2, placement=Placement(cores=64)).save(
+        tmp_path
+    )
+    catalog = TopicCatalog.load(tmp_path)
+    assert catalog.get("Trade").by_process() == {"Trade:0": [0, 2], "Trade:1": [1]}
+    assert catalog.get("Small").by_process() == {SHARED_PROCESS: [0, 1]}
+    assert not catalog.get("Small").internal
+    assert catalog.get("Wide").by_process() == {"Wide:0": [0, 2], "Wide:1": [1, 3]}
+    for name, queues in (("Trade", 5), ("Small", 3), ("Wide", 6)):
+        catalog = catalog.with_topic(name, queues, placement=Placement("shared", cores=4))
+    catalog.save(tmp_path)
+    catalog = TopicCatalog.load(tmp_path)
+    assert catalog.get("Trade").processes == (0, 1, 0, 2, 3)
+    assert catalog.get("Small").processes == ()
+    assert catalog.get("Wide").processes == (0, 1, 0, 1, 2, 2)
+    assert catalog.get("Wide").by_process([0, 5]) == {"Wide:0": [0], "Wide:2": [5]}
+
+
+def test_a_directory_that_does_not_say_has_a_process_for_each_queue(tmp_path: Path) -> None:
+    placement = Placement(3)
+    catalog = TopicCatalog().with_topic("Trade", 3, placement=placement).with_topic("%RETRY%g", 2)
+    catalog.save(tmp_path)
+    path = config_directory(tmp_path) / "topics.json"
+    content = json.loads(path.read_bytes())
+    for entry in content["topicConfigTable"].values():
+        del entry["attributes"]["queues.processes"]
+    path.write_text(json.dumps(content))
+    catalog = TopicCatalog.load(tmp_path)
+    assert catalog.get("Trade").by_process() == {f"Trade:{each}": [each] for each in range(3)}
+    assert catalog.get("%RETRY%g").by_process() == {SHARED_PROCESS: [0, 1]}
+
+
+@pytest.mark.parametrize("processes", ["0", "0,1,2", "0,-1", "a,b"])
+def test_processes_that_are_none_are_refused(processes: str) -> None:
+    value = TopicCatalog().with_topic("Trade", 2).get("Trade").to_json()
+    value["attributes"]["queues.processes"] = processes
+    with pytest.raises(ConfigError, match=r"topics\.json"):
+        TopicConfig.from_json(value)
 
 
 def test_names_are_checked() -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.files.paths import config_directory, shard_directory
+from rocketray.actors.files.paths import config_directory, process_doorbell_path, shard_directory
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StoreError
@@ -61,9 +61,8 @@ def delete(data: Path, kill_at_call: int) -> bool:
             is_killed = True
         else:
             is_killed = False
-    for shard in node.shards.values():  # the kernel closes files of dead processes
-        shard.close()
-    node.shards.clear()
+    for process in node.processes.values():  # the kernel closes files of dead processes
+        process.close()
     node._stop.set()
     node.filter.wake()
     node._filter_thread.join()
@@ -87,6 +86,7 @@ def test_a_topic_is_there_or_gone_whenever_the_process_is_killed(tmp_path: Path)
                 kept += 1
                 node.delete_topic("Trade")
             assert not shard_directory(data, "Trade", 0).parent.exists()
+            assert not process_doorbell_path(data, "Trade:0").exists()
             node.create_topic("Trade", 2)
             [message_id] = send(node, [b"new"])
             assert [one.body for one in node.messages("Trade")] == [b"new"]

@@ -8,7 +8,7 @@ import pytest
 
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.topic_start import (
-    QUEUES_A_STEP,
+    PROCESSES_A_STEP,
     STEP_S,
     QueueStarter,
     Started,
@@ -140,9 +140,9 @@ def test_queues_that_stay_closed_are_told_and_stop_no_other() -> None:
     assert node.make()[-1].running == 64
 
 
-def test_the_host_has_all_queues_of_its_topics_opened_by_one_call() -> None:
-    topic = TopicCatalog().with_topic("%RETRY%g", QUEUES_A_STEP + 1).get("%RETRY%g")
-    assert topic.hosted
+def test_a_call_names_the_queues_of_a_few_processes() -> None:
+    topic = TopicCatalog().with_topic("%RETRY%g", PROCESSES_A_STEP + 1).get("%RETRY%g")
+    assert len(topic.by_process()) == 1
     node = BusyNode(pace=64)
     node.make(topic)
-    assert node.asked == [range(QUEUES_A_STEP + 1)]
+    assert node.asked == [range(PROCESSES_A_STEP + 1)]

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
+from rocketray.actors.shards import shard_process
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import TopicProgress
@@ -37,17 +39,26 @@ def test_a_topic_that_is_made_at_once_says_nothing_on_stderr(node: LocalNode) ->
 def test_the_same_command_completes_what_was_interrupted_and_says_so(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = node._make_shard
+    make = OwnedShard
 
-    def interrupted(topic: TopicConfig, queue_id: int) -> OwnedShard:
+    def interrupted(
+        data: Path, topic: TopicConfig, queue_id: int, *rest: Any, **options: Any
+    ) -> OwnedShard:
         if queue_id == 5:
             raise KeyboardInterrupt
-        return make(topic, queue_id)
+        return make(data, topic, queue_id, *rest, **options)
 
-    monkeypatch.setattr(node, "_make_shard", interrupted)
+    monkeypatch.setattr(shard_process, "OwnedShard", interrupted)
     command = "topics", "create", "Trade", "--queues", "12", "--bitmaps", "on"
     assert run_here(*command).code == 130
-    assert len(node.shards) == 5
+    assert (
+        sum(
+            process.find("Trade", each) is not None
+            for process in node.processes.values()
+            for each in range(12)
+        )
+        == 5
+    )
     monkeypatch.undo()
     monkeypatch.setattr(topics, "connect", lambda _data: nullcontext(node))
     done = run_here(*command, "--json")

@@ -249,7 +249,7 @@ def test_what_a_handler_sends_is_stored_before_its_message_is_committed(node: Lo
         async with running(app):
             await until(lambda: forward.statistics().finished == 500)
         assert committed(node, "app-forward", "T") == 500
-        assert node.shards["Out", 0].writer.control.visible() == 500
+        assert node.shard("Out", 0).writer.control.visible() == 500
 
     asyncio.run(scenario())
 

@@ -48,14 +48,14 @@ def test_more_questions_than_faust_can_answer_and_all_answers_are_committed(
     asyncio.run(scenario())
 
 
-def test_an_answer_is_one_of_a_hosted_topic_that_goes_with_the_instance(node: LocalNode) -> None:
+def test_an_answer_is_one_of_an_internal_topic_that_goes_with_the_instance(node: LocalNode) -> None:
     async def scenario() -> None:
         app, double = doubling(node)
         name = app.conf.reply_to
         async with running(app):
             assert await double.ask(21) == 42
             topic = node.topic(name)
-            assert (topic.queues, topic.hosted) == (1, True)
+            assert (topic.queues, topic.internal) == (1, True)
             assert topic.retention.max_age_ms == 24 * 3600 * 1000
         assert name not in node.topics()
         assert [group.group for group in node.groups()] == ["app-double"]

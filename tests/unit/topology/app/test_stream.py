@@ -220,7 +220,7 @@ def test_through_another_topic(node: LocalNode) -> None:
                 await topic.send(value=body, tags="pay")
             await until(lambda: len(seen) == 20)
         assert seen == numbers(20)
-        assert node.shards["U", 0].writer.control.visible() == 20
+        assert node.shard("U", 0).writer.control.visible() == 20
 
     asyncio.run(scenario())
 

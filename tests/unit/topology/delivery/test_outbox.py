@@ -162,7 +162,7 @@ def test_what_a_shard_does_not_acknowledge_in_time_is_waited_for_and_stored_once
     node: LocalNode,
 ) -> None:
     node.create_topic("T", 1)
-    shard = node.shards["T", 0]
+    shard = node.shard("T", 0)
 
     async def scenario() -> None:
         outbox = Outbox(Producer(node, timeout_s=0.05))

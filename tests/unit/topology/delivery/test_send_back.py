@@ -193,7 +193,7 @@ def test_attempts_and_the_topic_of_dead_letters_are_the_agents_choice(node: Loca
         [letter] = stored_in(node, "Broken")
         assert (letter.body, letter.keys) == (b"1", ["k"])
         assert RETRIES not in node.topics()
-        assert node.topic("Broken").hosted
+        assert node.topic("Broken").internal
 
     asyncio.run(scenario())
 

@@ -72,7 +72,7 @@ def test_a_retry_topic_is_read_though_another_cannot_be_joined(
             node.may_join.clear()
             node.refusals = [RETRIES["a"]]
             for topic in RETRIES.values():
-                node.create_topic(topic, 1, hosted=True)
+                node.create_topic(topic, 1, internal=True)
             await until(lambda: not node.refusals)
             node.may_join.set()
             expected = {"Ta", "Tb", *RETRIES.values()}

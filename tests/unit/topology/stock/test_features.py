@@ -86,7 +86,7 @@ def test_tables_are_recovered_from_their_changelogs(node: LocalNode) -> None:
     assert "u0" not in before
     assert asyncio.run(second()) == before
     changelog = node.topic("stock-totals-changelog")
-    assert changelog.hosted
+    assert changelog.internal
     assert changelog.retention.compacts
 
 

@@ -121,7 +121,7 @@ def test_the_changelog_has_as_many_queues_as_the_source(node: LocalNode) -> None
             await until(lambda: len(seen) == 30)
         changelog = node.topic("app-totals-changelog")
         assert changelog.queues == 3
-        assert changelog.hosted
+        assert changelog.internal
         assert changelog.retention == RetentionPolicy(compacts=True)
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The access of a shard host's service to the host's own topics: read them, and append to them."""
+"""The access of system services to system topics: read them, and append to them."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ from collections.abc import Callable, Mapping
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.ring import AppendStatus, Durability
+from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.message import Message, StoredMessage
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 
-from .shard_host import ShardHost
-
-__all__ = ["HostedLog"]
+__all__ = ["SystemLog"]
 
 _BORN_HOST = ("127.0.0.1", 0)
 
 
-class HostedLog:
-    """Queue 0 of each hosted topic."""
+class SystemLog:
+    """Queue 0 of each topic of the shared process."""
 
-    def __init__(self, host: ShardHost, clock_ms: Callable[[], int]) -> None:
-        self._host = host
+    def __init__(self, process: ShardProcess, clock_ms: Callable[[], int]) -> None:
+        self._process = process
         self._clock_ms = clock_ms
 
     def exists(self, topic: str) -> bool:
         """Return whether the topic exists."""
-        return self._host.find(topic, 0) is not None
+        return self._process.find(topic, 0) is not None
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
         """Return messages from *queue_offset* on, none if the topic does not exist yet.
 
         If *queue_offset* is removed, they begin at the first message that still exists.
         """
-        shard = self._host.find(topic, 0)
+        shard = self._process.find(topic, 0)
         found: list[StoredMessage] = []
         if shard is None:
             return found
@@ -49,22 +48,22 @@ class HostedLog:
 
     def find(self, topic: str, key: str, max_count: int) -> list[StoredMessage]:
         """Return messages with that key or unique key, oldest first; none without the topic."""
-        shard = self._host.find(topic, 0)
+        shard = self._process.find(topic, 0)
         return [] if shard is None else shard.query(key, max_count, 0, 2**63 - 1)
 
     def flush(self, *topics: str) -> None:
         """Bring the current content of these topics to disk."""
         for topic in topics:
-            shard = self._host.find(topic, 0)
+            shard = self._process.find(topic, 0)
             if shard is not None:
                 shard.writer.flush()
 
     def expire(self, needed_from: Mapping[str, int], policy: RetentionPolicy) -> None:
         """Remove files of topics whose messages are all before the first needed offset."""
         for topic, offset in needed_from.items():
-            shard = self._host.find(topic, 0)
+            shard = self._process.find(topic, 0)
             if shard is not None:
-                shard.writer.expire(policy, offset, disk_use(shard.writer.store.directory))
+                shard.writer.expire(policy, offset, disk_use(shard.directory))
 
     def store(self, message: Message) -> int:
         """Store a message in memory that outlives the process; return its queue offset.
@@ -73,7 +72,7 @@ class HostedLog:
             StreamError: it was not stored.
         """
         batch = encode_messages([message], born_host=_BORN_HOST, clock_ms=self._clock_ms)
-        ack = self._host.append(message.topic, 0, pack_batch(batch), Durability.MEMORY)
+        ack = self._process.append(message.topic, 0, pack_batch(batch), Durability.MEMORY)
         if ack.status is not AppendStatus.OK:
-            raise refusal(ack.status, f"{message.topic}/0", self._host.data)
+            raise refusal(ack.status, f"{message.topic}/0", self._process.data)
         return ack.first_queue_offset

@@ -1,4 +1,4 @@
-"""The host of system shards: many shards behind one doorbell, which outlive its process."""
+"""A process of many shards behind one doorbell: each fails alone, and outlives the process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rocketray.actors.files.paths import producer_rings_directory, shard_directo
 from rocketray.actors.ipc.ring import Durability, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
+from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.actors.system.host_services import RETRY_AFTER_MS, Services
-from rocketray.actors.system.shard_host import ShardHost
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.system.services import RETRY_AFTER_MS, Services
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
 from rocketray.errors import StoreError, StoreLockedError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
@@ -29,6 +29,7 @@ from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
 
 SUPPORT = ROOT / "tests/support"
+LATER_S = 1e12
 
 
 @pytest.fixture
@@ -37,8 +38,10 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
         yield node
 
 
-def test_a_hosted_topic_is_written_filtered_read_and_asked_as_any_other(node: LocalNode) -> None:
-    node.create_topic("Log", 2, hosted=True)
+def test_a_topic_of_the_shared_process_is_written_filtered_read_and_asked_as_any_other(
+    node: LocalNode,
+) -> None:
+    node.create_topic("Log", 2, internal=True)
     with node.producer() as producer:
         results = [
             producer.send("Log", b"%d" % n, tags="ab"[n % 2], keys=[f"k{n}"], queue_id=n // 4)
@@ -57,7 +60,7 @@ def test_a_hosted_topic_is_written_filtered_read_and_asked_as_any_other(node: Lo
     assert [one.messages for one in node.shard_statistics("Log")] == [4, 4]
 
 
-def test_old_files_of_a_hosted_topic_go(node: LocalNode) -> None:
+def test_old_files_of_a_shared_topic_go(node: LocalNode) -> None:
     node.create_topic("%DLQ%g", 1, RetentionPolicy(max_bytes=100_000))
     with node.producer() as producer:
         for _ in range(4):
@@ -73,32 +76,32 @@ def test_a_batch_that_is_too_large_for_a_ring_goes_by_call(node: LocalNode) -> N
         assert producer.send("%DLQ%g", bytes(500_000)).queue_offset == 0
 
 
-def test_all_hosted_shards_are_open_before_the_host_answers(data: Path) -> None:
+def test_all_shards_are_open_before_the_process_answers(data: Path) -> None:
     with LocalNode(data) as node:
         node.create_topic("%RETRY%g", 1)
         with node.producer() as producer:
             producer.send("%RETRY%g", b"kept")
-    host = ShardHost(data, {}, clock_ms=lambda: 0)
-    [epoch] = {host.shard("%RETRY%g", 0).statistics().epoch}
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    [epoch] = {process.shard("%RETRY%g", 0).statistics().epoch}
     assert epoch == 2
-    host.remove("%RETRY%g")
+    process.remove("%RETRY%g")
     TopicCatalog().save(data)
     with pytest.raises(TopicNotFoundError):
-        host.shard("%RETRY%g", 0)
-    host.close()
+        process.shard("%RETRY%g", 0)
+    process.close()
 
 
 def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Path) -> None:
     with LocalNode(data) as node:
         node.create_topic("%RETRY%a", 1)
         node.create_topic("%RETRY%b", 1)
-    other = ShardHost(data, {}, clock_ms=lambda: 0)
+    other = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     other.remove("%RETRY%b")
-    host = ShardHost(data, {}, clock_ms=lambda: 0)
-    assert host.shard("%RETRY%b", 0).statistics().max_queue_offset == 0
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    assert process.shard("%RETRY%b", 0).statistics().max_queue_offset == 0
     with pytest.raises(StoreLockedError):
-        host.shard("%RETRY%a", 0)
-    host.close()
+        process.shard("%RETRY%a", 0)
+    process.close()
     other.close()
 
 
@@ -109,12 +112,12 @@ def test_who_asks_for_a_shard_whose_directory_cannot_be_made_is_told_in_our_word
     in_the_way = shard_directory(data, "%RETRY%a", 0)
     in_the_way.parent.mkdir(parents=True)
     in_the_way.touch()
-    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     with pytest.raises(StoreError, match=r"queue %RETRY%a/0 stays closed: .*Not a directory"):
-        host.open(TopicCatalog.load(data).get("%RETRY%a"))
+        process.shard("%RETRY%a", 0)
     in_the_way.unlink()
-    assert host.shard("%RETRY%a", 0).statistics().max_queue_offset == 0
-    host.close()
+    assert process.shard("%RETRY%a", 0).statistics().max_queue_offset == 0
+    process.close()
 
 
 def test_a_shard_that_fails_unexpectedly_closes_no_other(
@@ -130,33 +133,37 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 
     with monkeypatch.context() as patch:
         patch.setattr("rocketray.actors.shards.owned_shard.Compaction", fail)
-        host = ShardHost(data, {}, clock_ms=lambda: 0)
-        assert host.find("%RETRY%b", 0) is not None
+        process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+        assert process.find("%RETRY%b", 0) is not None
         with pytest.raises(StoreError, match=r"queue %RETRY%a/0 stays closed: ValueError\('odd'\)"):
-            host.open(topics.get("%RETRY%a"))
-        host.open_all()
-    host.open_all()
-    assert host.find("%RETRY%a", 0) is not None
-    host.close()
+            process.shard("%RETRY%a", 0)
+        process.open_closed(LATER_S)
+        assert [*process.closed()] == ["%RETRY%a/0"]
+    process.open_closed(LATER_S)
+    assert not process.closed()
+    assert process.find("%RETRY%a", 0) is not None
+    process.close()
 
 
 def test_a_shard_that_was_closed_opens_when_what_kept_it_closed_is_over(data: Path) -> None:
     TopicCatalog().with_topic("%RETRY%a", 1).save(data)
-    other = ShardHost(data, {}, clock_ms=lambda: 0)
-    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    other = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     ring = ProducerRing(producer_rings_directory(data, "%RETRY%a", 0) / owned_name("r"))
     other.close()
     message = ForwardedMessage("%RETRY%a", b"", {}, 0, ("127.0.0.1", 0))
     ring.try_write(pack_batch(encode_forwarded([message])), Durability.MEMORY)
     ring.publish()
-    assert host.find("%RETRY%a", 0) is None
-    host.open_all()
-    assert host.find("%RETRY%a", 0) is not None
+    assert process.find("%RETRY%a", 0) is None
+    process.open_closed()
+    assert process.find("%RETRY%a", 0) is None, "it is tried again after a pause"
+    process.open_closed(LATER_S)
+    assert process.find("%RETRY%a", 0) is not None
     assert ring.acknowledged() == 1
-    host.close()
+    process.close()
 
 
-def test_a_killed_host_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+def test_a_killed_process_keeps_what_it_acknowledged(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = [sys.executable, str(SUPPORT / "host_process.py"), str(data)]
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT.parent)}
@@ -178,19 +185,19 @@ def test_a_shard_that_gets_nothing_is_not_flushed_for_ever(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     TopicCatalog().with_topic("%RETRY%g", 1).save(data)
-    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     flushed: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(host.shard("%RETRY%g", 0).writer, "flush", lambda: flushed.append(1))
+        patch.setattr(process.shard("%RETRY%g", 0).writer, "flush", lambda: flushed.append(1))
         for _ in range(20):
-            host.flush()
+            process.flush()
         assert 0 < len(flushed) < 10
         message = ForwardedMessage("%RETRY%g", b"", {}, 0, ("127.0.0.1", 0))
-        host.append("%RETRY%g", 0, pack_batch(encode_forwarded([message])), 0)
+        process.append("%RETRY%g", 0, pack_batch(encode_forwarded([message])), 0)
         flushed.clear()
-        host.flush()
+        process.flush()
         assert flushed
-    host.close()
+    process.close()
 
 
 class Counting:
@@ -220,7 +227,7 @@ def test_a_service_says_when_it_is_called_next_and_a_failing_one_stops_no_other(
     assert Services([failing]).step(0) == RETRY_AFTER_MS
 
 
-def test_the_host_calls_its_services_when_messages_came(node: LocalNode) -> None:
+def test_the_shared_process_calls_its_services_when_messages_came(node: LocalNode) -> None:
     node.create_topic("%RETRY%g", 1)
     service = Counting()
     node.services.add(service)

@@ -1,0 +1,111 @@
+"""The shards of a process that are on one disk.
+
+A disk that is slow to sync holds up the thread that waits for it. So each disk has threads of its
+own (shard_threads.py), and a process has as many of these objects as its shards are on disks.
+
+Invariants
+  1. A ring of the doorbell leads to a look at the rings of its queue's shard; the other shards are
+     left alone.
+  2. Work that fails on one shard is done on the others. The failed shard is handed to
+     ``on_failure`` after that, with no lock held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import numpy as np
+
+from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
+
+from .owned_shard import OwnedShard
+
+__all__ = ["DiskShards"]
+
+_Result = TypeVar("_Result")
+
+
+class DiskShards:
+    """Some open shards, drained by one thread and flushed by another."""
+
+    def __init__(
+        self, doorbell: ProcessDoorbell, on_failure: Callable[[OwnedShard, Exception], None]
+    ) -> None:
+        self._doorbell = doorbell
+        self._on_failure = on_failure
+        self._keeping_house = threading.Lock()  # taken before the other one
+        self._draining = threading.Lock()
+        self._shards: tuple[OwnedShard, ...] = ()
+        self._of_slot: dict[int, tuple[OwnedShard, ...]] = {}
+        self._seen = doorbell.counts()
+
+    def add(self, shard: OwnedShard) -> None:
+        """Begin to drain and flush *shard*."""
+        slot = self._doorbell.slot(*shard.place)
+        with self._draining:
+            self._shards = (*self._shards, shard)
+            self._of_slot[slot] = (*self._of_slot.get(slot, ()), shard)
+        self._doorbell.ring(slot)  # its producers may have rung before
+
+    def discard(self, shard: OwnedShard) -> bool:
+        """Leave *shard* alone from now on; return whether it was here, and so is the caller's.
+
+        No thread works on it after that, so it can be closed.
+        """
+        slot = self._doorbell.slot(*shard.place)
+        with self._keeping_house, self._draining:
+            was_here = shard in self._shards
+            self._shards = tuple(each for each in self._shards if each is not shard)
+            self._of_slot[slot] = tuple(
+                each for each in self._of_slot.get(slot, ()) if each is not shard
+            )
+        return was_here
+
+    def drain(self, *, everything: bool = False) -> int:
+        """Store the batches in the rings, of queues that rang or of all; return their number."""
+        with self._draining:
+            shards = self._shards
+            counts = self._doorbell.counts()
+            if not everything:
+                rang = np.flatnonzero(counts != self._seen).tolist()
+                shards = tuple(shard for slot in rang for shard in self._of_slot.get(slot, ()))
+            self._seen = counts
+            stored, failed = _each(shards, OwnedShard.drain)
+        self._report(failed)
+        return sum(stored)
+
+    def prepare_next(self) -> None:
+        """Create the next files ahead of use."""
+        self._keep_house(OwnedShard.prepare_next)
+
+    def flush(self) -> None:
+        """Bring everything to disk, and drop producers that are gone."""
+        self._keep_house(OwnedShard.flush)
+
+    def watch_disk(self) -> None:
+        """Refuse messages from now on if the disk is too full, or accept them again."""
+        self._keep_house(OwnedShard.watch_disk)
+
+    def _keep_house(self, work: Callable[[OwnedShard], None]) -> None:
+        with self._keeping_house:
+            _, failed = _each(self._shards, work)
+        self._report(failed)
+
+    def _report(self, failed: Iterable[tuple[OwnedShard, Exception]]) -> None:
+        for shard, error in failed:
+            self._on_failure(shard, error)
+
+
+def _each(
+    shards: Iterable[OwnedShard], work: Callable[[OwnedShard], _Result]
+) -> tuple[list[_Result], list[tuple[OwnedShard, Exception]]]:
+    """Return the results of *work*, and the shards that it failed on, with the errors."""
+    done, failed = [], []
+    for shard in shards:
+        try:
+            done.append(work(shard))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it closes this shard alone
+            failed.append((shard, error))
+    return done, failed

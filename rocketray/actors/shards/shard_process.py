@@ -1,0 +1,268 @@
+"""A shard process: one to many shards of a node, behind one doorbell.
+
+A process costs 170 MB, whatever the number of its shards. So the queues of a topic share a few, and
+those of many small topics, the node's own among them, share one: ``SHARED_PROCESS``, whose files
+are smaller than those of others. The unit of ownership stays the shard, with its own directory,
+lock and epoch.
+
+:class:`ShardProcess` is plain Python; shard_threads.py gives it threads, and
+cluster/shard_process_actor.py an address.
+
+Invariants
+  1. All shards of the process are open before the first call is answered: readers map the files of
+     a shard without a call, and may see only recovered messages.
+  2. A shard that cannot be opened, or fails later, is closed, alone. The next call to it opens it
+     again, or raises the reason. So does a timer, for producers that wait at their rings; its pause
+     doubles with each opening that fails.
+  3. A shard on one disk does not wait for a shard on another (disk_shards.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocketray.actors.files.paths import filter_doorbell_path, process_doorbell_path
+from rocketray.actors.ipc.control_page import Doorbell
+from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
+from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog, TopicConfig
+from rocketray.config import StoreConfig
+from rocketray.errors import ShardUnavailableError, StoreError, StreamError
+
+from .disk_shards import DiskShards
+from .owned_shard import OwnedShard, why_closed
+
+__all__ = ["Opened", "ShardProcess"]
+
+_LOG = logging.getLogger(__name__)
+_RETRY_AFTER_MS = 1000
+_PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 60.0
+_ADVICE = "repair the cause; each call opens it again, and so does a timer"
+_SHARED_FILE_SIZES = {
+    "commit_log_segment_bytes": 16 * 1024 * 1024,
+    "consume_queue_segment_entries": 50_000,
+    "index_hash_slots": 20_000,
+    "index_entries": 100_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The outcome of a call that opens queues: those that were not open, and why some are not."""
+
+    new: tuple[int, ...]
+    closed: Mapping[int, StreamError]
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A shard that should be open: why it is not, and when it is tried again."""
+
+    reason: StreamError
+    pause_s: float
+    next_s: float
+
+
+class ShardProcess:
+    """The shards of one process."""
+
+    def __init__(
+        self, data: Path, name: str, sizes: Mapping[str, int], *, clock_ms: Callable[[], int]
+    ) -> None:
+        """Open the shards that the catalog has for process *name*.
+
+        *sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards.
+        """
+        self.data = data
+        self.name = name
+        self._sizes = {**sizes, **_smaller(sizes)} if name == SHARED_PROCESS else {**sizes}
+        self._clock_ms = clock_ms
+        self._opening = threading.Lock()
+        self._tables = threading.Lock()  # taken after the other one; never held while waiting
+        self._shards: dict[tuple[str, int], OwnedShard] = {}
+        self._closed: dict[tuple[str, int], _Closed] = {}
+        self._disks: dict[int, DiskShards] = {}
+        self._follow: Callable[[DiskShards], None] = lambda _: None
+        self._filter_doorbell = Doorbell(filter_doorbell_path(data))
+        self.doorbell = ProcessDoorbell(process_doorbell_path(data, name))
+        """Rung by producers, and by other threads to make the draining threads look."""
+        for topic in TopicCatalog.load(data).topics.values():
+            self.open(topic, topic.by_process().get(name, ()))
+
+    def follow_disks(self, start: Callable[[DiskShards], None]) -> None:
+        """Call *start* with the shards of each disk, now and when another disk comes."""
+        with self._tables:
+            self._follow = start
+            disks = [*self._disks.values()]
+        for disk in disks:
+            start(disk)
+
+    def open(self, topic: TopicConfig, queues: Iterable[int]) -> Opened:
+        """Open the shards of queues that are not open yet; a shard that fails stays closed."""
+        new: list[int] = []
+        closed: dict[int, StreamError] = {}
+        with self._opening:
+            for queue_id in queues:
+                if self.find(topic.name, queue_id) is None:
+                    try:
+                        self._open(topic, queue_id)
+                        new.append(queue_id)
+                    except StreamError as error:
+                        closed[queue_id] = error
+        return Opened((*new,), closed)
+
+    def open_closed(self, now_s: float | None = None) -> None:
+        """Open the closed shards whose pause is over: the reason may be gone; called periodically.
+
+        Raises:
+            StreamError, OSError: it is not known which topics there are.
+        """
+        now_s = time.monotonic() if now_s is None else now_s
+        due = [place for place, closed in self._closed.items() if closed.next_s <= now_s]
+        if not due:
+            return
+        topics = TopicCatalog.load(self.data).topics
+        for name, queue_id in due:
+            if name in topics:
+                self.open(topics[name], [queue_id])
+            else:  # deleted: its remaining calls are told so
+                with self._tables:
+                    self._closed.pop((name, queue_id), None)
+
+    def shard(self, topic: str, queue_id: int) -> OwnedShard:
+        """Return a shard of this process; one that is not open is opened.
+
+        Raises:
+            StreamError: there is no such topic, or its shard cannot be opened.
+            ShardUnavailableError: another process has it.
+        """
+        shard = self.find(topic, queue_id)
+        if shard is None:
+            with self._opening:  # so the topic is not removed meanwhile
+                config = TopicCatalog.load(self.data).get(topic)
+                config.check_queue(queue_id)
+                shard = self.find(topic, queue_id) or self._open(config, queue_id)
+        return shard
+
+    def find(self, topic: str, queue_id: int) -> OwnedShard | None:
+        """Return a shard of this process that is open, or None."""
+        return self._shards.get((topic, queue_id))
+
+    def closed(self) -> dict[str, str]:
+        """Return the shards that are closed and should be open, with the reasons."""
+        with self._tables:
+            return {
+                f"{topic}/{queue_id}": str(closed.reason)
+                for (topic, queue_id), closed in self._closed.items()
+            }
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        payload: bytes,
+        durability: int,
+        *,
+        attempt: int = 0,
+        not_after_ms: int | None = None,
+    ) -> Ack:
+        """Store a packed batch; see :meth:`OwnedShard.append`."""
+        shard = self.shard(topic, queue_id)
+        return shard.append(payload, durability, attempt=attempt, not_after_ms=not_after_ms)
+
+    def drain(self) -> int:
+        """Store the batches in the rings of all shards; return their number."""
+        return sum(disk.drain(everything=True) for disk in self._disks.values())
+
+    def flush(self) -> None:
+        """Bring everything to disk, and drop producers that are gone."""
+        for disk in self._disks.values():
+            disk.flush()
+
+    def remove(self, topic: str) -> None:
+        """Close the shards of a deleted topic."""
+        with self._opening:
+            self._close([place for place in self._shards if place[0] == topic])
+            with self._tables:
+                self._closed = {key: one for key, one in self._closed.items() if key[0] != topic}
+
+    def close(self) -> None:
+        """Store the batches in the rings, flush and release all shards."""
+        with self._opening:
+            self._close([*self._shards])
+
+    def _open(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
+        """Open a shard, and have it drained; called with ``_opening`` held."""
+        place = topic.name, queue_id
+        name = f"{topic.name}/{queue_id}"
+        if topic.process_of(queue_id) != self.name:  # the caller's topic was deleted and recreated
+            raise ShardUnavailableError(name, _RETRY_AFTER_MS, "another process has it by now")
+        sizes: dict[str, Any] = self._sizes
+        try:
+            shard = OwnedShard(
+                self.data,
+                topic,
+                queue_id,
+                StoreConfig(store_host=topic.store_hosts[queue_id], **sizes),
+                clock_ms=self._clock_ms,
+                doorbell=self.doorbell.bell(*place),
+                filter_doorbell=self._filter_doorbell,
+            )
+        except Exception as error:  # any error closes this shard alone
+            reason = error
+            if not isinstance(reason, StreamError):
+                reason = StoreError(why_closed(name, error, _ADVICE))
+            self._note_closed(place, reason)
+            raise reason from error
+        with self._tables:
+            disk, follow = self._disks.get(shard.device), None
+            if disk is None:
+                disk, follow = DiskShards(self.doorbell, self._fail), self._follow
+                self._disks = {**self._disks, shard.device: disk}
+            self._shards = {**self._shards, place: shard}
+            self._closed.pop(place, None)
+        disk.add(shard)
+        if follow is not None:
+            follow(disk)
+        return shard
+
+    def _fail(self, shard: OwnedShard, error: Exception) -> None:
+        """Close a shard that failed; the others go on."""
+        if not self._discard(shard):
+            return  # another thread has closed it
+        shard.abandon()
+        reason = StoreError(why_closed("/".join(map(str, shard.place)), error, _ADVICE))
+        self._note_closed(shard.place, reason)
+
+    def _note_closed(self, place: tuple[str, int], reason: StreamError) -> None:
+        with self._tables:
+            before = self._closed.get(place)
+            if before is None or str(before.reason) != str(reason):
+                _LOG.error("%s/%d is closed", *place, exc_info=reason)
+            pause_s = _PAUSE_MIN_S if before is None else min(2 * before.pause_s, _PAUSE_MAX_S)
+            self._closed[place] = _Closed(reason, pause_s, time.monotonic() + pause_s)
+            self._shards = {key: one for key, one in self._shards.items() if key != place}
+
+    def _close(self, places: Iterable[tuple[str, int]]) -> None:
+        """Close each of them; raise the error of the last one that cannot be closed cleanly."""
+        with ExitStack() as closing:
+            for place in places:
+                with self._tables:
+                    shard = self._shards[place]
+                    self._shards = {key: one for key, one in self._shards.items() if key != place}
+                if self._discard(shard):
+                    closing.callback(shard.close)
+
+    def _discard(self, shard: OwnedShard) -> bool:
+        return self._disks[shard.device].discard(shard)
+
+
+def _smaller(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {name: min(size, sizes.get(name, size)) for name, size in _SHARED_FILE_SIZES.items()}

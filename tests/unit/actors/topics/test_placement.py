@@ -1,0 +1,64 @@
+"""How a topic's queues are spread over processes, and that a queue stays in its own."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rocketray.actors.topics.placement import ONE_EACH, Placement
+from rocketray.errors import ConfigError
+from rocketray.names import SHARED, QueuesPerProcess
+
+
+@pytest.mark.parametrize(
+    ("rule", "cores", "queues", "own", "processes"),
+    [
+        (None, 4, 1, None, (0,)),
+        (None, 4, 3, None, (0, 1, 2)),
+        (None, 2, 5, None, (0, 1, 0, 1, 0)),
+        (None, 2, 4, 1, (0, 1, 2, 3)),
+        (None, 2, 5, 3, (0, 1, 0, 1, 0)),
+        (3, 2, 7, None, (0, 1, 2, 0, 1, 2, 0)),
+        (SHARED, 2, 3, None, ()),
+        (SHARED, 2, 3, 2, (0, 1, 0)),
+        (1, 2, 3, SHARED, ()),
+    ],
+)
+def test_a_new_topic_has_as_many_processes_as_it_or_the_node_says_or_cores(
+    rule: QueuesPerProcess,
+    cores: int,
+    queues: int,
+    own: QueuesPerProcess,
+    processes: tuple[int, ...],
+) -> None:
+    assert Placement(rule, cores).place((), queues, own) == processes
+
+
+def test_queues_that_come_later_go_where_there_is_most_room() -> None:
+    assert Placement(None, 2).place((0,), 4, None) == (0, 1, 0, 1)
+    assert Placement(None, 1).place((0, 1, 2), 6, None) == (0, 1, 2, 0, 1, 2)
+    assert Placement(None, 8).place((0, 0, 0, 0), 6, 4) == (0, 0, 0, 0, 1, 1)
+    assert ONE_EACH.place((0, 1), 3, None) == (0, 1, 2)
+
+
+def test_however_a_topic_grows_no_queue_moves_and_no_process_gets_too_many(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(200):
+        most = rng.choice((None, 1, 2, 5, 64))
+        placement = Placement(most, cores=rng.randint(1, 8))
+        present: tuple[int, ...] = ()
+        for queues in sorted(rng.randint(1, 200) for _ in range(4)):
+            placed = placement.place(present, queues, None)
+            assert placed[: len(present)] == present
+            assert len(placed) == queues
+            loads = [placed.count(process) for process in range(1 + max(placed))]
+            assert min(loads) > 0
+            assert most is None or max(loads) <= most
+            present = placed
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1025, True, "all", 1.5])
+def test_a_number_that_is_none_is_refused(wrong: QueuesPerProcess) -> None:
+    with pytest.raises(ConfigError, match="queues per process"):
+        Placement(wrong)
