@@ -21,6 +21,7 @@ BENCHMARKS = {
     "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
     "bitmaps": "filter bitmaps: what they save when groups scan by SQL92, what they cost at the put",
     "idle": "processor time and memory of a node that does nothing, and of each of its queues",
+    "queues": "1 to 256 queues of a topic: rate, and memory and processor time of the idle node",
     "latency": "from publishing to an agent's handler, and to a plain member, at 1000 messages a second",
 }
 

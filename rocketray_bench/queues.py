@@ -1,0 +1,107 @@
+"""What do 1 to 256 queues of a topic cost, and how fast are they?
+
+For each number a node of its own: a producer sends tables to all queues in turn, and a member of a
+group gets every message. Then the node is idle. The costs are those of the node's processes,
+without this one: processor time, which other programs on the machine change little, and memory.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from functools import partial
+
+from rocketray.actors.client.connection import Connection
+from rocketray.filters.subscription import Subscription
+
+from .ceilings import Ceilings, measure
+from .node import bench_node, order_table
+from .processes import descendants, own_memory_bytes, processor_s
+from .report import BenchOptions, Row, median_rate
+
+__all__ = ["run"]
+
+_QUEUES = (1, 4, 16, 64, 256)
+_QUICK_QUEUES = (1, 16)
+_ROWS = 4096  # a table; with 256 queues a batch of it has 16 messages
+_RECORD_BYTES = 260
+_IDLE_S = 60
+_SETTLE_S = 3.0
+_LOOK_S = 0.0005
+_MIB = 1024 * 1024
+
+
+def run(options: BenchOptions) -> list[Row]:
+    """Measure for some ten minutes."""
+    ceilings = measure()
+    rows: list[Row] = []
+    for queues in _QUICK_QUEUES if options.quick else _QUEUES:
+        with bench_node() as connection:
+            rows += _measure(options, connection, queues, ceilings)
+    return rows
+
+
+def _measure(
+    options: BenchOptions, connection: Connection, queues: int, ceilings: Ceilings
+) -> list[Row]:
+    nobody_bytes = _node_bytes()
+    connection.create_topic("Bench", queues)
+    rate, used_us = _rate(options, connection)
+    time.sleep(_SETTLE_S)
+    seconds = options.amount(_IDLE_S)
+    pids = descendants(os.getpid())
+    begun, before = time.perf_counter(), sum(map(processor_s, pids))
+    time.sleep(seconds)
+    share = (sum(map(processor_s, pids)) - before) / (time.perf_counter() - begun)
+    of = f"{queues} queue{'s' * (queues > 1)}"
+    copy = ceilings.copy(_RECORD_BYTES)
+    return [
+        Row(f"{of}: sent and consumed", rate, "messages/s", copy),
+        Row(f"{of}: processor a message", used_us, "µs", copy),
+        Row(f"{of}: idle node, processor", share * 100, "% of a core", "0"),
+        Row(f"{of}: memory a queue", (_node_bytes() - nobody_bytes) / _MIB / queues, "MiB", "0"),
+    ]
+
+
+def _rate(options: BenchOptions, connection: Connection) -> tuple[float, float]:
+    """Return the messages a second, and the processor time of the node's processes for each."""
+    tables = options.amount(100)
+    table = order_table(_ROWS)
+    total = tables * _ROWS
+    sent = got = 0
+    stop = threading.Event()
+
+    def consume() -> None:
+        nonlocal got
+        with connection.consumer("bench", "Bench", Subscription.tags("*")) as member:
+            while not stop.is_set():
+                for batch in member.poll(0.2):
+                    got += len(batch)
+                    member.commit("Bench", batch.queue_id, batch.next_queue_offset)
+
+    def work(count: int) -> None:
+        nonlocal sent
+        for _ in range(count):
+            producer.send_many("Bench", table, property_columns=["a", "region"])
+        sent += count * _ROWS
+        while got < sent:
+            time.sleep(_LOOK_S)
+
+    member = threading.Thread(target=consume)
+    member.start()
+    try:
+        with connection.producer() as producer:
+            work(1)  # rings, files and the first look-ups
+            pids = descendants(os.getpid())
+            before = sum(map(processor_s, pids))
+            rate = median_rate(options, total, partial(work, tables))
+            used_s = sum(map(processor_s, pids)) - before
+    finally:
+        stop.set()
+        member.join()
+    return rate, used_s / (options.runs * total) * 1e6
+
+
+def _node_bytes() -> int:
+    return own_memory_bytes(descendants(os.getpid()))
