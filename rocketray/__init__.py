@@ -13,7 +13,7 @@ from .errors import BatchError, StreamError
 from .interpreter import name_interpreter as _name_interpreter
 
 if TYPE_CHECKING:
-    from .actors.client.standalone import Client, Producer
+    from .actors.client.standalone import AsyncProducer, Client, Producer
     from .actors.cluster.node import Node
     from .actors.producers.batch import SendResult, SendResults
     from .actors.producers.send_future import SendFuture
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "AsyncProducer",
     "BatchError",
     "Client",
     "ConsumedBatch",
@@ -57,6 +58,7 @@ _name_interpreter()  # must run before a Spark session starts; see there
 
 _LOADED_FROM = {
     "App": "rocketray.topology.app.app",
+    "AsyncProducer": "rocketray.actors.client.standalone",
     "Client": "rocketray.actors.client.standalone",
     "ConsumedBatch": "rocketray.actors.topics.consumed_batch",
     "FlowLimits": "rocketray.topology.delivery.flow",

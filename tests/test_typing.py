@@ -32,7 +32,7 @@ LINES = {
     "rr.Strem": 'maybe "Stream"',
     "rr.Client().qurey('T', 'k')": 'has no attribute "qurey"',
     "rr.Producer(timout_s=1)": 'Unexpected keyword argument "timout_s"',
-    "rr.Producer().send('T', 'text')": 'incompatible type "str"; expected "bytes"',
+    "rr.Producer().send('T', 'text')": 'No overload variant of "send"',
     "rr.Producer().send('T', b'', tag='x')": 'Unexpected keyword argument "tag"',
     "rr.Producer(group='g', check=lambda message: 'yes')": "has incompatible type",
     "rr.Producer().send('T', b'', ack='all')": "No overload variant",
@@ -60,6 +60,9 @@ async def send() -> None:
     stored = await orders.send(value=Order("o"))
     reveal_type((await stored).offset)
     reveal_type((await stored).recall_handle)
+    reveal_type(rr.Producer().send("T", b"", ack="none"))
+    reveal_type(rr.Producer().send_async("T", b"").result().queue_id)
+    reveal_type((await rr.AsyncProducer().send("T", b"")).message_id)
 """
 
 
@@ -112,6 +115,9 @@ def test_slips_are_found_and_nothing_else(tmp_path: Path, cache: Path) -> None:
         '"typing.Sequence[slips.Order]"',
         '"int"',
         '"str | None"',
+        '"None"',
+        '"int"',
+        '"str"',
     ]
 
 

@@ -24,6 +24,7 @@ from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.producers.async_producer import AsyncProducer
 from rocketray.actors.producers.options import ProducerOptions
 from rocketray.actors.producers.producer import Producer
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
@@ -103,6 +104,10 @@ class Broker(LocalNode):
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer; the options are those of ``ProducerOptions``."""
         return Producer(self, clock_ms=self.clock, **options)
+
+    def async_producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """Return a producer for tasks; the options are those of ``ProducerOptions``."""
+        return AsyncProducer(partial(self.producer, **options))
 
     def consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]

@@ -29,6 +29,7 @@ def load(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Give the module of a how-to page, whose app and producers reach *broker*."""
     monkeypatch.setattr(rr, "App", partial(rr.App, connection=broker), raising=False)
     monkeypatch.setattr(rr, "Producer", broker.producer, raising=False)
+    monkeypatch.setattr(rr, "AsyncProducer", broker.async_producer, raising=False)
 
     def module_of(page: str) -> ModuleType:
         [block] = [

@@ -1,14 +1,16 @@
-"""The classes for programs that have only a node's data directory: ``Client``, ``Producer``."""
+"""The classes for programs that have only a node's data directory: a client and producers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.actors.producers.async_producer import AsyncProducer as NodeAsyncProducer
 from rocketray.actors.producers.options import ProducerOptions, batch_settings
 from rocketray.actors.producers.producer import Producer as NodeProducer
 from rocketray.actors.remote.remote_consumer import Member
@@ -21,7 +23,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .connection import Connection
 
-__all__ = ["Client", "Producer"]
+__all__ = ["AsyncProducer", "Client", "Producer"]
 
 _LOG = logging.getLogger(__name__)
 _QUEUES = 4
@@ -98,6 +100,15 @@ class Producer(NodeProducer):
         connection = Connection.open(data)
         super().__init__(connection, **options)
         connection.keep(self)
+
+
+class AsyncProducer(NodeAsyncProducer):
+    """A producer for tasks: ``async with AsyncProducer() as producer: await producer.send(…)``."""
+
+    def __init__(self, data: Path | str | None = None, **options: Unpack[ProducerOptions]) -> None:
+        """Take the options of :class:`Producer`; it connects when it is opened."""
+        batch_settings(options)
+        super().__init__(partial(Producer, data, **options))
 
 
 def _warn_of_doubts(data: Path, group: str, topic: str, subscription: Subscription) -> None:

@@ -95,30 +95,69 @@ class Batcher:
 
         Return the batch and the number of the message in it.
         """
-        durability, one_way, at_once, of_node, timeout_s = handling
+        timeout_s = handling.timeout_s
+        with link.lock:
+            batch, index = self._collect(link, content, handling)
+            if handling.at_once:
+                self.hand_over(link, timeout_s)
+            else:
+                self._hand_over_in_time(link, batch.columns, index, timeout_s)
+        return batch, index
+
+    def try_add(
+        self, link: QueueLink, content: MessageFields, handling: Handling
+    ) -> tuple[Batch, int] | None:
+        """Add a message as :meth:`add`; None, and nothing was done, if that might wait."""
+        if link.ring is None or len(content[0]) > BATCH_BYTES:
+            return None
+        if not link.lock.acquire(blocking=False):
+            return None
+        try:
+            if self._is_full(link, handling) and not self.try_hand_over(link):
+                return None
+            batch, index = self._collect(link, content, handling)
+            if index + 1 >= BATCH_MAX or time.monotonic() >= link.next_hand_over:
+                begun = time.monotonic()
+                self.try_hand_over(link)
+                ended = time.monotonic()
+                link.next_hand_over = ended + collecting_s(ended - begun)
+            if link.has_collected and not self._collecting.is_set():
+                self._collecting.set()
+            return batch, index
+        finally:
+            link.lock.release()
+
+    def _is_full(self, link: QueueLink, handling: Handling) -> bool:
+        """Return whether the collected batch has to be sent before a message can be added."""
+        batch, wanted = link.collecting, handling.durability
+        if batch is None:
+            return False
+        if batch.durability is not (self.settings.durability if wanted is None else wanted):
+            return True
+        return len(batch.columns) >= BATCH_MAX or batch.columns.size >= BATCH_BYTES
+
+    def _collect(
+        self, link: QueueLink, content: Message | MessageFields, handling: Handling
+    ) -> tuple[Batch, int]:
+        """Add a message to the batch of its queue; called with the link's lock held."""
+        durability = handling.durability
         if durability is None:
             durability = self.settings.durability
-        with link.lock:
-            link.check_open()
-            if link.is_closed_topic and not of_node:
-                check_open_topic(link.topic)
-            batch = link.collecting
-            if batch is not None and batch.durability is not durability:
-                self.hand_over(link, timeout_s)
-                batch = None
-            if batch is None:
-                batch = link.collecting = Batch(link, link.form, durability)
-            columns = batch.columns
-            if isinstance(content, tuple):
-                index = columns.add(*content)
-            else:
-                index = columns.add_message(content)
-            if one_way:
-                batch.one_way += 1
-            if at_once:
-                self.hand_over(link, timeout_s)
-            else:
-                self._hand_over_in_time(link, columns, index, timeout_s)
+        link.check_open()
+        if link.is_closed_topic and not handling.of_node:
+            check_open_topic(link.topic)
+        batch = link.collecting
+        if batch is not None and batch.durability is not durability:
+            self.hand_over(link, handling.timeout_s)
+            batch = None
+        if batch is None:
+            batch = link.collecting = Batch(link, link.form, durability)
+        if isinstance(content, tuple):
+            index = batch.columns.add(*content)
+        else:
+            index = batch.columns.add_message(content)
+        if handling.one_way:
+            batch.one_way += 1
         return batch, index
 
     def _hand_over_in_time(
@@ -202,6 +241,8 @@ class Batcher:
             ShardUnavailableError: it is not, after *timeout_s*, by default the producer's.
         """
         deadline = time.monotonic() + (self.settings.timeout_s if timeout_s is None else timeout_s)
+        if batch.sequence:  # it is in the ring, and often acknowledged soon
+            link.wait(batch, min(deadline - time.monotonic(), _LOOK_S))
         while True:
             with link.lock:
                 if batch is link.collecting:

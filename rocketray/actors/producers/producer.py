@@ -21,19 +21,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Self, Unpack, overload
 
-from rocketray.actors.ipc.ring import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
-from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
+from rocketray.message import ForwardedMessage, Message
 from rocketray.recall import RecallHandle
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.message_id import UniqueIdGenerator
 
 from .batch import AckMode, Batch, SendResult, SendResults, durability_of
-from .batcher import Batcher, Handling, MessageFields
+from .batcher import Batcher
 from .links import QueueLinks
 from .many import Table, check_messages, delayed_parts, parts_of
+from .message_sends import MessageSends
 from .options import (
     NoAck,
     ProducerOptions,
@@ -41,25 +41,13 @@ from .options import (
     batch_settings,
     check_send,
     check_timeout,
-    delay_in,
 )
 from .parts import Part
-from .queue_link import QueueLink, Shards
-from .queue_selector import select_queue
-from .send_future import ListFuture, MessageFuture, SendFuture
+from .queue_link import Shards
+from .send_future import ListFuture, SendFuture
 from .transactions import Transaction, Transactions
 
 __all__ = ["AckMode", "Producer", "SendFuture", "SendResult", "SendResults"]
-
-_OF_THE_QUEUE = frozenset({"queue_id", "sharding_key", "timeout_s"})
-_NOT_IN_TRANSACTIONS = ("queue_selector", "delay", "deliver_at", "unique_key")
-_IN_TIME = {
-    None: Handling(None),
-    "memory": Handling(Durability.MEMORY),
-    "disk": Handling(Durability.DISK),
-    "none": Handling(None, one_way=True),
-}
-_AT_ONCE = {ack: handling._replace(at_once=True) for ack, handling in _IN_TIME.items()}
 
 
 class Producer:
@@ -97,6 +85,8 @@ class Producer:
             self._transactions = Transactions(
                 shards, group, check, self._ids.next_id, to_disk=to_disk
             )
+        self.singles = MessageSends(self._links, self._batcher, self._transactions)
+        """Sends of single messages, for :class:`~.async_producer.AsyncProducer`."""
 
     @overload
     def send(
@@ -123,10 +113,10 @@ class Producer:
         :class:`SendOptions`.
         """
         if ack == "none":
-            self._begin("send", topic, body, ack, options)
+            self.singles.begin("send", topic, body, ack, options)
             return None
         timeout_s = options.get("timeout_s")
-        return self._begin("send", topic, body, ack, options, at_once=True).result(timeout_s)
+        return self.singles.begin("send", topic, body, ack, options, at_once=True).result(timeout_s)
 
     @overload
     def send_async(
@@ -150,7 +140,7 @@ class Producer:
 
         The future has the result; with ``ack="none"`` there is none.
         """
-        future = self._begin("send_async", topic, body, ack, options)
+        future = self.singles.begin("send_async", topic, body, ack, options)
         return None if ack == "none" else future
 
     @overload
@@ -345,74 +335,6 @@ class Producer:
         """Close it."""
         self.close()
 
-    def _begin(
-        self,
-        function: str,
-        topic: str,
-        body: bytes,
-        ack: AckMode | NoAck | None,
-        options: SendOptions,
-        *,
-        at_once: bool = False,
-    ) -> MessageFuture:
-        """Send one message, *at_once* or when it is time."""
-        handling = _handling(ack, at_once=at_once)
-        tags = options.pop("tags", None)
-        keys = options.pop("keys", ())
-        properties = options.pop("properties", None)
-        if not options:  # most messages
-            link = self._links.link(topic, None, None)
-            return self._add(link, (body, tags, keys, properties), handling)
-        check_send(function, ("topic", "body"), options)
-        if (timeout_s := options.get("timeout_s")) is not None:
-            handling = handling._replace(timeout_s=check_timeout(timeout_s))
-        queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
-        if options.keys() <= _OF_THE_QUEUE:
-            link = self._links.link(topic, queue_id, sharding_key)
-            return self._add(link, (body, tags, keys, properties), handling)
-        unique_key = options.get("unique_key")
-        message = Message(topic, body, tags, keys, properties or {}, unique_key=unique_key)
-        if (transaction := options.get("transaction")) is not None:
-            return self._begin_half(message, transaction, options, handling)
-        if (selector := options.get("queue_selector")) is not None:
-            queue_id = select_queue(selector, self._links.topic(topic).queues, message)
-        if (delay := delay_in(options)) is not None:
-            placed = self._links.place(message, delay, queue_id, sharding_key, self._clock_ms())
-            message, queue_id, sharding_key = placed.message, placed.queue_id, None
-            handling = handling._replace(of_node=True)
-        return self._add(self._links.link(message.topic, queue_id, sharding_key), message, handling)
-
-    def _begin_half(
-        self, message: Message, transaction: Transaction, options: SendOptions, handling: Handling
-    ) -> MessageFuture:
-        """Send the half message of a transaction."""
-        transaction.check_open(self._transactions)
-        for name in _NOT_IN_TRANSACTIONS:
-            if options.get(name) is not None:
-                raise ConfigError(
-                    f"a transaction has no {name}=, as in RocketMQ; it has queue_id=, "
-                    "sharding_key= and delay_level="
-                )
-        if handling.one_way:
-            raise ConfigError('a transaction needs the result of its message; leave out ack="none"')
-        queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
-        queue_id = self.choose_queue(message.topic, queue_id, sharding_key)
-        if sharding_key is not None:
-            properties = {**message.properties, SHARDING_KEY: sharding_key}
-            message = replace(message, properties=properties)
-        level = options.get("delay_level") or 0
-        half = self.transactions.half(message, queue_id, transaction, level)
-        link = self._links.link(half.topic, 0, None)
-        future = self._add(link, half, handling._replace(of_node=True))
-        transaction.sent(future)
-        return future
-
-    def _add(
-        self, link: QueueLink, content: Message | MessageFields, handling: Handling
-    ) -> MessageFuture:
-        batch, index = self._batcher.add(link, content, handling)
-        return MessageFuture(self._batcher, link, batch, index)
-
     def _parts(
         self,
         function: str,
@@ -436,10 +358,3 @@ class Producer:
             options=options,
             now_ms=self._clock_ms(),
         )
-
-
-def _handling(ack: AckMode | NoAck | None, *, at_once: bool) -> Handling:
-    try:
-        return (_AT_ONCE if at_once else _IN_TIME)[ack]
-    except (KeyError, TypeError):
-        return Handling(durability_of(ack))  # which raises

@@ -93,18 +93,22 @@ class MessageFuture(SendFuture[SendResult]):
         self._batcher.outcomes.call_back(self._link, self._batch, partial(callback, self))
 
     def __await__(self) -> Generator[Any, None, SendResult]:
-        """Wait in a task; see :meth:`SendFuture.__await__`.
+        """Wait in a task; see :meth:`SendFuture.__await__`."""
+        return self.wait().__await__()
+
+    async def wait(self, timeout_s: float | None = None) -> SendResult:
+        """Wait in a task, for *timeout_s* at most, by default the producer's.
 
         What several tasks sent in one turn of their loop is sent together at its end.
         """
         batch, link, batcher = self._batch, self._link, self._batcher
         if batch.is_told and batch.unsure is not None:
-            return (yield from asyncio.to_thread(self.result).__await__())
+            return await asyncio.to_thread(self.result, timeout_s)
         if not link.look(batch):
             if link.collecting is batch and not batcher.outcomes.is_watched(batch):
                 asyncio.get_running_loop().call_soon(batcher.try_hand_over, link)
-            wait = batcher.outcomes.wait(link, batch, batcher.settings.timeout_s)
-            yield from wait.__await__()
+            most_s = batcher.settings.timeout_s if timeout_s is None else timeout_s
+            await batcher.outcomes.wait(link, batch, most_s)
         if not batch.settled:
             raise unacknowledged(link)
         return batch.result(self._index)

@@ -12,6 +12,7 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, MutableMapping
@@ -127,6 +128,19 @@ class Transaction:
             self.rollback()
         except StreamError as failure:  # the error of the block matters more
             _LOG.warning("transaction %s is not rolled back yet: %s", self.message_id, failure)
+
+    async def __aenter__(self) -> Self:
+        """Return the transaction itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Decide as :meth:`__exit__`, in a thread."""
+        await asyncio.to_thread(self.__exit__, kind, error, traceback)
 
     def _decide(self, outcome: Outcome) -> None:
         if self._outcome not in (None, outcome):

@@ -167,7 +167,7 @@ def test_forwarded_messages_that_are_in_the_ring_still_are_waited_for_and_not_st
 def send_of_node(producer: Producer, body: bytes) -> SendFuture[SendResult]:
     """Send as the node's own parts do, which do not wait."""
     link = producer._links.link(TOPIC, 0, None)
-    return producer._add(link, Message(TOPIC, body), Handling(None, of_node=True))
+    return producer.singles._add(link, Message(TOPIC, body), Handling(None, of_node=True))
 
 
 def test_a_failure_of_any_kind_is_the_batchs_own_and_the_next_message_goes(node: FarNode) -> None:

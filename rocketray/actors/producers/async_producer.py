@@ -1,0 +1,209 @@
+"""A producer for asyncio: its sends are awaited, and none of them blocks the loop.
+
+A send that waits for nothing is made on the loop itself: its message is collected, or written to
+the ring if that has room. Any other send runs in a thread: the first one to a queue, one that has
+to wait for room, one by a call, a delayed or a transactional one. Of these at most one runs for each
+queue, and later sends to that queue wait in order behind it, in their tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+
+from rocketray.errors import ConfigError
+from rocketray.message import Message
+
+from .batch import AckMode, SendResult, SendResults
+from .many import Table
+from .options import NoAck, SendOptions
+from .producer import Producer
+from .send_future import MessageFuture, SendFuture
+from .transactions import Transaction
+
+__all__ = ["AsyncProducer"]
+
+_THREADS_MAX = 64  # a send to a queue whose shard takes nothing holds one
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The sends to one queue that wait, in order."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    count: int = 0
+
+
+class AsyncProducer:
+    """A producer for the tasks of one loop: ``async with AsyncProducer() as producer``."""
+
+    def __init__(self, make: Callable[[], Producer]) -> None:
+        """Take *make*, which makes the producer; it is called in a thread, by :meth:`open`."""
+        self._make = make
+        self._opened: Producer | None = None
+        self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="send")
+        self._turns: defaultdict[tuple[str, int | None], _Turn] = defaultdict(_Turn)
+        """The sends that wait, by their queue; or by their topic, which is not known yet."""
+
+    async def open(self) -> None:
+        """Connect to the node; ``async with`` does it."""
+        if self._opened is None:
+            self._opened = await self._in_thread(self._make)
+
+    @overload
+    async def send(
+        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
+    ) -> None: ...
+
+    @overload
+    async def send(
+        self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
+    ) -> SendResult: ...
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        ack: AckMode | NoAck | None = None,
+        **options: Unpack[SendOptions],
+    ) -> SendResult | None:
+        """Store one message and return where; see :meth:`Producer.send`."""
+        timeout_s = options.get("timeout_s")
+        future = await self._begin(topic, body, ack, options)
+        return None if ack == "none" else await future.wait(timeout_s)
+
+    @overload
+    async def send_async(
+        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
+    ) -> None: ...
+
+    @overload
+    async def send_async(
+        self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
+    ) -> SendFuture[SendResult]: ...
+
+    async def send_async(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        ack: AckMode | NoAck | None = None,
+        **options: Unpack[SendOptions],
+    ) -> SendFuture[SendResult] | None:
+        """Send one message, and return its future as soon as there is room for it."""
+        future = await self._begin(topic, body, ack, options)
+        return None if ack == "none" else future
+
+    @overload
+    async def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None = None,
+        *,
+        ack: NoAck,
+        bodies: Sequence[bytes] | None = None,
+        property_columns: Sequence[str] = (),
+        **options: Unpack[SendOptions],
+    ) -> None: ...
+
+    @overload
+    async def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None = None,
+        *,
+        ack: AckMode | None = None,
+        bodies: Sequence[bytes] | None = None,
+        property_columns: Sequence[str] = (),
+        **options: Unpack[SendOptions],
+    ) -> SendResults: ...
+
+    async def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None = None,
+        *,
+        ack: AckMode | NoAck | None = None,
+        bodies: Sequence[bytes] | None = None,
+        property_columns: Sequence[str] = (),
+        **options: Unpack[SendOptions],
+    ) -> SendResults | None:
+        """Store messages of one topic in batches, in a thread; see :meth:`Producer.send_many`."""
+        send: Callable[..., SendResults | None] = self._producer.send_many
+        content: dict[str, Any] = {"bodies": bodies, "property_columns": property_columns}
+        return await self._in_thread(partial(send, topic, messages, ack=ack, **content, **options))
+
+    def begin(self) -> Transaction:
+        """Return a new transaction: use it as ``async with``; see :meth:`Producer.begin`."""
+        return self._producer.begin()
+
+    async def recall(self, handle: str) -> bool:
+        """Recall a delayed message; see :meth:`Producer.recall`."""
+        return await self._in_thread(self._producer.recall, handle)
+
+    @property
+    def one_way_lost(self) -> int:
+        """Number of messages sent with ``ack="none"`` that are known not to be stored."""
+        return self._producer.one_way_lost
+
+    async def flush(self) -> None:
+        """Send everything collected and wait for the acknowledgements; results have the errors."""
+        await self._in_thread(self._producer.flush)
+
+    async def close(self) -> None:
+        """Flush, and release the rings; raises as :meth:`flush`, and is closed nevertheless."""
+        if self._opened is not None:
+            try:
+                await self._in_thread(self._opened.close)
+            finally:
+                self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        """Connect, and return the producer itself; it is closed at the end of the block."""
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        await self.close()
+
+    @property
+    def _producer(self) -> Producer:
+        if self._opened is None:
+            raise ConfigError(
+                "this producer is not open; use it as: async with rr.AsyncProducer() as producer"
+            )
+        return self._opened
+
+    async def _begin(
+        self, topic: str, body: bytes, ack: AckMode | NoAck | None, options: SendOptions
+    ) -> MessageFuture:
+        """Send one message once there is room for it."""
+        singles = self._producer.singles
+        turn = self._turns[topic, None]
+        if not turn.count:
+            queue_id = singles.choose_queue(topic, body, options)
+            if queue_id is not None:
+                turn = self._turns[topic, queue_id]
+                if not turn.count:
+                    future = singles.try_begin(topic, body, ack, options)
+                    if future is not None:
+                        return future
+        turn.count += 1
+        try:
+            async with turn.lock:
+                return await self._in_thread(singles.begin, "send", topic, body, ack, options)
+        finally:
+            turn.count -= 1
+
+    async def _in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        run = partial(call, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run)

@@ -1,0 +1,156 @@
+"""Sends of single messages: the queue and the form of each, and whether it may wait.
+
+``begin`` is for threads: it waits for room, and for the calls that a first message to a queue needs.
+``choose_queue`` and ``try_begin`` are for loops: they never wait, and say so when they would have to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rocketray.actors.ipc.ring import Durability
+from rocketray.errors import ConfigError
+from rocketray.message import SHARDING_KEY, Message
+
+from .batch import AckMode, durability_of
+from .batcher import Batcher, Handling, MessageFields
+from .links import QueueLinks
+from .options import NoAck, SendOptions, check_send, check_timeout, delay_in
+from .queue_link import QueueLink
+from .queue_selector import select_queue
+from .send_future import MessageFuture
+from .transactions import Transaction, Transactions
+
+__all__ = ["MessageSends"]
+
+_PLAIN = frozenset({"tags", "keys", "properties", "queue_id", "sharding_key", "timeout_s"})
+_NOT_IN_TRANSACTIONS = ("queue_selector", "delay", "deliver_at", "unique_key")
+_IN_TIME = {
+    None: Handling(None),
+    "memory": Handling(Durability.MEMORY),
+    "disk": Handling(Durability.DISK),
+    "none": Handling(None, one_way=True),
+}
+_AT_ONCE = {ack: handling._replace(at_once=True) for ack, handling in _IN_TIME.items()}
+
+
+class MessageSends:
+    """The single messages of one producer."""
+
+    def __init__(
+        self, links: QueueLinks, batcher: Batcher, transactions: Transactions | None
+    ) -> None:
+        self._links = links
+        self._batcher = batcher
+        self._transactions = transactions
+
+    def begin(
+        self,
+        function: str,
+        topic: str,
+        body: bytes,
+        ack: AckMode | NoAck | None,
+        options: SendOptions,
+        *,
+        at_once: bool = False,
+    ) -> MessageFuture:
+        """Send one message, *at_once* or when it is time."""
+        handling = _handling(ack, at_once=at_once)
+        tags = options.pop("tags", None)
+        keys = options.pop("keys", ())
+        properties = options.pop("properties", None)
+        queue_id = sharding_key = None
+        if options:
+            queue_id = options.pop("queue_id", None)
+            sharding_key = options.pop("sharding_key", None)
+        if not options:  # most messages
+            link = self._links.link(topic, queue_id, sharding_key)
+            return self._add(link, (body, tags, keys, properties), handling)
+        options["queue_id"], options["sharding_key"] = queue_id, sharding_key
+        check_send(function, ("topic", "body"), options)
+        if (timeout_s := options.get("timeout_s")) is not None:
+            handling = handling._replace(timeout_s=check_timeout(timeout_s))
+        unique_key = options.get("unique_key")
+        message = Message(topic, body, tags, keys, properties or {}, unique_key=unique_key)
+        if (transaction := options.get("transaction")) is not None:
+            return self._begin_half(message, transaction, options, handling)
+        if (selector := options.get("queue_selector")) is not None:
+            queue_id = select_queue(selector, self._links.topic(topic).queues, message)
+        if (delay := delay_in(options)) is not None:
+            placed = self._links.place(
+                message, delay, queue_id, sharding_key, self._batcher.settings.clock_ms()
+            )
+            message, queue_id, sharding_key = placed.message, placed.queue_id, None
+            handling = handling._replace(of_node=True)
+        return self._add(self._links.link(message.topic, queue_id, sharding_key), message, handling)
+
+    def _begin_half(
+        self, message: Message, transaction: Transaction, options: SendOptions, handling: Handling
+    ) -> MessageFuture:
+        """Send the half message of a transaction."""
+        transactions = self._transactions
+        transaction.check_open(transactions)
+        assert transactions is not None
+        for name in _NOT_IN_TRANSACTIONS:
+            if options.get(name) is not None:
+                raise ConfigError(
+                    f"a transaction has no {name}=, as in RocketMQ; it has queue_id=, "
+                    "sharding_key= and delay_level="
+                )
+        if handling.one_way:
+            raise ConfigError('a transaction needs the result of its message; leave out ack="none"')
+        queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
+        queue_id = self._links.choose_queue(message.topic, queue_id, sharding_key)
+        if sharding_key is not None:
+            properties = {**message.properties, SHARDING_KEY: sharding_key}
+            message = replace(message, properties=properties)
+        level = options.get("delay_level") or 0
+        half = transactions.half(message, queue_id, transaction, level)
+        link = self._links.link(half.topic, 0, None)
+        future = self._add(link, half, handling._replace(of_node=True))
+        transaction.sent(future)
+        return future
+
+    def _add(
+        self, link: QueueLink, content: Message | MessageFields, handling: Handling
+    ) -> MessageFuture:
+        batch, index = self._batcher.add(link, content, handling)
+        return MessageFuture(self._batcher, link, batch, index)
+
+    def choose_queue(self, topic: str, body: bytes, options: SendOptions) -> int | None:
+        """Return the queue of a message, and note it in *options*; None for an unknown topic."""
+        check_send("send", ("topic", "body"), options)
+        if not self._links.knows(topic):
+            return None
+        queue_id, selector = options.get("queue_id"), options.get("queue_selector")
+        if selector is None or options.get("transaction") is not None:
+            queue_id = self._links.choose_queue(topic, queue_id, options.get("sharding_key"))
+        else:
+            properties = options.get("properties") or {}
+            message = Message(topic, body, options.get("tags"), options.get("keys", ()), properties)
+            queue_id = select_queue(selector, self._links.topic(topic).queues, message)
+            del options["queue_selector"]
+        options["queue_id"] = queue_id
+        return queue_id
+
+    def try_begin(
+        self, topic: str, body: bytes, ack: AckMode | NoAck | None, options: SendOptions
+    ) -> MessageFuture | None:
+        """Send one message to its ``queue_id`` if that waits for nothing; None if it would."""
+        handling = _handling(ack, at_once=False)
+        if not options.keys() <= _PLAIN:
+            return None
+        link = self._links.existing(topic, options["queue_id"] or 0)
+        if link is None:
+            return None
+        keys, properties = options.get("keys", ()), options.get("properties")
+        content = body, options.get("tags"), keys, properties
+        added = self._batcher.try_add(link, content, handling)
+        return None if added is None else MessageFuture(self._batcher, link, *added)
+
+
+def _handling(ack: AckMode | NoAck | None, *, at_once: bool) -> Handling:
+    try:
+        return (_AT_ONCE if at_once else _IN_TIME)[ack]
+    except (KeyError, TypeError):
+        return Handling(durability_of(ack))  # which raises

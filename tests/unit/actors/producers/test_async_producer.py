@@ -1,0 +1,171 @@
+"""A producer for tasks: what it stores, in what order, and that no send blocks the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.local_node import LocalNode, LocalShard
+
+from rocketray.actors.producers.async_producer import AsyncProducer
+from rocketray.actors.producers.producer import Producer
+from rocketray.errors import ConfigError, ShardUnavailableError, StoreError
+from rocketray.message import Message, StoredMessage
+from rocketray.testing import Broker
+
+LARGE = bytes(300_000)  # of a segment of 1 MiB
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("T", 2)
+        node.create_topic("Dead", 1)
+        yield node
+
+
+def make(node: LocalNode, **options: Any) -> AsyncProducer:
+    return AsyncProducer(partial(Producer, node, **options))
+
+
+def bodies(node: LocalNode, topic: str = "T") -> list[list[bytes]]:
+    found: list[list[bytes]] = [[] for _ in range(node.topic(topic).queues)]
+    for message in node.messages(topic):
+        found[message.queue_id].append(message.body)
+    return found
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_every_way_to_send_stores_in_the_order_of_the_calls(
+    node: LocalNode, *, is_local: bool
+) -> None:
+    node.local = is_local
+
+    async def send() -> None:
+        async with make(node) as producer:
+            tasks = [
+                asyncio.create_task(producer.send("T", b"%d" % number, sharding_key=key))
+                for number in range(300)
+                for key in ("a", "b")
+            ]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert {(one.queue_id, one.queue_offset) for one in await asyncio.gather(*tasks)}
+            for number in range(300, 400):
+                for key in ("a", "b"):
+                    body = b"%d" % number
+                    if number % 3 == 0:
+                        await producer.send("T", body, sharding_key=key, ack="none")
+                    elif number % 3 == 1:
+                        await producer.send_async("T", body, sharding_key=key)
+                    else:
+                        await producer.send("T", body, queue_selector=partial(choose, key))
+            results = await producer.send_many(
+                "T", bodies=[b"%d" % number for number in range(400, 2000)], sharding_key="a"
+            )
+            assert len(results) == 1600
+            await producer.flush()
+            assert producer.one_way_lost == 0
+
+    asyncio.run(send())
+    numbers = [b"%d" % number for number in range(2000)]
+    assert sorted(bodies(node)) == sorted([numbers, numbers[:400]])
+
+
+def choose(key: str, queues: int, _message: Message) -> int:
+    return ord(key) % queues  # Java's hash code of a text of one character
+
+
+def test_a_queue_that_takes_nothing_blocks_neither_the_loop_nor_other_queues(
+    node: LocalNode,
+) -> None:
+    shard = node.shards["Dead", 0]
+    assert isinstance(shard, LocalShard)
+
+    async def beat(gaps: list[float]) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.001)
+            gaps.append(time.monotonic() - before)
+
+    async def send() -> list[float]:
+        gaps: list[float] = []
+        producer = make(node, timeout_s=2.0)
+        await producer.open()
+        await producer.send("Dead", b"first")
+        shard.stall()
+        heart = asyncio.create_task(beat(gaps))
+        dead = [asyncio.create_task(producer.send("Dead", LARGE)) for _ in range(20)]
+        for number in range(500):
+            sent = await producer.send("T", b"%d" % number, queue_id=1)
+            assert sent.queue_offset == number
+        ended = await asyncio.gather(*dead, return_exceptions=True)
+        assert {type(error) for error in ended} == {ShardUnavailableError}
+        heart.cancel()
+        with pytest.raises(ShardUnavailableError):
+            await producer.close()
+        with pytest.raises(StoreError, match="closed"):
+            await producer.send_async("T", b"x", queue_id=1)
+        return gaps
+
+    gaps = asyncio.run(send())
+    assert len(gaps) > 100
+    assert max(gaps) < 3.0, "no send waits on the loop"
+
+
+def test_a_producer_that_is_not_open_says_how_to_open_it(node: LocalNode) -> None:
+    async def send() -> None:
+        with pytest.raises(ConfigError, match=r"async with rr\.AsyncProducer"):
+            await make(node).send("T", b"x")
+
+    asyncio.run(send())
+
+
+def test_a_wrong_option_is_refused_and_stores_nothing(node: LocalNode) -> None:
+    async def send() -> None:
+        async with make(node) as producer:
+            for _ in range(2):  # the first one to a topic, and a later one
+                with pytest.raises(ConfigError, match="did you mean tags="):
+                    await producer.send("T", b"x", tag="a")  # type: ignore[call-overload]
+                with pytest.raises(ConfigError, match="queues 0 to 1, not 2"):
+                    await producer.send("T", b"x", queue_id=2)
+                with pytest.raises(ConfigError, match="'memory' or 'disk'"):
+                    await producer.send("T", b"x", ack="all")  # type: ignore[call-overload]
+                await producer.send("T", b"x", queue_id=0)
+
+    asyncio.run(send())
+    assert bodies(node) == [[b"x"] * 2, []]
+
+
+def test_tasks_commit_and_delay_and_recall() -> None:
+    def unknown(_: StoredMessage) -> Any:
+        return "unknown"
+
+    async def fail(producer: AsyncProducer) -> None:
+        async with producer.begin() as transaction:
+            await producer.send("T", b"rolled back", transaction=transaction)
+            _ = 1 / 0
+
+    async def send(broker: Broker) -> None:
+        async with broker.async_producer(group="orders", check=unknown) as producer:
+            async with producer.begin() as transaction:
+                await producer.send("T", b"committed", transaction=transaction)
+                assert broker.messages("T") == []
+            with pytest.raises(ZeroDivisionError):
+                await fail(producer)
+            later = await producer.send("T", b"later", delay=5)
+            never = await producer.send("T", b"never", delay=5)
+            assert never.recall_handle is not None
+            assert await producer.recall(never.recall_handle)
+            broker.clock.advance(seconds=10)
+            assert later.recall_handle is not None
+
+    with Broker() as broker:
+        broker.create_topic("T", 1)
+        asyncio.run(send(broker))
+        assert [one.body for one in broker.messages("T")] == [b"committed", b"later"]
