@@ -33,6 +33,7 @@ from .failing import FailingMessage
 from .group_descriptions import GroupDescription, LiveSubscription
 from .group_offsets import GroupOffsets
 from .group_subscriptions import GroupSubscriptions
+from .handover import process_name
 from .heartbeat import Heartbeat, HeartbeatReply
 from .member_options import check_client_id
 from .membership import Membership, app_share
@@ -66,42 +67,42 @@ class GroupRegistry:
 
         *now_ms* is monotonic, as everywhere here; *wall_ms* is the wall-clock time from which a new
         subscription counts as known. A member that holds queues which it lost by silence has to
-        release them before it gets more.
+        release them before it gets more. The numbers are those of the steps in handover.py.
 
         Raises:
             SubscriptionConflictError: living members of the group subscribe differently.
             StrategyConflictError: living members divide the queues in another way.
             StreamError: another process took the member's name while it lived.
         """
-        membership = self._memberships.get((beat.group, beat.topic)) or Membership()
+        key = beat.group, beat.topic
+        membership = self._memberships.get(key) or Membership()
         if membership.is_late(beat):
             return self._repeat(beat, membership)
         wall_ms = now_ms if wall_ms is None else wall_ms
         known = membership.find(beat)
         held = beat.held if known is None else beat.held | known[1].held
-        self._join(beat, membership, queues, now_ms, wall_ms)
-        back = {
-            queue for queue in membership.take_back(beat) if membership.take(queue, beat.member)
-        }
-        held |= back
+        self._join(beat, membership, queues, now_ms, wall_ms)  # 1, 2
+        owners = membership.owners
+        for queue in owners.lapsed(process_name(beat.member, beat.instance)):
+            owners.assign(queue, beat.member)  # 3
+            held |= {queue}
         self.subscriptions.note_mode(beat)
         if beat.is_broadcast:
             return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.members))
-        self._take_offsets(beat, membership.owned(beat.member) & held)
-        lost = beat.held - membership.owned(beat.member)
-        self._take_proposals(beat, membership.owned(beat.member) & beat.held)
-        self.settle_change(beat.group, beat.topic, wall_ms)
-        membership.give_up(beat)
-        self.moves.carry_out(beat.group, beat.topic, membership)
-        lost |= self.moves.waiting(beat.group, beat.topic)
-        kept = membership.owned(beat.member)
+        owned = owners.owned(beat.member)
+        self._take_offsets(beat, owned & held)  # 4
+        self._take_proposals(beat, owned & beat.held)
+        self.settle_change(*key, wall_ms)
+        owners.release(owned - beat.held)  # 5
+        self.moves.carry_out(*key, membership)  # 6
+        withheld = (beat.held - owned) | self.moves.waiting(*key)
         granted = {
-            queue: self.offsets.get(beat.group, beat.topic, queue)
-            for queue in sorted(self._share(beat, membership, now_ms) - lost)
-            if membership.take(queue, beat.member)
+            queue: self.offsets.get(*key, queue)
+            for queue in sorted(self._share(beat, membership, now_ms) - withheld)
+            if owners.assign(queue, beat.member)  # 7
         }
-        key = beat.group, beat.topic
-        self.journals.changed_hands(*key, granted.keys() - kept)
+        owners.revoke(beat.member, granted)
+        self.journals.changed_hands(*key, granted.keys() - (owned & beat.held))
         plan = self.changes.get(*key)
         if plan is None:  # with a plan all members read as it says
             self.journals.is_read(*key, granted, beat.subscription, beat.member)
@@ -114,7 +115,9 @@ class GroupRegistry:
             return
         known = membership.find(beat)
         if known is None:
-            self._take_offsets(beat, membership.take_back(beat))
+            lapsed = membership.owners.lapsed(process_name(beat.member, beat.instance))
+            membership.owners.forget(lapsed)
+            self._take_offsets(beat, lapsed)
             return
         name, member = known
         membership.count(member, beat)
@@ -254,7 +257,7 @@ class GroupRegistry:
         self.subscriptions.saved()
         self.offsets.changed = self.moves.changed = self._has_dropped = False
         for membership in self._memberships.values():
-            membership.changed = False
+            membership.saved()
 
     def load(self, tables: Mapping[str, Any], seen_ms: int) -> None:
         """Load the result of :meth:`to_json`; a missing table is empty.
@@ -304,7 +307,7 @@ class GroupRegistry:
         self.subscriptions.take(beat, is_shared=is_shared, wall_ms=wall_ms)
         is_other = since_ms != self.subscriptions.since_ms(beat.group, beat.topic)
         if is_other or self.changes.get(beat.group, beat.topic) is not None:
-            membership.lapsed.clear()
+            membership.owners.forget()
         self._memberships[beat.group, beat.topic] = membership
         membership.queues = queues
         membership.see(beat, now_ms)

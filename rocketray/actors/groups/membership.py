@@ -1,4 +1,6 @@
-"""The members of one group on one topic, the owners of its queues, and the share of an app.
+"""The members of one group on one topic, and the share of an app.
+
+The states of its queues, and how one is handed over, are in handover.py.
 
 Invariants
   1. A queue has at most one owner in a membership.
@@ -25,6 +27,7 @@ from rocketray.filters.subscription import Subscription
 
 from .assignment import Strategy, averagely, check_strategy, divide, sticky
 from .failing import FailingMessage
+from .handover import QueueOwners, process_name
 from .heartbeat import AppInstance, Heartbeat
 from .lease import SESSION_TIMEOUT_MS
 
@@ -83,18 +86,17 @@ class Membership:
     queues: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     counters: FilterCounters = NO_COUNTERS  # of all members, present and past
-    owners: dict[int, str] = field(default_factory=dict)
+    owners: QueueOwners = field(default_factory=QueueOwners)
     predecessors: dict[str, Member] = field(default_factory=dict)  # by their names in owners
     former: dict[str, None] = field(default_factory=dict)  # instances whose name another took
-    lapsed: dict[int, tuple[str, str]] = field(default_factory=dict)  # by timeout; name, instance
-    changed: bool = False  # members or owners, since the last save
+    has_changed_members: bool = False  # since the last save
 
     def find(self, beat: Heartbeat) -> tuple[str, Member] | None:
         """Return the sender's name as an owner, and its state; None for an unknown sender."""
         member = self.members.get(beat.member)
         if member is not None and member.instance == beat.instance:
             return beat.member, member
-        name = _predecessor(beat.member, beat.instance)
+        name = process_name(beat.member, beat.instance)
         predecessor = self.predecessors.get(name)
         return None if predecessor is None else (name, predecessor)
 
@@ -124,8 +126,8 @@ class Membership:
             member = self.members[beat.member] = Member(
                 beat.instance, beat.together, beat.strategy, now_ms
             )
-            self.changed = True
-        self.changed |= member.held != beat.held
+            self.has_changed_members = True
+        self.has_changed_members |= member.held != beat.held
         member.seen_ms = now_ms
         member.number = beat.number
         member.held = beat.held
@@ -141,11 +143,9 @@ class Membership:
         self.former[member.instance] = None
         if len(self.former) > _FORMER_MAX:
             del self.former[next(iter(self.former))]
-        predecessor = _predecessor(name, member.instance)
-        self.owners = {
-            queue: predecessor if owner == name else owner for queue, owner in self.owners.items()
-        }
-        if predecessor in self.owners.values():
+        predecessor = process_name(name, member.instance)
+        self.owners.replace(name, predecessor)
+        if self.owners.owned(predecessor):
             self.predecessors[predecessor] = member
 
     def check_strategy(self, beat: Heartbeat) -> None:
@@ -156,35 +156,16 @@ class Membership:
 
     def share(self, beat: Heartbeat) -> set[int]:
         """Return the queues that a member without ``together`` should have."""
-        shares = divide(beat.strategy, beat.topic, self.queues, self.members.keys(), self.owners)
+        shares = divide(
+            beat.strategy, beat.topic, self.queues, self.members.keys(), self.owners.names
+        )
         return {queue for queue, name in shares.items() if name == beat.member}
-
-    def give_up(self, beat: Heartbeat) -> None:
-        """Free the queues that the member owned and does not hold any more."""
-        for queue in self.owned(beat.member) - beat.held:
-            del self.owners[queue]
-            self.changed = True
-
-    def take(self, queue: int, name: str) -> bool:
-        """Make the member the owner of a free queue; return whether it is the owner now."""
-        if queue not in self.owners:
-            self.lapsed.pop(queue, None)
-            self.changed = True
-        return self.owners.setdefault(queue, name) == name
-
-    def take_back(self, beat: Heartbeat) -> set[int]:
-        """Remove and return the lapsed queues of the member that no other member took."""
-        who = beat.member, beat.instance
-        found = {queue for queue, lapsed in self.lapsed.items() if lapsed == who}
-        for queue in found:
-            del self.lapsed[queue]
-        return found
 
     def owned(self, name: str) -> set[int]:
         """Return the queues of one member."""
         if name in self.members and self.members[name].is_broadcast:
             return set(range(self.queues))
-        return {queue for queue, owner in self.owners.items() if owner == name}
+        return self.owners.owned(name)
 
     def unheard(self) -> frozenset[str]:
         """Return the members restored from disk that have not reported to this coordinator yet."""
@@ -194,7 +175,7 @@ class Membership:
         """Return the offset up to which the owner of each queue reported to have taken it."""
         return {
             queue: self.members[name].pulled[queue]
-            for queue, name in self.owners.items()
+            for queue, name in self.owners.names.items()
             if name in self.members and queue in self.members[name].pulled
         }
 
@@ -202,7 +183,7 @@ class Membership:
         """Return the message at which the owner of each queue reported to hold it."""
         return {
             queue: self.members[name].failing[queue]
-            for queue, name in self.owners.items()
+            for queue, name in self.owners.names.items()
             if name in self.members and queue in self.members[name].failing
         }
 
@@ -216,15 +197,15 @@ class Membership:
         """Remove a member, or a predecessor, and release its queues."""
         self.members.pop(name, None)
         self.predecessors.pop(name, None)
-        self.owners = {queue: owner for queue, owner in self.owners.items() if owner != name}
-        self.changed = True
+        self.owners.release(self.owners.owned(name))
+        self.has_changed_members = True
 
     def expire(self, now_ms: int) -> None:
         """Remove the members that were silent for longer than ``SESSION_TIMEOUT_MS``."""
         for name, member in [*self.members.items(), *self.predecessors.items()]:
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
-                for queue in [queue for queue, owner in self.owners.items() if owner == name]:
-                    self.lapsed[queue] = name.partition("\n")[0], member.instance
+                process = process_name(name.partition("\n")[0], member.instance)
+                self.owners.expire(name, process)
                 self.forget(name)
 
     def excuse(self, silent_ms: int) -> None:
@@ -237,6 +218,15 @@ class Membership:
         every = (*self.members.values(), *self.predecessors.values())
         return {each.together.app for each in every if each.together is not None}
 
+    @property
+    def changed(self) -> bool:
+        """Whether members or owners changed since the last save."""
+        return self.has_changed_members or self.owners.changed
+
+    def saved(self) -> None:
+        """Note that the result of :meth:`to_json` is on disk."""
+        self.has_changed_members = self.owners.changed = False
+
     def to_json(self) -> dict[str, Any]:
         """Return the members and the owners."""
         return {
@@ -244,14 +234,14 @@ class Membership:
             "members": {name: member.to_json() for name, member in self.members.items()},
             "former": list(self.former),
             "predecessors": {name: each.to_json() for name, each in self.predecessors.items()},
-            "owners": {str(queue): name for queue, name in self.owners.items()},
+            "owners": {str(queue): name for queue, name in self.owners.names.items()},
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Membership:
         """Restore the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
         members = {name: Member.from_json(text, seen_ms) for name, text in value["members"].items()}
-        owners = {int(queue): str(name) for queue, name in value["owners"].items()}
+        owners = QueueOwners({int(queue): str(name) for queue, name in value["owners"].items()})
         predecessors = {
             name: Member.from_json(text, seen_ms)
             for name, text in value.get("predecessors", {}).items()
@@ -259,11 +249,6 @@ class Membership:
         former = dict.fromkeys(map(str, value.get("former", ())))
         queues = int(value["queues"])
         return cls(queues, members, owners=owners, predecessors=predecessors, former=former)
-
-
-def _predecessor(name: str, instance: str) -> str:
-    """Return the owner name of a replaced process; no member can have such a name."""
-    return f"{name}\n{instance}"
 
 
 def _way(member: Member | Heartbeat) -> str:

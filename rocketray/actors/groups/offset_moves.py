@@ -19,6 +19,7 @@ from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.errors import StreamError
 
 from .group_offsets import GroupOffsets, from_table, to_table
+from .handover import QueueOwners
 from .membership import Membership
 
 __all__ = ["OffsetMoves"]
@@ -75,16 +76,16 @@ class OffsetMoves:
     def carry_out(self, group: str, topic: str, membership: Membership | None) -> None:
         """Move the waiting queues that have no owner any more."""
         waiting = self._waiting.get((group, topic), {})
-        owners = {} if membership is None else membership.owners
+        owners = QueueOwners() if membership is None else membership.owners
         moved: dict[str, dict[int, tuple[int, int]]] = {}
-        for queue in sorted(waiting.keys() - owners.keys()):
+        moving = sorted(waiting.keys() - owners.names.keys())
+        owners.forget(moving)
+        for queue in moving:
             move = waiting.pop(queue)
             pair = self._offsets.get(group, topic, queue), move.offset
             moved.setdefault(move.who, {})[queue] = pair
             self._offsets.commit(group, topic, queue, move.offset)
             self.changed = True
-            if membership is not None:
-                membership.lapsed.pop(queue, None)
         for who, queues in moved.items():
             self._journals.moved(group, topic, queues, who)
 
