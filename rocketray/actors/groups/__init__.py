@@ -1,1 +1,1 @@
-"""Consumer groups in the coordinator: membership, assignment, leases, offsets, subscriptions."""
+"""Consumer groups in the coordinator: members, hand-over of queues, leases, offsets, filters."""
