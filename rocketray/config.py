@@ -58,7 +58,8 @@ class StoreConfig:
             socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
         except (OSError, TypeError, ValueError):
             raise ConfigError(
-                f"store_host {address!r} is no IPv4 or IPv6 address; give one, not a name"
+                f"store_host {address!r} is not an IPv4 or IPv6 address; give an address, not a "
+                "name"
             ) from None
         if not 0 <= port <= 65_535:
             raise ConfigError(f"the port of store_host is {port}; it must be from 0 to 65535")
@@ -80,11 +81,13 @@ class StoreConfig:
             ("index_hash_slots and index_entries", self.index_hash_slots * 4 + index_bytes),
         ):
             if file_bytes >= _FILE_BYTES_MAX:
-                raise ConfigError(f"{what} make files of {file_bytes} bytes; 2 GiB is too large")
+                raise ConfigError(
+                    f"{what} make files of {file_bytes} bytes; the limit is below 2 GiB"
+                )
 
     def _check_types(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name != "store_host" and type(value) is not type(field.default):
                 kind = type(field.default).__name__
-                raise ConfigError(f"{field.name} is {value!r:.80}, which is no {kind}")
+                raise ConfigError(f"{field.name} is {value!r:.80}; its type must be {kind}")

@@ -31,15 +31,14 @@ def data_directory(
         text = (os.environ if environ is None else environ).get(DATA_VARIABLE)
         if text == "":
             raise ConfigError(
-                f"{DATA_VARIABLE} is set to an empty text; set it to a node's data directory, or "
-                "unset it"
+                f"{DATA_VARIABLE} is empty; set it to a node's data directory, or unset it"
             )
         return DEFAULT_DATA if text is None else Path(text)
     if not isinstance(given, str | os.PathLike):
         raise ConfigError(f"the data directory is {given!r:.80}; give a path, or leave it out")
     if given == "":
         raise ConfigError(
-            f"the data directory is an empty text; name one, or leave it out to take that of "
-            f"{DATA_VARIABLE}, else ./{DEFAULT_DATA}"
+            f"the data directory is empty; name one, or leave it out to use {DATA_VARIABLE}, else "
+            f"./{DEFAULT_DATA}"
         )
     return Path(given)

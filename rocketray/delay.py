@@ -78,13 +78,14 @@ WAITING_QUEUES = {SCHEDULE_TOPIC: len(DELAY_LEVELS_MS), TIMER_TOPIC: 1}
 """The topics in which messages wait, and the number of queues of each."""
 DELAY_MAX_MS = 40 * 24 * _HOUR
 TIMER_ROLLED_FROM = "TIMER_ROLLED_FROM"
-"""The place of a message before it was stored again; not RocketMQ's, and never delivered."""
+"""The place of a message before it was stored again; an addition to RocketMQ's, never delivered."""
 TIMER_PRECISION_MS = 1000
 _QUEUE_ID = re.compile(r"[0-9]{1,4}")
 
 
 _TOO_LONG = (
-    "messages can be delayed by 40 days at most; keep what is due later where it is made until then"
+    "messages can be delayed by 40 days at most; keep a message that is due later in your program "
+    "until then"
 )
 AnyMessage = TypeVar("AnyMessage", Message, ForwardedMessage)
 
@@ -241,8 +242,8 @@ def restored(stored: StoredMessage) -> Placed[ForwardedMessage]:
     except InvalidNameError as error:
         reason = str(error)
     raise InvalidMessageError(
-        f"message {stored.offset_message_id} of topic {stored.topic!r} does not say where it "
-        f"belongs: {reason}"
+        f"message {stored.offset_message_id} of topic {stored.topic!r} does not name its topic and "
+        f"queue: {reason}"
     )
 
 
@@ -257,7 +258,7 @@ def _milliseconds(delay: object) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ConfigError(f"delay is {delay!r:.60}; give seconds, or a timedelta")
     if isinstance(seconds, float) and math.isnan(seconds):
-        raise ConfigError("delay is no number; give seconds, or a timedelta")
+        raise ConfigError("delay is not a number; give seconds, or a timedelta")
     if seconds * 1000 > DELAY_MAX_MS:
         raise ConfigError(_TOO_LONG)
     if seconds <= 0:
@@ -270,8 +271,8 @@ def _since_1970(deliver_at: object) -> int:
         return _whole("deliver_at", deliver_at)
     if deliver_at.tzinfo is None:
         raise ConfigError(
-            f"deliver_at is {deliver_at.isoformat()}, which says no time zone; "
-            "use datetime.now(UTC) or another one with a zone"
+            f"deliver_at is {deliver_at.isoformat()}, which has no time zone; use "
+            "datetime.now(UTC) or another time with a zone"
         )
     return math.ceil(deliver_at.timestamp() * 1000)
 

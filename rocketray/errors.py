@@ -167,7 +167,7 @@ class EvaluationErrorKind(Enum):
     NOT_INT32 = "not a 32-bit integer"
     NOT_INT64 = "not a 64-bit integer"
     NOT_DOUBLE = "not a number"
-    BOOLEAN_WITH_TEXT = "a truth value compared with a text"
+    BOOLEAN_WITH_TEXT = "a boolean compared with a string"
 
 
 class FilterEvaluationError(FilterError):
@@ -272,10 +272,10 @@ class TransactionDecidedError(ActorError):
     """A transaction was decided differently before; the first decision counts.
 
     - ``wanted``: "commit" or "rollback".
-    - ``outcome``: the first decision, "commit", "rollback" or "give up".
+    - ``outcome``: the first decision: ``"commit"``, ``"rollback"`` or ``"give up"``.
     - ``decided_ms``: its time, in milliseconds since 1970.
     - ``decider``: "producer" (one of the group), "check" (the check function of one), or "node" (it
-      gives up transactions that stay undecided).
+      abandons transactions that stay undecided).
     """
 
     def __init__(
@@ -292,13 +292,13 @@ class TransactionDecidedError(ActorError):
         who = {"check": "a check", "node": "the node"}.get(self.decider, "a producer of its group")
         when = datetime.fromtimestamp(self.decided_ms / 1000, UTC).isoformat(" ", "milliseconds")
         becomes = (
-            "its message is delivered: undo what it says"
+            "its message is delivered: undo its effects"
             if self.outcome == "commit"
-            else "its message is not delivered: undo the work that it belongs to, or send it again"
+            else "its message is not delivered: undo the work that it announces, or send it again"
         )
         return (
-            f"transaction {self.unique_key}: the {self.wanted} is refused, for {who} decided before, "
-            f"at {when}: {self.outcome}; {becomes}"
+            f"transaction {self.unique_key}: the {self.wanted} is refused, because {who} decided "
+            f"before, at {when}: {self.outcome}; {becomes}"
         )
 
 
@@ -314,9 +314,9 @@ class StrategyConflictError(ActorError):
 
     def __str__(self) -> str:
         return (
-            f"group {self.group!r} divides the queues of topic {self.topic!r} by {self.existing}, "
-            f"and a member asks for {self.offered}; members of one group must agree: "
-            "use another group, or stop the group's members first"
+            f"group {self.group!r} assigns the queues of topic {self.topic!r} by {self.existing}, "
+            f"and a member asks for {self.offered}; members of one group must agree: use another "
+            "group, or stop the group's members first"
         )
 
 

@@ -150,12 +150,12 @@ def check_tag(tag: str) -> str:
     """Return *tag*, or raise :class:`InvalidMessageError` when no subscription could match it."""
     if not isinstance(tag, str):
         raise InvalidMessageError(
-            f"the tag is {tag!r:.60}; a message has one tag, a text, or none: give tags='pay'"
+            f"the tag is {tag!r:.60}; a message has one tag, a string, or none: give tags='pay'"
         )
     if not tag or tag == "*" or "||" in tag or tag != tag.strip(_JAVA_TRIM):
         raise InvalidMessageError(
             f"tag {tag!r} can never be matched exactly: a tag is not empty, not '*', has no '||' "
-            "and no blanks around it; send the message without a tag or change it"
+            "and no spaces around it; send the message without a tag or change it"
         )
     return tag
 
@@ -168,14 +168,16 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
     if isinstance(keys, str):
         keys = (keys,)
     if not isinstance(keys, Sequence):
-        raise InvalidMessageError(f"keys is {keys!r:.60}; give a list of texts, or one text")
+        raise InvalidMessageError(f"keys is {keys!r:.60}; give a list of strings, or one string")
     for key in keys:
         if not isinstance(key, str):
-            raise InvalidMessageError(f"key {key!r:.60} is no text; give texts: str({key!r:.60})")
+            raise InvalidMessageError(
+                f"key {key!r:.60} is not a string; give strings: str({key!r:.60})"
+            )
         if not key or " " in key:
             raise InvalidMessageError(
-                f"key {key!r} is empty or has a blank; keys are stored separated by blanks, "
-                "so it could never be looked up"
+                f"key {key!r} is empty or has a space; keys are stored separated by spaces, so it "
+                "could never be looked up"
             )
         _check_text("a key", key)
     return keys
@@ -185,23 +187,26 @@ def check_properties(properties: Mapping[str, str]) -> None:
     """Raise :class:`InvalidMessageError` when a user's property could not be read back."""
     if not isinstance(properties, Mapping):
         raise InvalidMessageError(
-            f"properties is {properties!r:.60}; give a mapping of texts, such as {{'region': 'eu'}}"
+            f"properties is {properties!r:.60}; give a mapping of strings, such as "
+            f"{{'region': 'eu'}}"
         )
     for name, value in properties.items():
         if not isinstance(name, str):
-            raise InvalidMessageError(f"the name of property {name!r:.60} is no text; give a text")
+            raise InvalidMessageError(
+                f"the name of property {name!r:.60} is not a string; give a string"
+            )
         if name in _RESERVED_PROPERTIES:
             raise InvalidMessageError(
                 f"property {name} is set by the field of that name: use tags=, keys= or unique_key="
             )
         if not isinstance(value, str):
             raise InvalidMessageError(
-                f"property {name!r} is a {type(value).__name__}; properties are text, "
-                f"and absent where there is no value: use str({value!r}) or leave it out"
+                f"property {name!r} is a {type(value).__name__}; properties are strings, and "
+                f"absent if there is no value: use str({value!r}) or leave it out"
             )
         if not name or not value:
             raise InvalidMessageError(
-                f"property {name!r}={value!r} has an empty name or value, which no reader would "
+                f"property {name!r}={value!r} has an empty name or value, which readers cannot "
                 "see; leave it out"
             )
         if _has_separator(name + value):

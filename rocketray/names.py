@@ -110,9 +110,8 @@ def check_open_topic(name: str) -> None:
     """Raise :class:`InvalidMessageError` if programs may not send to topic *name*."""
     if is_closed_topic(name):
         raise InvalidMessageError(
-            f"topic {name!r} is one of the node's own, and only the node stores messages there; "
-            "send to the topic that they are for, with a delay to have them wait, or in a "
-            "transaction"
+            f"topic {name!r} is a system topic, and only the node stores messages there; send to "
+            "the final topic, with a delay if they should wait, or in a transaction"
         )
 
 
@@ -141,7 +140,7 @@ def check_case_clash(kind: str, name: str, existing: Iterable[str]) -> None:
 
 def _check(kind: str, name: object, limit: int) -> str:
     if not isinstance(name, str):
-        raise InvalidNameError(f"{name!r:.60} is no name of a {kind}; give a text")
+        raise InvalidNameError(f"{name!r:.60} is not a name of a {kind}; give a string")
     if not name:
         raise InvalidNameError(f"a {kind} name is empty; give it 1 to {limit} characters")
     if not _ALLOWED.match(name):

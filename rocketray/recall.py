@@ -51,6 +51,6 @@ class RecallHandle(NamedTuple):
             if str(handle) == text:
                 return handle
         raise InvalidMessageError(
-            f"{text[:60]!r} is no recall handle; use the one that the send of a delayed message "
-            "returned, whole"
+            f"{text[:60]!r} is not a recall handle; use the whole handle that the send of a "
+            "delayed message returned"
         )

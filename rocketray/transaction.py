@@ -1,14 +1,15 @@
 """Transactional messages: the forms in which they are stored until they are decided.
 
     half        the message that the producer sends first, in the half topic; no consumer reads it
-    decision    commit, rollback or give up, in our own topic; its key is the half's unique key
+    decision    ``commit``, ``rollback`` or ``give up``, in our own topic; its key is the half's
+                unique key
     op          the node's record that these halves are done
     committed   the message in its real topic: SYSFLAG says COMMIT, and it names its half
 
 - Half, op and committed messages are RocketMQ's.
 - In RocketMQ a decision is a request to the broker. Here it is a message, so it is as durable as
   any message, and one log says which decision came first.
-- Producers and their checks decide to commit or to roll back; the node decides to give up.
+- Producers and their checks decide to commit or to roll back; the node abandons undecided ones.
 
 Source: RocketMQ 5.3.3, ``TransactionalMessageBridge``, ``EndTransactionProcessor``.
 """
@@ -100,7 +101,7 @@ def half_message(
     """
     if is_system_topic(message.topic):
         raise InvalidMessageError(
-            f"topic {message.topic!r} is one of the node's own; transactions are for other topics"
+            f"topic {message.topic!r} is a system topic; transactions are for other topics"
         )
     properties = {
         **message.properties,
@@ -123,7 +124,7 @@ def target(half: StoredMessage) -> tuple[str, int]:
     topic, queue_id = half.properties.get(REAL_TOPIC), half.properties.get(REAL_QUEUE_ID, "")
     if topic is None or not (queue_id.isascii() and queue_id.isdecimal()) or len(queue_id) > 4:
         raise InvalidMessageError(
-            f"half message {half.offset_message_id} does not say which topic and queue it is for"
+            f"half message {half.offset_message_id} does not name its topic and queue"
         )
     return topic, int(queue_id)
 

@@ -46,13 +46,15 @@ def bloom_parameters(f: int, n: int) -> BloomParameters:
     Quotients of natural logarithms in doubles, as ``BloomFilter.createByFn`` computes them.
     """
     if not 1 <= f <= 99 or n < 1:
-        raise ConfigError(f"a Bloom filter has 1 to 99 percent error, not {f}, and holds {n} texts")
+        raise ConfigError(
+            f"invalid Bloom filter: {f} percent error (1 to 99 are allowed) and {n} strings"
+        )
     error = f / 100.0
     k = math.ceil(math.log(error) / math.log(0.5))
     m = math.ceil(n * (math.log(1 / error) / math.log(2)) * (math.log(math.e) / math.log(2)))
     m = 8 * math.ceil(m / 8)
     if m > _BITS_MAX:
-        raise ConfigError(f"a Bloom filter for {n} texts needs more than {_BITS_MAX} bits")
+        raise ConfigError(f"a Bloom filter for {n} strings needs more than {_BITS_MAX} bits")
     return BloomParameters(k, m)
 
 
@@ -85,8 +87,9 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
         new = cls(f, n)
         if 8 * len(data) != new.parameters.m:
             raise ConfigError(
-                f"a bitmap of {8 * len(data)} bits is none of a filter of {new.parameters.m} bits; "
-                "read it with the error and count that it was written with"
+                f"a bitmap of {8 * len(data)} bits does not belong to a filter of "
+                f"{new.parameters.m} bits; read it with the error and count that it was written "
+                "with"
             )
         new.bitarray = bitarray(endian="little")
         new.bitarray.frombytes(data)

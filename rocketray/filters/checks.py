@@ -96,7 +96,7 @@ def check_subscription(request: FilterRequest, known: FilterKnowledge) -> Refusa
     if refusal is None and kind == "SQL92" and not known.property_filter:
         return Refusal(
             CheckStatus.SYSTEM_ERROR,
-            "SQL92 is switched off here; subscribe by tags, or have the node started with: "
+            "SQL92 is switched off on this node; subscribe by tags, or have the node started with: "
             "rocketray start --property-filter",
         )
     return refusal
@@ -115,10 +115,13 @@ def _check_registered(
 ) -> tuple[Refusal | None, ExpressionType]:
     """Return the refusal, and the kind of the filter that the group registered."""
     if known.group is None:
-        remark = f"no member of group {request.group!r} was heard of; send a heartbeat first"
+        remark = f"group {request.group!r} has no known member; send a heartbeat first"
         return Refusal(CheckStatus.SUBSCRIPTION_NOT_EXIST, remark), "TAG"
     if known.group.is_broadcasting and not known.broadcast_allowed:
-        remark = f"group {request.group!r} may not broadcast; let its members share the messages"
+        remark = (
+            f"group {request.group!r} may not broadcast; use a group whose members share the "
+            "messages"
+        )
         return Refusal(CheckStatus.NO_PERMISSION, remark), "TAG"
     if request.topic not in known.group.subscriptions:
         remark = f"group {request.group!r} does not subscribe to topic {request.topic!r}"

@@ -90,8 +90,8 @@ def predicate_path(function: Callable[..., Any]) -> str:
     if module is None or found is not function or not _PATH.fullmatch(path):
         raise PredicateError(
             f"predicate {name or repr(function)} cannot be imported by another process: define it "
-            "with def at the top level of an importable module, not in a script, and give it here "
-            "or as 'module:callable'"
+            "with def at the top level of an importable module, not in a script, and pass it, or "
+            "its name as 'module:callable'"
         )
     return path
 
@@ -176,8 +176,8 @@ def _import(path: str, module: str) -> object:
         return import_module(module)
     except (Exception, SystemExit) as error:
         raise PredicateError(
-            f"predicate {path!r}: module {module!r} does not import "
-            f"({type(error).__name__}: {error}); put it on the Python path of the node"
+            f"predicate {path!r}: module {module!r} cannot be imported ({type(error).__name__}: "
+            f"{error}); put it on the Python path of the node"
         ) from error
 
 

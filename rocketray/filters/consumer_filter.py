@@ -163,7 +163,9 @@ class ConsumerFilterManager:
         parameters = bloom_parameters(*self._bloom)
         for data in (one for filters in loaded.values() for one in filters.values()):
             if data.bit_count != parameters.m or len(data.bit_positions) != parameters.k:
-                _LOG.warning("%s: made for bitmaps of %d bits; not used", path, data.bit_count)
+                _LOG.warning(
+                    "%s: not used, because it is for bitmaps of %d bits", path, data.bit_count
+                )
                 return
         left_ms = self._clock_ms() - _DEAD_SINCE_MS
         self._compiled.clear()

@@ -69,7 +69,7 @@ def read_filters(path: Path) -> dict[str, dict[str, ConsumerFilterData]]:
     try:
         return decode_filters(raw)
     except ValueError as error:
-        raise ConfigError(f"{path} holds no consumer filters: {error}") from None
+        raise ConfigError(f"{path} has no valid consumer filters: {error}") from None
 
 
 def decode_filters(raw: bytes) -> dict[str, dict[str, ConsumerFilterData]]:

@@ -117,16 +117,16 @@ def explain_filter(
 def _explain_tags(expression: str, tag: str | None, tags_code: int | None) -> FilterVerdict:
     data = parse(expression)
     if data.sub_string == "*":
-        step = ExplainStep("tag code", "all", "the group takes every tag")
+        step = ExplainStep("tag code", "all", "the group subscribes to every tag")
         return FilterVerdict(FilterReason.MATCHED, (step,))
     shown = "no tag" if tag is None else f"tag {tag!r}"
     if not matches_code(data, tags_code):
-        detail = f"the message has {shown} (code {tags_code}), the group wants {expression}"
+        detail = f"the message has {shown} (code {tags_code}), the group subscribes to {expression}"
         step = ExplainStep("tag code", "differs", detail)
         return FilterVerdict(FilterReason.TAG_MISMATCH, (step,))
-    code = ExplainStep("tag code", "equal", f"code {tags_code} is one that the group wants")
+    code = ExplainStep("tag code", "equal", f"code {tags_code} is one that the group subscribes to")
     if matches_exactly(data, tag):
-        text = ExplainStep("tag text", "equal", f"{shown} is one that the group wants")
+        text = ExplainStep("tag text", "equal", f"{shown} is one that the group subscribes to")
         return FilterVerdict(FilterReason.MATCHED, (code, text))
     detail = f"{shown} only has the same hash code as a tag of {expression}"
     collided = ExplainStep("tag text", "collided", detail)
@@ -136,16 +136,16 @@ def _explain_tags(expression: str, tag: str | None, tags_code: int | None) -> Fi
 def _explain_bitmap(subscription: Subscription, facts: BitmapFacts) -> ExplainStep:
     known = facts.registered
     if facts.bitmap is None:
-        return ExplainStep("bloom", "no bitmap", "no bitmap stands beside its queue entry")
+        return ExplainStep("bloom", "no bitmap", "its queue entry has no bitmap")
     if known is None or known.subscription != subscription:
-        return ExplainStep("bloom", "unknown", "its bitmap does not know the group's expression")
+        return ExplainStep("bloom", "unknown", "its bitmap has no bits for the group's expression")
     if not known.is_message_in_live(facts.store_timestamp_ms):
-        detail = "its bitmap may be from before the group's expression was known"
+        detail = "its bitmap may be older than the group's expression"
         return ExplainStep("bloom", "too early", detail)
     bits = ", ".join(map(str, sorted(set(known.bit_positions))))
     if known.may_match(facts.bitmap):
         return ExplainStep("bloom", "may match", f"its bitmap lets it pass, by bits {bits}")
-    detail = f"its bitmap rules it out, for bits {bits} are not all set: its record is not read"
+    detail = f"its bitmap rejects it, because bits {bits} are not all set: its record is not read"
     return ExplainStep("bloom", "rejected", detail)
 
 
@@ -166,7 +166,7 @@ def _explain_sql(
         reason = FilterReason.BLOOM_WRONG
         detail = (
             "the bitmap is damaged; stop the node and remove config/consumerFilter.json in the "
-            "shard's directory, so that its bitmaps up to now are not used any more"
+            "shard's directory, so that its existing bitmaps are not used any more"
         )
         steps.append(ExplainStep("bloom", "wrong", detail))
     return FilterVerdict(reason, tuple(steps))
@@ -185,7 +185,7 @@ def _explain_class(
         step = ExplainStep("class", "error", str(error))
         return FilterVerdict(FilterReason.CLASS_ERROR, (step,))
     if matched:
-        step = ExplainStep("class", "true", f"{name} says yes")
+        step = ExplainStep("class", "true", f"{name} returned True")
         return FilterVerdict(FilterReason.MATCHED, (step,))
-    step = ExplainStep("class", "false", f"{name} says no")
+    step = ExplainStep("class", "false", f"{name} returned False")
     return FilterVerdict(FilterReason.CLASS_FALSE, (step,))

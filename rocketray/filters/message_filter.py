@@ -124,7 +124,7 @@ class MessageFilter:
         if found is None or len(found) != len(batch):
             what = f"a {type(answer).__name__}" if found is None else f"{len(found)} values"
             raise self._failed(
-                len(batch), f"it returned {what}, and not an array of one truth value for each"
+                len(batch), f"it returned {what}, not an array with one boolean for each message"
             )
         return found
 
@@ -136,7 +136,7 @@ class MessageFilter:
             raise self._predicate_failed(message, f"{type(error).__name__}: {error}") from error
         if not isinstance(answer, bool | np.bool_):
             raise self._predicate_failed(
-                message, f"it returned {answer!r:.80}, and a class filter returns True or False"
+                message, f"it returned {answer!r:.80}; a class filter must return True or False"
             )
         return bool(answer)
 

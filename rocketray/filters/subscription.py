@@ -95,7 +95,7 @@ class Subscription:
                 f"filter type {self.expression_type!r} is not one of TAG, SQL92 and CLASS"
             )
         if not isinstance(self.expression, str):
-            raise ConfigError(f"a filter is given as text, not as {self.expression!r:.80}")
+            raise ConfigError(f"a filter must be a string, not {self.expression!r:.80}")
         if self.on_error not in get_args(ErrorPolicy):
             raise ConfigError(f"on_filter_error is {self.on_error!r}, not stop, skip or deliver")
         if self.on_error != "stop" and self.expression_type != "CLASS":
@@ -152,7 +152,7 @@ class Subscription:
             kind, expression = value["expressionType"], value["expression"]
         except (KeyError, TypeError):
             raise ConfigError(
-                f"{value!r:.80} is no subscription; it needs expressionType and expression"
+                f"{value!r:.80} is not a subscription; it needs expressionType and expression"
             ) from None
         policy = cast("ErrorPolicy", value.get("onFilterError", "stop"))
         if kind != "SQL92":
@@ -259,7 +259,7 @@ def _same_text(before: Subscription, after: Subscription) -> str:
         return "no difference"
     words = f"the same text, but dialect {before.dialect_words} before, {after.dialect_words} now"
     is_default = "rocketmq" in (before.dialect, after.dialect)
-    return f'{words}; dialect="rocketmq" is what earlier releases took' if is_default else words
+    return f'{words}; earlier releases used dialect="rocketmq"' if is_default else words
 
 
 def _tags_of(subscription: Subscription) -> frozenset[str]:

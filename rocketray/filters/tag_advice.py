@@ -48,7 +48,7 @@ def advise_tags(expression: str, sample: Sample | None = None) -> list[Advice]:
 def _about_form(tag: str) -> Advice | None:
     """Return a warning if *tag* looks like another form of expression."""
     if tag == _ALL:
-        sentence = "with blanks around it is the tag *; for all messages write * alone"
+        sentence = "with spaces around it is the tag *; for all messages write * alone"
         return Advice(AdviceCode.ONE_TAG, repr(tag), sentence)
     meant = tags_meant(tag)
     if not meant:

@@ -74,7 +74,7 @@ class Expiry:
             self._store_times.pop(one.file.start, None)
             _LOG.log(
                 logging.WARNING if one.was_held else logging.INFO,
-                "%s: the log from %d to %d goes: %s%s",
+                "%s: removing the log from %d to %d: %s%s",
                 self._name,
                 one.file.start,
                 one.file.end,

@@ -167,8 +167,8 @@ class MessageStore:
         count = len(batch)
         if not count or count != len(batch.tags_codes):
             raise ConfigError(
-                f"topic {topic!r}: a batch of {count} records and {len(batch.tags_codes)} tags "
-                "codes was handed to the store; give it one of each at least"
+                f"topic {topic!r}: invalid batch: {count} records and {len(batch.tags_codes)} tags "
+                "codes; give at least one of each"
             )
         queue = None if batch.transaction & PREPARED else self._queues.get(topic, queue_id)
         keyed = batch.key_records[: 0 if batch.transaction == ROLLBACK else None]
@@ -382,12 +382,12 @@ class MessageStore:
         self._damage = f"{what} failed: {error}"
         return StoreError(
             f"{self.directory}: {self._damage}; messages from offset {self._log.flushed_offset} on "
-            "may not be on disk: check the disk, then open anew"
+            "may not be on disk: check the disk, then open the store again"
         )
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreClosedError(f"{self.directory}: the store was closed")
+            raise StoreClosedError(f"{self.directory}: the store is closed")
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -397,4 +397,4 @@ class MessageStore:
 
     def _check_sound(self) -> None:
         if self._damage is not None:
-            raise StoreError(f"{self.directory}: {self._damage}; close the store and open it anew")
+            raise StoreError(f"{self.directory}: {self._damage}; close the store and open it again")

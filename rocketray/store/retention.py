@@ -62,7 +62,7 @@ class RetentionPolicy:
             value = getattr(self, name)
             if value is not None and not 0 < value <= _LIMIT_MAX:
                 raise ConfigError(
-                    f"retention: {name} is {value}; give a number above 0, or none to keep all"
+                    f"retention: {name} is {value}; give a number above 0, or none for no limit"
                 )
 
     @property
@@ -111,7 +111,7 @@ class DiskLimits:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ConfigError(
-                    f"disk limit {name} is {value}; give a part from {least} to {most}"
+                    f"disk limit {name} is {value}; give a fraction from {least} to {most}"
                 )
         if not self.crowded <= self.forcibly <= self.full:
             raise ConfigError(
@@ -119,7 +119,7 @@ class DiskLimits:
                 f"{self.full} must not fall"
             )
         if self.ample_bytes < 0:
-            raise ConfigError(f"disk limit ample_bytes is {self.ample_bytes}; it is 0 or more")
+            raise ConfigError(f"disk limit ample_bytes is {self.ample_bytes}; give 0 or more")
 
     def is_reached(self, limit: float, disk: DiskUse) -> bool:
         """Return whether *limit*, one of ours, is reached by *disk*."""
@@ -144,9 +144,9 @@ class Reason(Enum):
     """The reason that a file is removed."""
 
     TIME = "too old"
-    SIZE = "too much behind it"
+    SIZE = "the topic is too large"
     DISK = "the disk is too full"
-    UNNEEDED = "nobody needs it any more"
+    UNNEEDED = "no longer needed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class StoreFiles:
         if report.was_clean:
             difference = self._clean_stop.difference(self.log, self.queues, self.index, checkpoint)
             if difference is not None:
-                _LOG.warning("%s: not as it was closed: %s", self._directory, difference)
+                _LOG.warning("%s: changed since it was closed: %s", self._directory, difference)
                 report = self._recover(checkpoint, Trust.LOG, lock)
         self.recovery = report
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)

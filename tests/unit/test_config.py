@@ -16,15 +16,15 @@ from rocketray.store.files.store_settings import settle_config
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("commit_log_segment_bytes", 65_536.5, "65536.5, which is no int"),
-        ("commit_log_segment_bytes", "65536", "'65536', which is no int"),
-        ("flush_interval_ms", True, "True, which is no int"),
-        ("append_properties_crc", 1, "1, which is no bool"),
+        ("commit_log_segment_bytes", 65_536.5, "65536.5; its type must be int"),
+        ("commit_log_segment_bytes", "65536", "'65536'; its type must be int"),
+        ("flush_interval_ms", True, "True; its type must be int"),
+        ("append_properties_crc", 1, "1; its type must be bool"),
         ("commit_log_segment_bytes", 4095, "must be from 4096"),
         ("index_entries", 1, "at least 2"),
-        ("consume_queue_segment_entries", 2**31 // 20 + 1, "2 GiB is too large"),
-        ("index_entries", 2**40, "2 GiB is too large"),
-        ("index_hash_slots", 2**29, "2 GiB is too large"),
+        ("consume_queue_segment_entries", 2**31 // 20 + 1, "the limit is below 2 GiB"),
+        ("index_entries", 2**40, "the limit is below 2 GiB"),
+        ("index_hash_slots", 2**29, "the limit is below 2 GiB"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused(field: str, value: Any, reason: str) -> None:

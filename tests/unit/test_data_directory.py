@@ -42,7 +42,7 @@ def test_what_names_no_directory_is_refused(given: Any) -> None:
 
 def test_an_empty_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETRAY_DATA", "")
-    with pytest.raises(ConfigError, match="ROCKETRAY_DATA is set to an empty text"):
+    with pytest.raises(ConfigError, match="ROCKETRAY_DATA is empty"):
         data_directory()
     assert data_directory("given") == Path("given")
 
@@ -56,7 +56,7 @@ def test_programs_find_the_node_of_the_environment(
         OPENERS[opener]()
     with pytest.raises(NodeNotRunningError, match=f"no node runs on {tmp_path}/given"):
         OPENERS[opener](tmp_path / "given")
-    with pytest.raises(ConfigError, match="empty text"):
+    with pytest.raises(ConfigError, match="is empty"):
         OPENERS[opener]("")
 
 
@@ -66,7 +66,7 @@ def test_an_app_finds_the_node_of_the_environment(
     monkeypatch.setenv("ROCKETRAY_DATA", str(tmp_path / "of-environment"))
     with pytest.raises(NodeNotRunningError, match=f"no node runs on {tmp_path}/of-environment"):
         asyncio.run(rr.App("a").connect())
-    with pytest.raises(ConfigError, match="empty text"):
+    with pytest.raises(ConfigError, match="is empty"):
         rr.App("b", data="")
 
 
@@ -99,7 +99,7 @@ def test_stock_apps_spark_and_commands_follow_the_same_rule(
         lambda: parse_options({"topic": "T"}, os.environ),
         lambda: parse_options({"topic": "T", "data": ""}, {}),
     ):
-        with pytest.raises(ConfigError, match="empty text"):
+        with pytest.raises(ConfigError, match="is empty"):
             refuse()
 
 
@@ -122,7 +122,7 @@ def test_a_command_refuses_an_empty_directory(
         monkeypatch.setenv("ROCKETRAY_DATA", variable)
     done = run_here(*command)
     assert done.code == 2
-    assert "empty text" in done.err
+    assert "is empty" in done.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,4 +130,4 @@ def test_a_command_refuses_a_file_for_a_directory(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     done = run_here("topics", "list", "--data", file)
-    assert (done.code, f"{file} is no directory" in done.err) == (2, True)
+    assert (done.code, f"{file} is not a directory" in done.err) == (2, True)

@@ -184,7 +184,7 @@ def test_a_second_delay_replaces_the_first() -> None:
     ],
 )
 def test_a_message_that_belongs_nowhere_is_refused(properties: dict[str, str]) -> None:
-    with pytest.raises(InvalidMessageError, match="does not say where it belongs"):
+    with pytest.raises(InvalidMessageError, match="does not name its topic and queue"):
         restored(stored(PAID, topic=SCHEDULE_TOPIC, properties=properties))
 
 
@@ -217,12 +217,12 @@ def test_a_delay_is_a_level_a_time_span_or_a_time(
         ({"delay_level": 1.5}, "give a whole number"),
         ({"delay_level": True}, "give a whole number"),
         ({"delay": "1s"}, "give seconds, or a timedelta"),
-        ({"delay": float("nan")}, "delay is no number"),
+        ({"delay": float("nan")}, "delay is not a number"),
         ({"delay": float("inf")}, "by 40 days at most"),
         ({"delay": 10**400}, "by 40 days at most"),
         ({"delay": timedelta(days=40, milliseconds=1)}, "by 40 days at most"),
         ({"deliver_at": 1.5}, "give a whole number"),
-        ({"deliver_at": datetime(2023, 11, 14)}, "says no time zone"),  # noqa: DTZ001
+        ({"deliver_at": datetime(2023, 11, 14)}, "has no time zone"),  # noqa: DTZ001
     ],
 )
 def test_what_is_no_delay_is_refused(options: dict[str, Any], reason: str) -> None:

@@ -44,5 +44,5 @@ def fields(text: str) -> str:
     ],
 )
 def test_what_is_no_handle_is_refused(text: str) -> None:
-    with pytest.raises(InvalidMessageError, match="is no recall handle"):
+    with pytest.raises(InvalidMessageError, match="is not a recall handle"):
         RecallHandle.parse(text)

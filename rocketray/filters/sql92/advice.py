@@ -186,14 +186,15 @@ def _about_node(node: Expression) -> Iterator[Advice]:
         case Negate(Property(name)):
             yield _advice(
                 AdviceCode.MINUS_PROPERTY, node,
-                f"a property is a text and has no negative: this is unknown; compare {name} itself",
+                f"a property is a string and has no negative: this is unknown; compare {name} "
+                "itself",
             )  # fmt: skip
         case Compare(operator, Not(operand), right) | Compare(operator, right, Not(operand)):
             meant = f"NOT ({to_sql(_value(operand))} {operator.sign} {to_sql(right)})"
             yield _advice(
                 AdviceCode.NOT_BINDS_TIGHT, node,
-                f"NOT binds tighter than {operator.sign}: only the part behind it is negated; "
-                f"if the comparison is meant, write {meant}",
+                f"NOT binds tighter than {operator.sign}: only the operand after it is negated; "
+                f"to negate the comparison, write {meant}",
             )  # fmt: skip
         case Compare(operator, Property(one), Property(other)) if not operator.is_equality:
             yield _advice(
@@ -203,12 +204,14 @@ def _about_node(node: Expression) -> Iterator[Advice]:
             )  # fmt: skip
         case TextTest() if node.is_never_true:
             yield _advice(
-                AdviceCode.EMPTY_TEXT, node, "is never true with an empty text, nor is its NOT form"
+                AdviceCode.EMPTY_TEXT,
+                node,
+                "is never true with an empty string, nor is its NOT form",
             )
         case Property(name) if name not in _OF_ROCKETMQ and name.upper() in _OF_ROCKETMQ:
             yield _advice(
                 AdviceCode.RESERVED_CASE, node,
-                f"names are case-sensitive: what a message was sent with is {name.upper()}",
+                f"names are case-sensitive: the property of a sent message is {name.upper()}",
             )  # fmt: skip
         case Compare(_, Property("TAGS"), Literal(value=str(text))) | Compare(
             _, Literal(value=str(text)), Property("TAGS")
@@ -260,7 +263,7 @@ def _repeated(node: Expression) -> Iterator[Advice]:
         parts = [to_sql(each) for each in node.operands]
     twice = sorted({part for part in parts if parts.count(part) > 1})
     if twice:
-        yield _advice(AdviceCode.REPEATED, node, f"says {', '.join(twice)} more than once")
+        yield _advice(AdviceCode.REPEATED, node, f"lists {', '.join(twice)} more than once")
 
 
 def _may_be_absent(root: Expression, name: str, sample: Sample | None) -> bool:
@@ -286,8 +289,8 @@ def _about_clashes(root: Expression) -> Iterator[Advice]:
         number, text = to_sql(as_number[name]), to_sql(as_text[name])
         yield Advice(
             AdviceCode.TYPE_CLASH, name,
-            f"is a number in {number} and a text in {text}: 5 and 05 are the same number and "
-            "different texts, and the first fails on what is no number",
+            f"is a number in {number} and a string in {text}: 5 and 05 are the same number and "
+            "different strings, and the first fails on values that are not numbers",
         )  # fmt: skip
 
 
@@ -322,14 +325,14 @@ def _about_numbers(
     instead = ""
     if is_form and not any(_fails(as_number, value, literal) for value in wrong):
         instead = (
-            "; write the number with a point, as 5.0, or take the dialect rocketray, to compare "
-            "with all"
+            "; write the number with a point, as 5.0, or use the dialect rocketray, to compare "
+            "with all numbers"
         )
     what = "number" if node.numeric else literal.kind.value
     yield _advice(
         AdviceCode.WILL_FAIL, node,
         f"fails on {len(wrong)} of the last {len(values)} messages, which then do not match: "
-        f"{wrong[0][:_SHOWN_VALUE_CHARS]!r} is no {what}{instead}",
+        f"{wrong[0][:_SHOWN_VALUE_CHARS]!r} is not a {what}{instead}",
     )  # fmt: skip
 
 

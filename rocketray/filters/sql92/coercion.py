@@ -205,7 +205,7 @@ def _always_less(left: object, right: object) -> int:  # noqa: ARG001 - a Compar
 
 def _refuse(left: object, right: object) -> int:
     raise FilterEvaluationError(
-        f"a truth value on the left ({left}) cannot be compared with the text "
+        f"a boolean on the left ({left}) cannot be compared with the string "
         f"'{shown(str(right))}' on the right; swap the two sides",
         EvaluationErrorKind.BOOLEAN_WITH_TEXT,
     )

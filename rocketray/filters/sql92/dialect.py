@@ -51,7 +51,7 @@ def check_rules(dialect: Dialect, rules: int) -> int:
     current = current_rules(dialect)
     if type(rules) is not int or not 1 <= rules <= current:
         raise ConfigError(
-            f"dialect {dialect!r}: rules {rules!r:.60} are not known to this version of rocketray, which "
-            f"knows 1 to {current}; use the version that wrote them"
+            f"dialect {dialect!r}: rules {rules!r:.60} are not supported by this version of "
+            f"rocketray, which supports 1 to {current}; use the version that wrote them"
         )
     return rules

@@ -105,7 +105,7 @@ def _parse(pattern: str, escape: str | None) -> _Pattern:
         if character == escape:
             following = next(characters, "")
             if following not in (_ANY_ONE, _ANY_NUMBER, escape):
-                raise ValueError(f"{escape} stands before %, _ or {escape} in a pattern")
+                raise ValueError(f"in a pattern {escape} is allowed only before %, _ or {escape}")
             tokens.append(following)
         elif character == _ANY_NUMBER:
             repeats.add(len(tokens))

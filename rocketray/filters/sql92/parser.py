@@ -95,7 +95,7 @@ class _Parser:
         self._tokens = TokenReader(sql, DEPTH_MAX)
         self._is_extended = is_extended
         self._is_numeric = is_numeric
-        self._sizes: dict[int, _Size] = {}  # by id: every measured node is alive, or measured anew
+        self._sizes: dict[int, _Size] = {}  # by id: every measured node is alive, or measured again
 
     # -- the grammar, loosest binding first ---------------------------------------------------
 

@@ -30,22 +30,20 @@ __all__ = [
     "without_property",
 ]
 
-_NO_ARITHMETIC = "there is no arithmetic in this dialect"
+_NO_ARITHMETIC = "this dialect has no arithmetic"
 _ILLEGAL = {
     "'": "a string without its closing quote",
-    '"': "text is written in single quotes: 'text'",
+    '"': "a string needs single quotes: 'text'",
     "!": "'unequal' is written <>",
     "*": _NO_ARITHMETIC,
     "/": _NO_ARITHMETIC,
     "%": _NO_ARITHMETIC,
-    ";": "an expression ends without a semicolon",
-    ".": 'a property name has no dot; in the dialect "rocketray" it has, in double quotes',
+    ";": "an expression has no semicolon at its end",
+    ".": 'a property name has no dot, except in double quotes in the dialect "rocketray"',
 }
 _NAMES = "a property name is made of ASCII letters, digits, _ and $"
 _EXTENDED = 'the dialect "rocketray"'
-_QUOTED = (
-    f"text is written in single quotes: 'text'; in double quotes stands a name, in {_EXTENDED}"
-)
+_QUOTED = f"a string needs single quotes: 'text'; double quotes are for names, in {_EXTENDED}"
 _AFTER_END = {
     TokenKind.CLOSE: "a ')' without its '('",
     TokenKind.QUOTED: _QUOTED,
@@ -62,19 +60,19 @@ def described(kind: TokenKind) -> str:
 
 def no_numbers_in_list() -> str:
     """Explain ``IN (1, 2)`` in RocketMQ's dialect."""
-    return f"IN compares texts: IN ('1', '2'); for numbers take {_EXTENDED}"
+    return f"IN compares strings: IN ('1', '2'); for numbers use {_EXTENDED}"
 
 
 def mixed_list() -> str:
     """Explain ``IN (1, 'x')``."""
-    return "this IN lists numbers, so every item has to be one"
+    return "this IN lists numbers, so every item must be a number"
 
 
 def without_property(keyword: str, node: Expression) -> str:
     """Explain an operand that is not a property on the left of IN or LIKE."""
     if isinstance(node, Not):
         return f"NOT binds tighter than {keyword}; write: property NOT {keyword} …"
-    return f"only a property can stand before {keyword}"
+    return f"only a property is allowed before {keyword}"
 
 
 def expected(what: str, sql: str, token: Token, following: Token) -> str:
@@ -136,7 +134,7 @@ def equal_to_null(operator: Operator) -> str:
 
 def boolean_with_other(kind: Kind) -> str:
     """Explain ``TRUE = 5``."""
-    return f"a truth value cannot be compared with a {kind.value}"
+    return f"a boolean cannot be compared with a {kind.value}"
 
 
 def empty_range() -> str:
@@ -152,7 +150,7 @@ def integer_too_large() -> str:
 def double_out_of_range(*, is_zero: bool) -> str:
     """Explain ``0.0`` or ``1e999``."""
     if is_zero:
-        return "a decimal number cannot be zero in this dialect; write 0"
+        return "this dialect does not allow a decimal zero; write 0"
     return "a decimal number is at most 1.7976931348623157e308"
 
 
@@ -182,6 +180,4 @@ def _extension(token: Token, following: Token) -> str | None:
 def _no_extension(word: str) -> str:
     known = [each for each in TEXT_OPERATORS.values() if not each.is_extension]
     *parts, last = [each.word for each in known if each.form is Form.TEXT]
-    return (
-        f"there is no {word} in this dialect; use {', '.join(parts)} or {last}, or take {_EXTENDED}"
-    )
+    return f"this dialect has no {word}; use {', '.join(parts)} or {last}, or {_EXTENDED}"

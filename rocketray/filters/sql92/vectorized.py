@@ -158,7 +158,7 @@ def _spans(array: Any, what: str) -> Spans:
     if pa.types.is_null(array.type):
         array = array.cast(pa.string())
     if not pa.types.is_string(array.type):
-        raise ConfigError(f"the column of {what} holds {array.type}, and properties are strings")
+        raise ConfigError(f"the column of {what} has type {array.type}; properties are strings")
     _, offsets, data = array.buffers()
     segment = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     if len(array) == 0:

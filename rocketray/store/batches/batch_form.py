@@ -94,7 +94,7 @@ class EncodedBatch:
         bad = find_property_strings(self.records, self.sizes, starts, sizes)
         if bad >= 0:
             where = int(self.starts()[bad])
-            raise CorruptRecordError("a batch", where, f"record {bad} is not whole")
+            raise CorruptRecordError("a batch", where, f"record {bad} is incomplete")
         return starts, sizes
 
 
@@ -116,8 +116,8 @@ class RecordOptions:
     def __post_init__(self) -> None:
         if self.sys_flag & ~SETTABLE:
             raise ConfigError(
-                f"sys_flag {self.sys_flag:#x} has bits that follow from a record's content; "
-                f"only those of {SETTABLE:#x} can be given"
+                f"sys_flag {self.sys_flag:#x} has bits that depend on a record's content; only "
+                f"those of {SETTABLE:#x} can be set"
             )
 
     @property
@@ -151,7 +151,7 @@ def store_times(
     times: npt.NDArray[np.int64] = raw.view(">i8")[:, 0].astype(np.int64)
     if times[0] < last_ms or (np.diff(times) < 0).any():
         raise InvalidMessageError(
-            "a batch that keeps its store times must have them in order, and none before "
+            "the store times of a batch that keeps them must be in order, and none before "
             f"{last_ms}, the time of the last message in the store"
         )
     return times
@@ -190,7 +190,7 @@ def born_host_form(host: str, port: int) -> BornHost:
         return BornHost(socket.inet_pton(family, host) + port.to_bytes(4, "big"), sys_flag)
     except (OSError, OverflowError):
         raise ConfigError(
-            f"born host {host!r}:{port} is no IPv4 or IPv6 address with a port"
+            f"born host {host!r}:{port} is not an IPv4 or IPv6 address with a port"
         ) from None
 
 

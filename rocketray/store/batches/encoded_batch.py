@@ -90,7 +90,7 @@ def encode_messages(
         if message.topic != topic:
             raise InvalidMessageError(
                 f"a batch is of one topic: message {number} is for {message.topic!r}, "
-                f"the first for {topic!r}; send them apart"
+                f"the first for {topic!r}; send them separately"
             )
         unique_key = message.unique_key or (unique_keys[number] if unique_keys else None)
         properties = message.encoded_properties(unique_key)
@@ -183,12 +183,12 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
     The records themselves are checked when they are appended.
     """
     if len(buffer) < _HEADER.size:
-        raise InvalidMessageError(f"a packed batch of {len(buffer)} bytes has no whole header")
+        raise InvalidMessageError(f"a packed batch of {len(buffer)} bytes has no complete header")
     magic, records, keys, flags, total = _HEADER.unpack_from(buffer)
     if magic != BATCH_MAGIC or flags & ~_KEEPS_STORE_TIMES:
         raise InvalidMessageError(
-            f"a packed batch begins with {magic!r}, not {BATCH_MAGIC!r}: sender and receiver must be "
-            "of one version of rocketray"
+            f"a packed batch begins with {magic!r}, not {BATCH_MAGIC!r}: sender and receiver must "
+            "have the same version of rocketray"
         )
     expected = _HEADER.size + 12 * records + 8 * keys + total
     if expected != len(buffer):

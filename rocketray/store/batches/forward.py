@@ -55,7 +55,7 @@ def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
         if message.topic != topic or message.sys_flag & TRANSACTION != transaction:
             raise InvalidMessageError(
                 f"a batch is of one topic and one state of a transaction: {topic!r} and "
-                f"{message.topic!r} do not go together; send them apart"
+                f"{message.topic!r} do not go together; send them separately"
             )
         named = {name: text for name, text in message.properties.items() if name != CRC_PROPERTY}
         properties = encode_properties(named).encode()

@@ -102,8 +102,8 @@ def _check_names(names: Sequence[str], property_columns: Sequence[str]) -> None:
     for name in property_columns:
         if name in _MESSAGE_COLUMNS or name in _RESERVED or not name or set(name) & {"\1", "\2"}:
             raise ConfigError(
-                f"property column {name!r} cannot be a property: the name is reserved, empty or "
-                "holds a separator; rename the column"
+                f"invalid property column {name!r}: the name is reserved, empty or has a "
+                "separator; rename the column"
             )
     if len(set(property_columns)) != len(property_columns):
         raise ConfigError(f"property_columns names a column twice: {list(property_columns)}")
@@ -188,10 +188,10 @@ def _check_texts(what: str, spans: Spans, kind: int, rows: npt.NDArray[Any] | No
     if bad < 0:
         return
     reason = {
-        ANY_TEXT: "is empty or holds U+0001 or U+0002, which separate properties",
-        KEY_TEXT: "is empty, or holds a blank or U+0001 or U+0002, so it could never be looked up",
+        ANY_TEXT: "is empty or has U+0001 or U+0002, which separate properties",
+        KEY_TEXT: "is empty, or has a space, U+0001 or U+0002, so it could never be looked up",
         TAG_TEXT: "can never be matched exactly: a tag is not empty, not '*', has no '||', no "
-        "blanks around it and neither U+0001 nor U+0002",
+        "spaces around it and neither U+0001 nor U+0002",
     }[kind]
     row = bad if rows is None else rows[bad]
     raise InvalidMessageError(

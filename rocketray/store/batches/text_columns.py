@@ -88,8 +88,8 @@ def property_column(name: str, array: Any) -> Spans:
         return text_column(name, array)
     except ConfigError:
         raise ConfigError(
-            f"property column {name!r} is {array.type}; properties are text, so cast it to string "
-            "as its readers should see it (whole numbers and booleans need no cast)"
+            f"property column {name!r} is {array.type}; properties are strings, so cast it to the "
+            "string that its readers should see (integers and booleans need no cast)"
         ) from None
 
 

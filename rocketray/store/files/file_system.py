@@ -36,7 +36,7 @@ __all__ = [
 
 _ZEROS = bytes(1 << 20)
 _TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)
-_NO_FILE = "{} is a directory, and a file of the store's should be there; restore it from a copy"
+_NO_FILE = "{} is a directory, and should be a file of the store; restore it from a copy"
 
 
 class OpenFile(Protocol):
@@ -267,7 +267,7 @@ def few_enough_files(path: Path) -> Iterator[None]:
             raise
         raise StoreError(
             f"{path} cannot be opened ({error.strerror}): raise the limit of open files of this "
-            "process (ulimit -n), or let it have fewer topics, then try again"
+            "process (ulimit -n), or delete topics, then try again"
         ) from None
 
 

@@ -164,6 +164,6 @@ def no_room_is_full(path: Path) -> Iterator[None]:
         if error.errno not in _FULL_ERRORS:
             raise
         raise StoreFullError(
-            f"{path}: no room for it ({error.strerror}); nothing was stored: "
-            "free space on its file system, or delete a topic, then send again"
+            f"{path}: not enough space for it ({error.strerror}); nothing was stored: free space "
+            "on its file system, or delete a topic, then send again"
         ) from None

@@ -41,8 +41,8 @@ class Repair(Enum):
     """The files that are repaired with zeros when a directory is opened."""
 
     NOTHING = "none"
-    SHORT = "those that are too short, as after a power failure"
-    SHORT_AND_MISSING = "those too, and those that are missing between others"
+    SHORT = "files that are too short, as after a power failure"
+    SHORT_AND_MISSING = "files that are too short, or missing between others"
 
 
 class MappedFileQueue:
@@ -238,8 +238,9 @@ class MappedFileQueue:
             raise CorruptRecordError(
                 str(self.directory),
                 far,
-                f"{sum(map(len, gaps))} files are missing between others, more than are made again "
-                f"({_MISSING_MAX}); if {segment_name(far)} is no file of it, move it away",
+                f"{sum(map(len, gaps))} files are missing between others, and at most "
+                f"{_MISSING_MAX} are recreated; if {segment_name(far)} does not belong to the "
+                "store, move it away",
             )
         for start in (start for gap in gaps for start in gap):
             path = self.directory / segment_name(start)
@@ -253,9 +254,9 @@ class MappedFileQueue:
                 raise CorruptRecordError(
                     str(self.directory / segment_name(start)),
                     start,
-                    f"its name is no multiple of the file size {self.segment_bytes}, or too large; "
-                    "move it away if it is no file of the store, or open the store with the sizes "
-                    "it was made with",
+                    f"its name is not a multiple of the file size {self.segment_bytes}, or too "
+                    "large; move it away if it does not belong to the store, or open the store "
+                    "with the sizes it was created with",
                 )
 
     def _check_gaps(self) -> None:
@@ -265,7 +266,7 @@ class MappedFileQueue:
                     str(self.directory),
                     start,
                     f"the file {segment_name(start + self.segment_bytes)} is missing; "
-                    "restore it from a copy, or have the rest recovered: rocketray store recover",
+                    "restore it from a copy, or recover the rest: rocketray store recover",
                 )
 
     def _create(self, start: int) -> None:

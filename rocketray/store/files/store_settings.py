@@ -71,7 +71,7 @@ def settle_config(
         if version < _VERSION and not read_only:
             raise StoreVersionError(
                 f"{directory} has version {version}, this rocketray writes version {_VERSION}; "
-                f"bring it up with: rocketray store upgrade {directory}"
+                f"upgrade it with: rocketray store upgrade {directory}"
             )
         return _agreed(directory, kept, given)
     if read_only or (salvage is not Salvage.NOTHING and given is not None):
@@ -111,7 +111,7 @@ def upgrade_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) ->
     """
     found = _read(file_system, directory / _NAME)
     if found is None:
-        raise ConfigError(f"{directory} has no {_NAME}: it is no store of rocketray's")
+        raise ConfigError(f"{directory} has no {_NAME}: it is not a store of rocketray")
     version, config = found
     if version < _VERSION:
         _write(file_system, directory, config)
@@ -135,8 +135,8 @@ def _of_foreign(file_system: FileSystem, directory: Path, given: StoreConfig | N
         raise ConfigError(f"{directory} does not exist; there is nothing to read")
     if given is None:
         raise ConfigError(
-            f"{directory} has no {_NAME}, so its file sizes are not known; "
-            "give the StoreConfig that its RocketMQ broker was set to"
+            f"{directory} has no {_NAME}, so its file sizes are unknown; give a StoreConfig with "
+            "the settings of its RocketMQ broker"
         )
     return given
 
@@ -148,8 +148,8 @@ def _agreed(directory: Path, kept: StoreConfig, given: StoreConfig | None) -> St
         ours, theirs = getattr(kept, name), getattr(given, name)
         if ours != theirs and name not in _NOT_OF_THE_DIRECTORY:
             raise ConfigError(
-                f"{directory} was made with {name}={ours!r} and is opened with {theirs!r}; "
-                "open it without a config, or with the one it was made with"
+                f"{directory} was created with {name}={ours!r} and is opened with {theirs!r}; open "
+                "it without a config, or with the one it was created with"
             )
     return given
 
@@ -172,7 +172,7 @@ def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None
         return int(version), StoreConfig(**value)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise StoreError(
-            f"{path} is not a description of a store ({error}); restore it from a copy"
+            f"{path} has no valid store settings ({error}); restore it from a copy"
         ) from None
 
 

@@ -99,7 +99,7 @@ def _gathered(segment: Bytes, starts: Int64s, sizes: Int64s) -> list[Any]:
     total, absent = sum_sizes(sizes)
     if total > ARROW_BYTES_MAX:
         raise ConfigError(
-            f"{len(starts)} values have {total} bytes, and one Arrow column holds at most "
+            f"{len(starts)} values have {total} bytes, and an Arrow column can hold at most "
             f"{ARROW_BYTES_MAX}; read fewer messages at a time"
         )
     offsets = np.empty(len(starts) + 1, np.int32)

@@ -113,7 +113,7 @@ def inflate(stored: bytes, sys_flag: int, path: str, physical_offset: int) -> by
         inflated = _collect(blocks)
     except (_DamagedStreamError, zlib.error, OSError, pa.ArrowException) as error:
         raise CorruptRecordError(
-            path, physical_offset, f"its body is no {kind} stream: {error}"
+            path, physical_offset, f"its body is not a valid {kind} stream: {error}"
         ) from None
     if inflated is None:
         raise MessageTooLargeError(
@@ -154,7 +154,7 @@ def _zlib_blocks(stored: bytes) -> Iterator[bytes]:
             position += len(waiting)
         block = inflater.decompress(waiting, _BLOCK_BYTES)
         if not block and not waiting and not inflater.eof:
-            raise _DamagedStreamError("it is cut short")
+            raise _DamagedStreamError("it is truncated")
         waiting = inflater.unconsumed_tail
         if block:
             yield block

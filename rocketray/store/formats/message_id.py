@@ -118,8 +118,8 @@ def encode_offset_id(store_host: tuple[str, int], physical_offset: int) -> str:
     address, port = store_host
     if not 0 <= port < 1 << 31 or not 0 <= physical_offset < 1 << 63:
         raise ConfigError(
-            f"port {port} and offset {physical_offset} make no message id; "
-            "they are from 0 to 2147483647 and to 9223372036854775807"
+            f"port {port} and offset {physical_offset} do not fit into a message id; the limits "
+            "are 2147483647 and 9223372036854775807"
         )
     raw = _pack_address(address) + _PORT_AND_OFFSET.pack(port, physical_offset)
     return raw.hex().upper()
@@ -130,7 +130,7 @@ def decode_offset_id(text: str) -> OffsetMessageId:
     raw = _unhex(text)
     port, offset = _PORT_AND_OFFSET.unpack(raw[-12:])
     if port < 0 or offset < 0:
-        raise ConfigError(f"message id {text!r} has a port or an offset below 0; no store made it")
+        raise ConfigError(f"message id {text!r} is invalid: its port or its offset is negative")
     return OffsetMessageId((_unpack_address(raw[:-12]), port), PhysicalOffset(offset))
 
 
@@ -147,7 +147,7 @@ def _unhex(text: str) -> bytes:
         raw = b""
     if len(raw) not in (_IPV4_ID_BYTES, _IPV6_ID_BYTES) or len(text) != 2 * len(raw):
         raise ConfigError(
-            f"{text[:80]!r} is no message id: one has 32 hex digits, or 56 with an IPv6 address"
+            f"{text[:80]!r} is not a message id: one has 32 hex digits, or 56 with an IPv6 address"
         )
     return raw
 
@@ -157,7 +157,7 @@ def _pack_address(address: str) -> bytes:
         return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
     except (OSError, ValueError):
         raise ConfigError(
-            f"{address!r} is no IPv4 or IPv6 address; message ids hold addresses, not names"
+            f"{address!r} is not an IPv4 or IPv6 address; message ids contain addresses, not names"
         ) from None
 
 

@@ -175,7 +175,7 @@ def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
     A text and not an exception, because at the end of a log, bytes that are no record are normal.
     """
     if end - start < RECORD_MIN_BYTES:
-        return f"only {end - start} bytes are left of the file"
+        return f"only {end - start} bytes of the file remain"
     (
         size,
         magic,
@@ -188,9 +188,9 @@ def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
         born_timestamp,
     ) = _HEAD.unpack_from(buffer, start)
     if magic not in (MAGIC_V1, MAGIC_V2):
-        return f"its magic code is {magic & 0xFFFFFFFF:#010x}, which is no record's"
+        return f"invalid magic code: {magic & 0xFFFFFFFF:#010x}"
     if not RECORD_MIN_BYTES <= size <= end - start:
-        return f"its size is {size}; {end - start} bytes are left of the file"
+        return f"invalid record size: {size} bytes, and {end - start} bytes of the file remain"
     born_start = start + _HEAD.size
     store_time = born_start + _host_bytes(sys_flag, SYS_FLAG_BORN_IPV6)
     store_start = store_time + _STORE_TIMESTAMP.size
@@ -198,7 +198,7 @@ def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
     stop = start + size
     body_start = store_end + _TAIL.size
     if body_start > stop:
-        return f"its size of {size} is too small for its hosts"
+        return f"invalid record size: {size} bytes are too few for its hosts"
     reconsume_times, prepared, body_bytes = _TAIL.unpack_from(buffer, store_end)
     body_end = body_start + body_bytes
     topic_length = _BYTE if magic == MAGIC_V1 else _SHORT
@@ -247,7 +247,7 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
         )
     if fields.physical_offset != physical_offset:
         raise CorruptRecordError(
-            path, physical_offset, f"it says it stands at {fields.physical_offset}"
+            path, physical_offset, f"its physical offset field is {fields.physical_offset}"
         )
     body = record[fields.body_start : fields.body_end]
     if body and crc32(body) != fields.body_crc:

@@ -83,8 +83,8 @@ def read_foreign_settings(
     queue_bytes = _usual_size(directory.glob("consumequeue/*/*/*"))
     if queue_bytes % CONSUME_QUEUE_ENTRY_BYTES:
         raise StoreError(
-            f"{directory / 'consumequeue'}: a file of {queue_bytes} bytes is none of a queue, "
-            f"whose entries have {CONSUME_QUEUE_ENTRY_BYTES}; restore it from a copy"
+            f"{directory / 'consumequeue'}: a file of {queue_bytes} bytes cannot be a queue's, "
+            f"whose entries have {CONSUME_QUEUE_ENTRY_BYTES} bytes; restore it from a copy"
         )
     index = _of_usual_size(index_paths(directory / "index"))
     if index:
@@ -125,19 +125,19 @@ def _refuse_other_kinds(directory: Path) -> None:
     if any((directory / "consumequeue").glob("MANIFEST-*")):
         raise StoreError(
             f"{directory} keeps its queues in RocksDB (storeType=defaultRocksDB), which is not "
-            "read here; let the broker export them to files, or read the messages with a consumer"
+            "supported; let the broker export them to files, or read the messages with a consumer"
         )
     if any(path.is_file() for path in (directory / "batchconsumequeue").glob("*/*/*")):
         raise StoreError(
             f"{directory} has batch queues (batchconsumequeue, queue.type=BatchCQ), which are not "
-            "read here; read their topics with a RocketMQ consumer"
+            "supported; read their topics with a RocketMQ consumer"
         )
 
 
 def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int | None) -> _Slots:
     length = index[0].stat().st_size
     if not is_division(length, smallest_division(length)):
-        raise StoreError(f"{index[0]} has {length} bytes and is no index file; move it away")
+        raise StoreError(f"{index[0]} has {length} bytes and is not an index file; move it away")
     if given is not None and not is_division(length, given):
         raise ConfigError(
             f"{index[0]} has {length} bytes and cannot have {given} hash slots: 40 bytes, 4 a "
@@ -189,8 +189,8 @@ def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
     shown = ", ".join(map(str, agreed.counts[:_SHOWN_COUNTS]))
     reason = f"{shown} hash slots agree alike" if shown else "no number agrees with their entries"
     warning = (
-        f"{index}: how many hash slots its files have cannot be told ({reason}); give the broker's "
-        "maxHashSlotNum with --max-hash-slots to look keys up"
+        f"{index}: the number of hash slots is unknown ({reason}); to look keys up, give the "
+        "broker's maxHashSlotNum with --max-hash-slots"
     )
     return _Slots(smallest_division(length), "unknown", agreed.counts, (warning,))
 

@@ -92,7 +92,7 @@ class ImportSource:
             at = offset + fields.size
         at = end_after(self._log.files, at)
         if at < self.end:
-            raise self._corrupt(at, "no whole record stands there")
+            raise self._corrupt(at, "there is no complete record")
 
     def next_known(self, offset: int) -> int | None:
         """Return the first physical offset above *offset* in a queue entry; None at the end.

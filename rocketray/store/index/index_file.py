@@ -203,7 +203,7 @@ class IndexFile:
             return
         self.damaged_slots.add(slot)
         _LOG.warning(
-            "%s: the chain of slot %d leads from %s to %d; keys may be missing",
+            "%s: broken chain of slot %d, from %s to %d; keys may be missing",
             self.path,
             slot,
             f"entry {entry}" if entry else "the slot",

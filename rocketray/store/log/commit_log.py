@@ -163,7 +163,7 @@ class CommitLog:
         path = str(self.files.directory)
         segment_end = self.files.start_of(physical_offset) + self.files.segment_bytes
         if not 0 < size <= min(self._end, segment_end) - physical_offset:
-            raise CorruptRecordError(path, physical_offset, f"a size of {size} bytes cannot be")
+            raise CorruptRecordError(path, physical_offset, f"invalid record size: {size} bytes")
         return decode_record(self.read(physical_offset, size), path, physical_offset)
 
     def store_timestamp_ms(self, physical_offset: int, size: int) -> int | None:
@@ -216,6 +216,6 @@ def _refused(batch: EncodedBatch) -> CorruptRecordError:
     return CorruptRecordError(
         "a batch",
         0,
-        f"its bytes are not {len(batch.sizes)} whole records with a store host of this store's "
-        "width, all in one state of a transaction, and no inner batch among them",
+        f"its bytes are not {len(batch.sizes)} complete records with a store host of this store's "
+        "width, all in one transaction state, without inner batches",
     )

@@ -68,7 +68,7 @@ def scan(log: CommitLog, start: int) -> Iterator[StoredMessage]:
                 record = log.message(offset, fields.size)
                 messages = [*unwrap(record, str(log.files.directory))]
             except (CorruptRecordError, MessageTooLargeError) as error:
-                _LOG.warning("left out: %s", error)
+                _LOG.warning("skipped: %s", error)
             else:
                 yield from messages
         at = end_after(log.files, at)
@@ -76,7 +76,7 @@ def scan(log: CommitLog, start: int) -> Iterator[StoredMessage]:
             found = next_record(log.files, at)
             following = log.max_offset if found is None else found[0]
             _LOG.warning(
-                "%s: offsets %d to %d hold no whole record and are left out",
+                "%s: offsets %d to %d have no complete record and are skipped",
                 log.files.directory,
                 at,
                 following,

@@ -54,7 +54,7 @@ def read_bodies(
         total += len(bodies[-1])
         if total > ARROW_BYTES_MAX:
             raise ConfigError(
-                f"{len(starts)} bodies have over {ARROW_BYTES_MAX} bytes when they are inflated, "
-                "which is more than one Arrow column holds; read fewer messages at a time"
+                f"{len(starts)} bodies have over {ARROW_BYTES_MAX} bytes when inflated, more than "
+                "an Arrow column can hold; read fewer messages at a time"
             )
     return pa.array(bodies, pa.binary())

@@ -90,5 +90,5 @@ def _indexed_message(log: CommitLog, physical_offset: int) -> StoredMessage | No
     try:
         return log.message(physical_offset)
     except (CorruptRecordError, OffsetOutOfRangeError) as error:
-        _LOG.warning("an index entry leads to no record: %s", error)
+        _LOG.warning("an index entry points to no record: %s", error)
         return None

@@ -86,7 +86,7 @@ def unpack_records(frame: bytes | memoryview) -> Unpacked:
         InvalidMessageError: its lengths do not agree, or its queue offsets do not ascend.
     """
     if len(frame) < _HEADER.size:
-        raise _bad(f"{len(frame)} bytes have no whole header")
+        raise _bad(f"{len(frame)} bytes have no complete header")
     magic, count, queue_id, topic_bytes, next_queue_offset, total = _HEADER.unpack_from(frame)
     if magic != _MAGIC:
         raise _bad(f"it begins with {magic!r}, not {_MAGIC!r}")

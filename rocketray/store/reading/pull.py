@@ -219,7 +219,7 @@ class _Scan:
         try:
             message = self.log.message(entry.physical_offset, entry.size)
         except CorruptRecordError as error:  # RocketMQ would return the bytes
-            _LOG.warning("queue offset %d is left out: %s", entry.queue_offset, error)
+            _LOG.warning("queue offset %d is skipped: %s", entry.queue_offset, error)
             self._miss(GetMessageStatus.MESSAGE_WAS_REMOVING)
             return
         except OffsetOutOfRangeError:

@@ -217,7 +217,7 @@ class RecordReader(ABC):
                 path,
                 int(offsets[bad]),
                 f"queue offset {queue_offsets[bad]} of topic {self.topic!r} queue "
-                f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is not there",
+                f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is missing",
             )
         damaged = find_crc_mismatches(segment, positions, sizes.astype(np.int64))
         if damaged.any():
@@ -231,8 +231,8 @@ class RecordReader(ABC):
             raise CorruptRecordError(
                 path,
                 int(offsets[bad]),
-                f"queue offset {queue_offsets[bad]} of topic {self.topic!r} queue "
-                f"{self.queue_id} points to it, but it says that it is queue offset "
-                f"{found[Field.QUEUE_OFFSET, bad]} of queue {found[Field.QUEUE_ID, bad]}",
+                f"queue offset {queue_offsets[bad]} of topic {self.topic!r} queue {self.queue_id} "
+                f"points to it, but its fields name queue offset {found[Field.QUEUE_OFFSET, bad]} "
+                f"of queue {found[Field.QUEUE_ID, bad]}",
             )
         return SegmentSpans(path, segment, first, offsets, sizes, found)

@@ -52,7 +52,7 @@ class CleanStop:
             is_new = not log.files.starts and not now["queues"] and not now["index"]
             return None if is_new else f"there is no readable {_NAME}"
         if before.keys() != now.keys():
-            return f"{_NAME} is not what this version writes"
+            return f"{_NAME} is not of this version"
         for name, value in now.items():
             if before[name] != value:
                 return f"its {name} changed: {_first_difference(before[name], value)}"
@@ -71,8 +71,8 @@ class CleanStop:
                 str(self._path.parent / "commitlog"),
                 held[0] if held[0] < begins else ends,
                 f"the log held offsets {held[0]} to {held[1]} when it was closed, and there are "
-                f"files for {begins} to {ends} only; restore the others from a copy, or have the "
-                "rest recovered: rocketray store recover",
+                f"files only for {begins} to {ends}; restore the others from a copy, or recover "
+                "the rest: rocketray store recover",
             )
 
     def remove(self) -> None:

@@ -46,7 +46,7 @@ def write_past_recovery(
     try:
         replace_file(file_system, directory / _NAME, content)
     except (OSError, StoreError) as error:
-        _LOG.warning("%s: the report of its recovery is not kept: %s", directory, error)
+        _LOG.warning("%s: the report of its recovery is not saved: %s", directory, error)
 
 
 def read_past_recovery(

@@ -49,10 +49,10 @@ _NO_LIMIT = 1 << 62
 class Trust(Enum):
     """The evidence that an opening trusts."""
 
-    CLEAN_STOP = "everything, as the last writer closed the store"
-    CHECKPOINT = "what the checkpoint vouches for"
-    LOG = "that the log was whole once; all of it is read"
-    BROKER = "what RocketMQ would; all of the log is read"
+    CLEAN_STOP = "everything: the last writer closed the store"
+    CHECKPOINT = "the part that the checkpoint covers"
+    LOG = "only that the log was once complete; all of it is read"
+    BROKER = "nothing more than RocketMQ; all of the log is read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def _check_end(replay: Replay, checkpoint: Checkpoint) -> None:
     missing = replay.records and replay.last_timestamp_ms < checkpoint.log_timestamp_ms
     if missing:
         reason = (
-            f"records stored up to {checkpoint.log_timestamp_ms} were on disk, the last one that is "
-            f"there was stored at {replay.last_timestamp_ms}"
+            f"records stored up to {checkpoint.log_timestamp_ms} were on disk, the last remaining "
+            f"one was stored at {replay.last_timestamp_ms}"
         )
         replay.holes.append(Hole(replay.end, replay.end, reason))

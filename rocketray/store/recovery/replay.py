@@ -106,7 +106,7 @@ class Replay:
     def _add_hole(self, start: int, end: int) -> None:
         if self.holes and self.holes[-1].end == start:
             start = self.holes.pop().start
-        self.holes.append(Hole(start, end, "no whole record stands there"))
+        self.holes.append(Hole(start, end, "there is no complete record"))
 
     def _is_vouched(self, offset: int, store_timestamp_ms: int) -> bool:
         return offset < self._vouched_below or store_timestamp_ms < self._vouched_until_ms

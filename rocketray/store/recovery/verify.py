@@ -126,7 +126,7 @@ class _Walk:
             if following is None:
                 return
             size = following[0] - self.end
-            self.problem(self.end, f"no whole record stands in these {size} bytes")
+            self.problem(self.end, f"these {size} bytes have no complete record")
             self.end = following[0]
 
     def problem(self, physical_offset: int, what: str) -> None:
@@ -155,12 +155,12 @@ class _Walk:
     def check_end(self, checkpoint: Checkpoint) -> None:
         stray = bytes_behind(self.log.files, self.end)
         if stray:
-            self.problem(self.end, f"{stray} bytes stand behind the last whole record")
+            self.problem(self.end, f"{stray} bytes follow the last complete record")
         if self.records and checkpoint.log_timestamp_ms > self.last_timestamp_ms:
             self.problem(
                 self.end,
-                f"the checkpoint vouches for records up to time {checkpoint.log_timestamp_ms}; "
-                f"the last one is of {self.last_timestamp_ms}",
+                f"the checkpoint covers records up to time {checkpoint.log_timestamp_ms}; the "
+                f"last one is of {self.last_timestamp_ms}",
             )
 
 
@@ -197,16 +197,16 @@ class _Marks:
         """Yield entries without a record, and content behind the last one."""
         lost = np.flatnonzero(~self._met)
         for number in lost[:_SHOWN_OF_A_KIND].tolist():
-            yield self._problem(self._first + number, "the entry leads to no record of this queue")
+            yield self._problem(self._first + number, "the entry points to no record of this queue")
         if len(lost) > _SHOWN_OF_A_KIND:
             more = len(lost) - _SHOWN_OF_A_KIND
-            yield self._problem(self._first, f"{more} entries more lead to no record")
+            yield self._problem(self._first, f"{more} more entries point to no record")
         end = self.queue.max_offset
         offsets, sizes, codes = self.queue.columns(end, self.queue.files.end // ENTRY_BYTES)
         stray = np.flatnonzero((offsets != 0) | (sizes != 0) | (codes != 0))
         if len(stray):
             where = end + int(stray[0])
-            what = f"{len(stray)} entries stand behind the last one of a record"
+            what = f"{len(stray)} entries follow the last one of a record"
             yield self._problem(where, f"{what}; the log ends at {log.max_offset}")
 
     def _problem(self, queue_offset: int, what: str) -> Problem:
@@ -254,7 +254,7 @@ class _Keys:
         )
         if len(wrong) or count < len(hashes):
             row = int(wrong[0]) if len(wrong) else count
-            what = f"the key with hash {hashes[row]} of the record at {offsets[row]} is not here"
+            what = f"the key with hash {hashes[row]} of the record at {offsets[row]} is missing"
             self._problems.append(self._problem(self._next + row, what))
         self._next = stop
 
@@ -289,7 +289,7 @@ def _chain_problems(file: IndexFile) -> list[Problem]:
         Problem(
             str(file.path),
             file.entry_position(row + 1),
-            f"the entry before it in its slot is {previous[row]}, it names "
+            f"the previous entry of its slot is {previous[row]}, and it names "
             f"{entries['previous'][row]}",
         )
         for row in np.flatnonzero(entries["previous"] != previous)[:_SHOWN_OF_A_KIND].tolist()
@@ -300,12 +300,12 @@ def _chain_problems(file: IndexFile) -> list[Problem]:
         Problem(
             str(file.path),
             file.slot_position(slot),
-            f"the newest entry of slot {slot} is {newest[slot]}, it names {slots[slot]}",
+            f"the newest entry of slot {slot} is {newest[slot]}, and the slot names {slots[slot]}",
         )
         for slot in np.flatnonzero(slots != newest)[:_SHOWN_OF_A_KIND].tolist()
     ]
     used = int(np.count_nonzero(newest))
     if file.header().slots_used != used:
-        what = f"its header counts {file.header().slots_used} slots in use, there are {used}"
+        what = f"its header counts {file.header().slots_used} slots in use, and there are {used}"
         problems.append(Problem(str(file.path), 32, what))
     return problems

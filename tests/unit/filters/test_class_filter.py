@@ -57,7 +57,7 @@ def test_a_malformed_path_is_refused_before_any_import(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("no.such.module:f", "does not import .*ModuleNotFoundError.*Python path"),
+        ("no.such.module:f", "cannot be imported .*ModuleNotFoundError.*Python path"),
         ("support.predicates:absent", "has no 'absent'"),
         ("sys:path", "is a list"),
         ("decimal:Decimal", "is a class"),

@@ -175,7 +175,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, field: str, value: Any) -> No
     content["filterDataByTopic"]["TopicA"]["groupFilterData"]["g1"][field] = value
     path = tmp_path / "f"
     path.write_text(json.dumps(content), "utf-8")
-    with pytest.raises(ConfigError, match="holds no consumer filters"):
+    with pytest.raises(ConfigError, match="has no valid consumer filters"):
         read_filters(path)
 
 

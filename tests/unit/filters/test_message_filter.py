@@ -90,7 +90,7 @@ def test_a_predicate_may_answer_with_a_numpy_bool(monkeypatch: pytest.MonkeyPatc
 def test_a_predicate_answers_true_or_false(answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
     class_filter = compile_filter(Subscription.where("support.predicates:body_is_short"))
     monkeypatch.setattr(class_filter, "_predicate", lambda _: answer)
-    with pytest.raises(PredicateError, match="returns True or False"):
+    with pytest.raises(PredicateError, match="must return True or False"):
         class_filter.matches_record(Record())
 
 
@@ -156,7 +156,7 @@ def test_a_batch_predicate_answers_for_each_message(
 ) -> None:
     batch_filter = compile_filter(Subscription.where("support.predicates:are_tagged"))
     monkeypatch.setattr(batch_filter, "_predicate", lambda _: answer)
-    with pytest.raises(PredicateError, match=r"batch of 3: it returned .* one truth value"):
+    with pytest.raises(PredicateError, match=r"batch of 3: it returned .* one boolean"):
         batch_filter.matches_batch(BATCH)
 
 

@@ -222,7 +222,7 @@ def test_rules_of_a_later_program_are_refused() -> None:
     with pytest.raises(ConfigError, match="use the version that wrote them"):
         Subscription.from_json(later)
     for odd in (0, "1", 1.0, True):
-        with pytest.raises(ConfigError, match="are not known to this version"):
+        with pytest.raises(ConfigError, match="are not supported by this version"):
             Subscription.from_json({**later, "dialectRules": odd})
 
 

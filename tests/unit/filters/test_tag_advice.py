@@ -21,7 +21,7 @@ def test_what_is_plain_or_merely_rare_is_left_alone(tags: str) -> None:
         ("pay|ship", "one-tag: 'pay|ship' is one tag, since only || separates tags; write pay || "),
         ("pay, ship", "one-tag: 'pay, ship' is one tag, since only || separates tags; write pay |"),
         ("pay ship || x", "one-tag: 'pay ship' is one tag, since only || separates tags; write pa"),
-        (" * ", "one-tag: '*' with blanks around it is the tag *; for all messages write * alone"),
+        (" * ", "one-tag: '*' with spaces around it is the tag *; for all messages write * alone"),
         (" || ", "never-true: ' || ' names no tag, so it matches no message"),
     ],
 )

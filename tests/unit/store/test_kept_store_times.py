@@ -96,5 +96,5 @@ def test_a_frame_says_that_its_batch_keeps_its_times() -> None:
     assert unpack_batch(frame).keeps_store_times
     unknown = bytearray(frame)
     unknown[12] |= 2
-    with pytest.raises(InvalidMessageError, match="one version"):
+    with pytest.raises(InvalidMessageError, match="the same version"):
         unpack_batch(unknown)

@@ -122,7 +122,7 @@ def test_a_batch_that_is_not_what_it_says_changes_nothing(tmp_path: Path) -> Non
             [message(1), message(2)], born_host=("1.2.3.4", 5), clock_ms=FakeClock()
         )
         wrong_sizes = replace(good, sizes=good.sizes + np.array([1, -1], np.int32))
-        with pytest.raises(CorruptRecordError, match="not 2 whole records"):
+        with pytest.raises(CorruptRecordError, match="not 2 complete records"):
             store.append("Trade", 0, wrong_sizes)
         with pytest.raises(ConfigError, match="2 records and 1 tags codes"):
             store.append("Trade", 0, replace(good, tags_codes=good.tags_codes[:1]))
@@ -188,7 +188,7 @@ def test_a_failed_flush_ends_the_stores_life(
         store.flush()
     monkeypatch.undo()
     for use in (store.flush, lambda: store.put([message(1)], 0)):
-        with pytest.raises(StoreError, match="close the store and open it anew"):
+        with pytest.raises(StoreError, match="close the store and open it again"):
             use()
     assert store.reads.view(0).body.startswith(b"00000000")
     store.close()

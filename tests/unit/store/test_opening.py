@@ -84,7 +84,7 @@ def test_a_store_is_opened_with_what_it_was_made_with(tmp_path: Path) -> None:
     open_store(tmp_path, SMALL).close()
     with open_store(tmp_path) as store:
         assert store.config == SMALL
-    with pytest.raises(ConfigError, match=r"made with index_entries=9 .* with 10"):
+    with pytest.raises(ConfigError, match=r"created with index_entries=9 .* with 10"):
         open_store(tmp_path, replace(SMALL, index_entries=10))
     other_pace = replace(SMALL, flush_interval_ms=7)
     with open_store(tmp_path, other_pace) as store:
@@ -100,7 +100,7 @@ def test_a_newer_or_damaged_description_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path)
     for bad in ("", "[]", "{}", '{"version": 2, "what": 2}', good.replace("4096", '"x"')):
         path.write_text(bad)
-        with pytest.raises(StoreError, match="not a description of a store"):
+        with pytest.raises(StoreError, match="has no valid store settings"):
             open_store(tmp_path)
     path.write_text(good)
     with open_store(tmp_path) as store:
@@ -109,7 +109,7 @@ def test_a_newer_or_damaged_description_is_refused(tmp_path: Path) -> None:
 
 
 def test_rocketmqs_own_directory_is_only_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="give the StoreConfig"):
+    with pytest.raises(ConfigError, match="give a StoreConfig"):
         MessageStore(GOLDEN_STORE, read_only=True, clock_ms=FakeClock())
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").touch()
@@ -139,5 +139,5 @@ def test_a_directory_in_a_files_place_is_said(tmp_path: Path, name: str) -> None
         store.put([message(1)], 0)
     (tmp_path / name).unlink()
     (tmp_path / name).mkdir()
-    with pytest.raises(StoreError, match="is a directory, and a file"):
+    with pytest.raises(StoreError, match="is a directory, and should be a file"):
         MessageStore(tmp_path, clock_ms=FakeClock())

@@ -100,7 +100,7 @@ MISTAKES = [
     ("a = 5 )", ")", "without its '('"),
     ("(a = 5))", ")", "without its '('"),
     ("a = 5 garbage here", "garbage", "complete before this"),
-    ("a LIKE 'x%'", "LIKE", 'CONTAINS, STARTSWITH or ENDSWITH, or take the dialect "rocketray"'),
+    ("a LIKE 'x%'", "LIKE", 'CONTAINS, STARTSWITH or ENDSWITH, or the dialect "rocketray"'),
     ("a = 1 + 1", "+", "arithmetic"),
     ("a = 5-1", "-", "arithmetic"),
     ("a * 2 = 2", "*", "arithmetic"),

@@ -81,7 +81,7 @@ def test_a_map_of_properties_answers_alike_and_the_last_of_a_name_counts() -> No
 
 def test_a_column_of_numbers_is_refused_with_its_name() -> None:
     batch = pa.record_batch({"a": pa.array([1]), "region": pa.array(["eu"])})
-    with pytest.raises(ConfigError, match="'a' holds int64"):
+    with pytest.raises(ConfigError, match="'a' has type int64"):
         IN_RANGE.evaluate_arrow(batch)
 
 

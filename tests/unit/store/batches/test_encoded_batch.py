@@ -95,7 +95,7 @@ def test_a_long_retry_topic_takes_the_second_version() -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "1.2.3", "", "::g"])
 def test_a_born_host_is_an_address_not_a_name(host: str) -> None:
-    with pytest.raises(ConfigError, match="no IPv4 or IPv6 address"):
+    with pytest.raises(ConfigError, match="not an IPv4 or IPv6 address"):
         encode(Message("T", b"x"), born_host=(host, 1))
 
 

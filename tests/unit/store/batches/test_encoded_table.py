@@ -224,7 +224,11 @@ ONE = pa.table({"body": pa.array([b"x"])})
     ("table", "options", "why"),
     [
         (ONE.append_column("price", pa.array([1.5])), {}, "'price' is neither"),
-        (ONE.append_column("p", pa.array([1.5])), {"property_columns": ["p"]}, "cast it to string"),
+        (
+            ONE.append_column("p", pa.array([1.5])),
+            {"property_columns": ["p"]},
+            "cast it to the string",
+        ),
         (ONE.rename_columns(["Body"]), {}, "'Body' is neither"),
         (pa.table({"tags": pa.array(["x"])}), {}, "missing: \\['body'\\]"),
         (ONE, {"property_columns": ["p"]}, "missing: \\['p'\\]"),

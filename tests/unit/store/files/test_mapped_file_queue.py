@@ -120,7 +120,7 @@ def test_cutting_keeps_aside_what_was_not_zero(files: MappedFileQueue) -> None:
 def test_wrong_sizes_and_missing_files_are_refused(files: MappedFileQueue) -> None:
     for start in (0, SIZE, 2 * SIZE):
         files.ensure(start)
-    with pytest.raises(CorruptRecordError, match="no multiple of the file size 3000"):
+    with pytest.raises(CorruptRecordError, match="not a multiple of the file size 3000"):
         MappedFileQueue(files.directory, 3000, read_only=True)
     (files.directory / segment_name(SIZE)).unlink()
     with pytest.raises(CorruptRecordError, match="00000000000000004096 is missing"):

@@ -115,7 +115,7 @@ def test_a_stream_cut_anywhere_is_refused(kind: CompressionKind) -> None:
     stored = made.compress(TEXT * 3)
     for length in range(1, len(stored)):
         with pytest.raises(
-            CorruptRecordError, match=rf"log: .* 1000: its body is no {kind} stream"
+            CorruptRecordError, match=rf"log: .* 1000: its body is not a valid {kind} stream"
         ):
             read(stored[:length], made.sys_flag)
 
@@ -125,7 +125,7 @@ def test_a_stream_cut_anywhere_is_refused(kind: CompressionKind) -> None:
 def test_bytes_behind_a_stream_are_refused(kind: CompressionKind, garbage: bytes) -> None:
     made = Compression(kind, over_bytes=0)
     for body in (TEXT * 3, bytes(3 << 20)):
-        with pytest.raises(CorruptRecordError, match=f"its body is no {kind} stream"):
+        with pytest.raises(CorruptRecordError, match=f"its body is not a valid {kind} stream"):
             read(made.compress(body) + garbage, made.sys_flag)
 
 

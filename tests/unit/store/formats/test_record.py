@@ -96,10 +96,10 @@ def test_a_zlib_body_is_inflated_whether_its_kind_is_said_or_not() -> None:
 @pytest.mark.parametrize(
     ("body", "sys_flag", "reason"),
     [
-        (b"no zlib at all", 1, "is no zlib stream"),
-        (zlib.compress(b"x" * 100)[:-5], 1, "cut short"),
-        (b"\x04\x22\x4d\x18", 0x101, "is no lz4 stream: Truncated"),
-        (b"\x28\xb5\x2f\xfd", 0x201, "is no zstd stream: Truncated"),
+        (b"no zlib at all", 1, "is not a valid zlib stream"),
+        (zlib.compress(b"x" * 100)[:-5], 1, "is truncated"),
+        (b"\x04\x22\x4d\x18", 0x101, "is not a valid lz4 stream: Truncated"),
+        (b"\x28\xb5\x2f\xfd", 0x201, "is not a valid zstd stream: Truncated"),
         (b"?", 0x701, "unknown method, number 7"),
     ],
 )
@@ -117,16 +117,16 @@ def test_a_body_that_inflates_without_end_is_stopped() -> None:
 @pytest.mark.parametrize(
     ("position", "content", "reason"),
     [
-        (4, b"\0\0\0\0", "magic code is 0x00000000"),
+        (4, b"\0\0\0\0", "invalid magic code: 0x00000000"),
         (0, struct.pack(">i", 125), "do not add up to its size of 125"),
-        (0, struct.pack(">i", 127), "its size is 127; 126 bytes are left"),
-        (0, struct.pack(">i", -1), "its size is -1"),
+        (0, struct.pack(">i", 127), "invalid record size: 127 bytes, and 126 bytes"),
+        (0, struct.pack(">i", -1), "invalid record size: -1"),
         (84, struct.pack(">i", -1), "do not add up"),
         (84, struct.pack(">i", 2**31 - 1), "do not add up"),
         (93, b"\x80", "do not add up"),
         (103, b"\xff\xff", "do not add up"),
-        (36, b"\0\0\0\x30", "do not add up|too small for its hosts"),
-        (28, struct.pack(">q", 999), "it says it stands at 999"),
+        (36, b"\0\0\0\x30", "do not add up|too few for its hosts"),
+        (28, struct.pack(">q", 999), "its physical offset field is 999"),
         (88, b"H", "body does not match its CRC"),
         (94, b"\xff", "topic is not UTF-8"),
     ],
@@ -142,7 +142,7 @@ def test_a_damaged_record_says_what_is_wrong(position: int, content: bytes, reas
 def test_a_record_must_fill_its_bytes_exactly() -> None:
     with pytest.raises(CorruptRecordError, match="its size is 126, not 127"):
         decode_record(GOLDEN_V1 + b"\0", "log", 1000)
-    with pytest.raises(CorruptRecordError, match="only 90 bytes are left"):
+    with pytest.raises(CorruptRecordError, match="only 90 bytes of the file remain"):
         decode_record(GOLDEN_V1[:90], "log", 1000)
 
 

@@ -193,8 +193,8 @@ def odd_index(store: Path) -> None:
         (lose_a_log_file, "several storePathCommitLog paths"),
         (queues_in_rocksdb, "RocksDB"),
         (batch_queues, "batch queues"),
-        (odd_queues, "999 bytes is none of a queue"),
-        (odd_index, "41 bytes and is no index file"),
+        (odd_queues, "999 bytes cannot be a queue's"),
+        (odd_index, "41 bytes and is not an index file"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(

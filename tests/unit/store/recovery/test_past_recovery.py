@@ -76,5 +76,5 @@ def test_a_report_that_cannot_be_kept_is_said_and_nothing_else_is_wrong(
     kill(store)
     (tmp_path / "recovered.json").mkdir()
     assert recover(tmp_path, 1) is not None
-    assert "the report of its recovery is not kept" in caplog.text
+    assert "the report of its recovery is not saved" in caplog.text
     assert read_past_recovery(tmp_path) is None

@@ -61,5 +61,5 @@ def test_what_is_newer_or_no_store_of_ours_is_left_alone(old: Path, tmp_path: Pa
     with pytest.raises(StoreVersionError, match="version 3"):
         upgrade_store(old)
     (tmp_path / "other").mkdir()
-    with pytest.raises(ConfigError, match="no store of rocketray"):
+    with pytest.raises(ConfigError, match="not a store of rocketray"):
         upgrade_store(tmp_path / "other")

@@ -51,20 +51,20 @@ def test_a_whole_store_has_no_problem(directory: Path) -> None:
 
 QUEUE_FILE = f"consumequeue/Trade/1/{140:020d}"
 FAULTS: dict[str, tuple[str, Callable[[Path], tuple[Path, int]], str]] = {
-    "body": (f"commitlog/{0:020d}", lambda d: (d, 90), "no whole record stands in these"),
-    "magic": (f"commitlog/{4096:020d}", lambda d: (d, 5), "no whole record stands in these"),
+    "body": (f"commitlog/{0:020d}", lambda d: (d, 90), "bytes have no complete record"),
+    "magic": (f"commitlog/{4096:020d}", lambda d: (d, 5), "bytes have no complete record"),
     "queue id": (f"commitlog/{0:020d}", lambda d: (d, 15), "has no entry at offset 0 of queue"),
     "queue offset": (f"commitlog/{0:020d}", lambda d: (d, 27), "no entry at offset 1 of queue"),
-    "entry's offset": (QUEUE_FILE, lambda d: (d, 27), "leads to no record of this queue"),
-    "entry's size": (QUEUE_FILE, lambda d: (d, 31), "leads to no record of this queue"),
-    "entry's code": (QUEUE_FILE, lambda d: (d, 39), "leads to no record of this queue"),
-    "behind the end": (f"consumequeue/Trade/1/{280:020d}", lambda d: (d, 139), "1 entries stand behind the last one"),
-    "behind the log": (f"commitlog/{4096:020d}", lambda d: (d, 4090), "bytes stand behind"),
-    "index entry's hash": ("index", lambda d: (min(d.iterdir()), 83), "is not here"),
-    "index entry's link": ("index", lambda d: (min(d.iterdir()), 99), "before it in its slot"),
+    "entry's offset": (QUEUE_FILE, lambda d: (d, 27), "points to no record of this queue"),
+    "entry's size": (QUEUE_FILE, lambda d: (d, 31), "points to no record of this queue"),
+    "entry's code": (QUEUE_FILE, lambda d: (d, 39), "points to no record of this queue"),
+    "behind the end": (f"consumequeue/Trade/1/{280:020d}", lambda d: (d, 139), "1 entries follow the last one"),
+    "behind the log": (f"commitlog/{4096:020d}", lambda d: (d, 4090), "bytes follow"),
+    "index entry's hash": ("index", lambda d: (min(d.iterdir()), 83), "is missing"),
+    "index entry's link": ("index", lambda d: (min(d.iterdir()), 99), "the previous entry of its slot"),
     "index slot": ("index", lambda d: (min(d.iterdir()), 43), "the newest entry of slot"),
     "index header": ("index", lambda d: (min(d.iterdir()), 35), "slots in use"),
-    "checkpoint": ("checkpoint", lambda d: (d, 1), "the checkpoint vouches for records up to"),
+    "checkpoint": ("checkpoint", lambda d: (d, 1), "the checkpoint covers records up to"),
 }  # fmt: skip
 
 
