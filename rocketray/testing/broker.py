@@ -347,7 +347,7 @@ class Broker(LocalNode):
             if app.crash_reason is not None:
                 raise app.crash_reason
             if not await self._commit(app, deadline):
-                return "sends of an app are not stored"
+                return "messages sent by an app are not stored"
         with self._lock:
             self._beat()
             self.step()

@@ -51,7 +51,7 @@ class Clock:
         minutes += 60 * (hours + 24 * days)
         passed_ms = round(1000 * (seconds + 60 * minutes)) + milliseconds
         if passed_ms < 0:
-            raise ValueError(f"time does not pass backwards, by {passed_ms} ms; see Clock.jump")
+            raise ValueError(f"the time cannot go back by {passed_ms} ms; see Clock.jump")
         until_ms = self._now_ms + passed_ms
         for follower in self._followers:
             follower.pass_time(until_ms)

@@ -21,11 +21,11 @@ class Gate:
     def __init__(self, name: str, append: Callable[[bytes, int, int], Ack]) -> None:
         """Take *append*, which stores a batch: payload, durability and attempt."""
         self.is_down = False
-        """Whether it does not answer; see :meth:`Broker.shard_down`."""
+        """Whether the shard is down; see :meth:`Broker.shard_down`."""
         self.failing = 0
-        """Number of next batches that it refuses, as after a disk error."""
+        """Number of following batches to refuse, as after a disk error."""
         self.losing_acks = 0
-        """Number of next batches that it stores without an acknowledgement."""
+        """Number of following batches to store without an acknowledgement."""
         self._name = name
         self._append = append
 
@@ -55,7 +55,7 @@ class Gate:
         result = run()
         if self.losing_acks:
             self.losing_acks -= 1
-            raise self._unavailable("its answer was lost, as the test asked")
+            raise self._unavailable("its reply was lost, as the test asked")
         return result
 
     def _unavailable(self, reason: str) -> ShardUnavailableError:

@@ -77,7 +77,7 @@ class Member(GroupConsumer):
     def unfinished(self, visible: Callable[[str, int], int]) -> str:
         """Return the first queue not finished to its end, in words; empty if there is none."""
         if self.is_moving:
-            return f"{self.topic}: queues are changing hands"
+            return f"{self.topic}: queues are being reassigned"
         for queue_id, stream in self._queues.streams.items():
             end = visible(self.topic, queue_id)
             if stream.finished < end:

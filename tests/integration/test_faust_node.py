@@ -336,10 +336,11 @@ def test_main_starts_a_node_of_its_own_and_ends_on_a_signal(program: Program) ->
         f"actors.cluster.node: the node on {program.data} is ready; its logs are in /"
     )
     assert app == (
-        "topology.app.app: app trade is ready; agents: pay (group trade-pay), obey (group trade-obey)"
+        "topology.app.app: app trade is ready; agents: pay (group trade-pay), obey (group "
+        "trade-obey)"
     )
     assert stopping == "topology.app.app: app trade is stopping"
-    assert "the Spark sinks of app trade are not run here: lake; run them in" in program.output()
+    assert "the Spark sinks of app trade are not started: lake; run them in" in program.output()
     assert not (program.data / "node.json").exists()
 
 

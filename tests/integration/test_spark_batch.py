@@ -210,7 +210,7 @@ def test_a_wrong_option_is_an_error_that_says_what_to_do(
 def test_a_directory_without_a_node_is_named(
     spark: SparkSession, shards: Shards, tmp_path: Path
 ) -> None:
-    with pytest.raises(PySparkException, match=f"no node's data is in {tmp_path}"):
+    with pytest.raises(PySparkException, match=f"{tmp_path} is not a node's data directory"):
         read(spark, shards, data=str(tmp_path)).collect()
 
 

@@ -120,7 +120,7 @@ def test_a_sink_that_always_fails_is_given_up_with_its_cause(
 
     with (
         host_of(spark, shards, SinkSpec("broken", broken, "Trade")) as host,
-        pytest.raises(StreamError, match=r"'broken' was given up after 2 restarts: .*no lake\Z"),
+        pytest.raises(StreamError, match=r"'broken' failed for good after 2 restarts: .*no lake\Z"),
     ):
         host.process_available(TIMEOUT_S)
 

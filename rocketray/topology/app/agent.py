@@ -226,7 +226,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         if self._isolation is not None and not self._isolation.is_open(aref.stream.channel):
             return  # its queue was revoked
         if not self.app.should_stop and not self.should_stop and not self.app.agents.should_stop:
-            logger.warning("agent %s returned, so it reads no further message", self.name)
+            logger.warning("agent %s returned, so it reads no more messages", self.name)
 
 
 def _is_cancelled() -> bool:

@@ -96,7 +96,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.is_coassigned = False
         """Whether all agents of an instance read the same queue numbers; so also with tables."""
         self.client_id = f"{socket.gethostname()}@{id}"
-        """The name of its members in broadcast groups; each instance needs another one."""
+        """The name of its members in broadcast groups; each instance needs its own."""
         self._instance = uuid.uuid4().hex
         super().__init__(id, **with_defaults(options))
         show_warnings()
@@ -169,7 +169,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
           before it, ``"skip"`` it, or ``"deliver"`` it.
         - *dialect* is the SQL dialect of *sql*: ``"rocketray"``, the default, compares numbers in
           any form; ``"rocketmq"`` is exact to the error.
-        - *concurrency* handlers of this process work in parallel, which gives up the queue's order
+        - *concurrency* handlers of this process work in parallel, which loses the queue's order
           unless the agent is ordered. With *isolated_partitions* each queue has a handler of its
           own, and the agent is ordered.
         - A failed message is redelivered with growing delay, up to *max_attempts* (16) times, then
@@ -265,7 +265,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     def LiveCheck(self, **_: Any) -> NoReturn:  # noqa: N802  # Faust's name
         """Raise ``ConfigError``."""
         raise ConfigError(
-            "LiveCheck is not offered: it needs a second cluster of Faust's own; test agents with "
+            "LiveCheck is not supported: it needs a second Faust cluster; test agents with "
             "rocketray.testing, and watch a running app with rocketray groups lag"
         )
 
@@ -414,7 +414,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         if self.tables and names:
             logger.info(
                 "app %s has tables (%s), so these agents keep the order of each queue: %s; a "
-                "message that fails holds its queue; ordered=False at an agent gives that up",
+                "message that fails holds its queue; to turn that off, give an agent ordered=False",
                 *(self.conf.id, ", ".join(sorted(self.tables)), ", ".join(names)),
             )
 
@@ -448,7 +448,7 @@ _SINK_OWN = {"name", "function", "topic"}
 
 
 def _open_connection(data: Path | str | None) -> Connection:
-    from rocketray.actors.client.connection import Connection as NodeConnection  # noqa: PLC0415  # imports ray
+    from rocketray.actors.client.connection import Connection as NodeConnection  # noqa: PLC0415
 
     connection: Connection = NodeConnection.open(data)
     return connection
@@ -457,7 +457,7 @@ def _open_connection(data: Path | str | None) -> Connection:
 def _ensure_node(
     data: Path | str | None, predicates: tuple[str, ...]
 ) -> AbstractContextManager[Connection]:
-    from rocketray.actors.cluster.node import NodeOptions, ensure_node  # noqa: PLC0415  # imports ray
+    from rocketray.actors.cluster.node import NodeOptions, ensure_node  # noqa: PLC0415  # Ray
 
     return ensure_node(data, NodeOptions(own_predicates=predicates))
 

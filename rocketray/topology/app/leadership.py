@@ -30,7 +30,7 @@ class Leadership:
         self._app = app
         self._member: AppMember | None = None
         self.is_wanted = False
-        """Whether a part of the app is to run on the leader alone."""
+        """Whether a part of the app runs only on the leader."""
 
     @property
     def is_leader(self) -> bool:
@@ -66,7 +66,9 @@ class Leadership:
             try:
                 self._member.adopt()
             except ActorError as error:
-                logger.warning("who leads app %s is asked again: %s", self._app.conf.id, error)
+                logger.warning(
+                    "the leader of app %s is unknown, trying again: %s", self._app.conf.id, error
+                )
 
     def _failed(self, error: Exception) -> None:
         self._app.loop.call_soon_threadsafe(lambda: self._app.add_future(self._app.crash(error)))

@@ -46,7 +46,7 @@ class Replies(ReplyConsumer):  # type: ignore[misc]  # Faust's types are not fol
             await asyncio.to_thread(connection.delete_topic, name)
             await asyncio.to_thread(connection.delete_group, self._group(name))
         except StreamError as error:
-            logger.warning("reply topic %s stays: %s", name, error)
+            logger.warning("reply topic %s is not removed: %s", name, error)
 
     async def _start_fetcher(self, topic_name: str) -> None:
         if topic_name in self._fetchers:

@@ -59,7 +59,7 @@ _OLD_NAMES: Mapping[str, str] = {
     "num_standby_replicas": "table_standby_replicas",
     "replication_factor": "topic_replication_factor",
 }
-"""Deprecated names that Faust still takes, but not together with the new ones."""
+"""Deprecated names that Faust still accepts, but not together with the new ones."""
 
 
 def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def check_options(options: Mapping[str, Any]) -> None:
     guarantee = options.get("processing_guarantee")
     if "exactly_once" in str(getattr(guarantee, "value", guarantee)):
         raise ConfigError(
-            "processing_guarantee='exactly_once' rests on Kafka's transactions, and Faust itself "
-            "ignores it outside its own worker; agents here are at-least-once: make handlers "
-            "idempotent by message id, or write through @app.sink, which is exactly-once"
+            "processing_guarantee='exactly_once' needs Kafka's transactions, and Faust itself "
+            "ignores it outside its own worker; agents of rocketray are at-least-once: make "
+            "handlers idempotent by message id, or write through @app.sink, which is exactly-once"
         )
     start = options.get("consumer_auto_offset_reset", "earliest")
     if start not in ("earliest", "latest"):
@@ -104,7 +104,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
     for name, instead in _REFUSED.items():
         if options.get(name):
-            raise ConfigError(f"{name} is not offered: {instead}")
+            raise ConfigError(f"{name} is not supported: {instead}")
     for name in ("key_serializer", "value_serializer"):
         refuse_pickle(name, options.get(name))
     check_store("store", options.get("store"))
@@ -127,32 +127,32 @@ def _check_broker(broker: Any) -> None:
     for url in urls:
         if url is not None and str(url).rstrip("/") != "rocketray:":
             raise ConfigError(
-                f"broker={str(url)!r:.100}: an app of rocketray.App runs on a rocketray node; leave "
-                "broker= out, and name the node's data directory with data="
+                f"broker={str(url)!r:.100}: an app of rocketray.App runs on a rocketray node; "
+                "leave broker= out, and name the node's data directory with data="
             )
 
 
 _REFUSED = {
     "agent_supervisor": (
-        "a handler that raises gets its message again whatever its supervisor; to have an agent "
-        "give up or end the app instead, name a supervisor_strategy= at that agent"
+        "a message is redelivered if its handler raises, with any supervisor; to stop the agent or "
+        "the app instead, give the agent a supervisor_strategy="
     ),
     "stream_publish_on_commit": (
         "sends are stored before the input is committed, so leave the setting out"
     ),
-    "producer_threaded": "sends leave through a thread anyway, so leave the setting out",
+    "producer_threaded": "a thread always does the sends, so leave the setting out",
     "producer_partitioner": (
-        "the queue of a key is RocketMQ's hash of it; name a queue with partition= at a send"
+        "RocketMQ's hash of a key chooses its queue; to choose another, send with partition="
     ),
     "table_standby_replicas": (
-        "a table is made again from its changelog on the same node, which is compacted; for a copy "
-        "in every instance declare an app.GlobalTable"
+        "a table is rebuilt from its compacted changelog on the same node; for a copy in every "
+        "instance declare an app.GlobalTable"
     ),
     "PartitionAssignor": (
-        "the node's coordinator divides queues; name a strategy= at an agent, which apps with "
-        "tables cannot, because all their agents own the same queue numbers"
+        "the node's coordinator assigns queues; give an agent a strategy=, but not in an app with "
+        "tables, where all agents own the same queue numbers"
     ),
-    "LeaderAssignor": "the node's coordinator says which instance leads",
+    "LeaderAssignor": "the node's coordinator chooses the leader",
 }
 
 

@@ -68,7 +68,7 @@ class SinkSpec:
         self.subscription().check()
         self.trigger_arguments()
         if self.max_rows is not None and self.max_rows < 1:
-            raise ConfigError(f"sink {self.name!r}: max_rows is {self.max_rows}; at least 1")
+            raise ConfigError(f"sink {self.name!r}: max_rows is {self.max_rows}; give 1 or more")
         _count_arguments(self.name, self.function)
 
     def subscription(self) -> Subscription:
@@ -96,8 +96,8 @@ class SinkSpec:
             return {"availableNow": True}
         if not _TRIGGER.match(text):
             raise ConfigError(
-                f"sink {self.name!r}: trigger={self.trigger!r}; write an interval like '5 seconds', "
-                f"or {AVAILABLE_NOW!r} to read what there is and end"
+                f"sink {self.name!r}: trigger={self.trigger!r}; write an interval like '5 "
+                f"seconds', or {AVAILABLE_NOW!r} to read all stored messages and end"
             )
         return {"processingTime": text}
 
@@ -125,8 +125,8 @@ def add_sink(sinks: dict[str, SinkSpec], spec: SinkSpec) -> None:
     for other in sinks.values():
         if spec.checkpoint is not None and spec.checkpoint == other.checkpoint:
             raise ConfigError(
-                f"sinks {other.name!r} and {spec.name!r} have one checkpoint, {spec.checkpoint}; "
-                "each needs a directory of its own"
+                f"sinks {other.name!r} and {spec.name!r} have the same checkpoint, "
+                f"{spec.checkpoint}; each needs its own directory"
             )
     sinks[spec.name] = spec
 
@@ -136,8 +136,8 @@ def how_to_run(app: str, sinks: Mapping[str, SinkSpec]) -> str:
     if not sinks:
         return ""
     return (
-        f"the Spark sinks of app {app} are not run here: {', '.join(sinks)}; run them in a program of "
-        "their own: SinkHost(app.sinks).run(), with SinkHost of rocketray.topology.spark.sink"
+        f"the Spark sinks of app {app} are not started: {', '.join(sinks)}; run them in a separate "
+        "program: SinkHost(app.sinks).run(), with SinkHost of rocketray.topology.spark.sink"
     )
 
 

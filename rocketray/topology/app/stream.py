@@ -110,7 +110,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         self._active_agens.add(iterator)
         return iterator
 
-    async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:  # noqa: C901  # one loop, for speed
+    async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:  # noqa: C901  # for speed
         """Yield every message's value, in order; see the module's docstring."""
         clock, sleep = time.perf_counter, asyncio.sleep
         decode = make_decoder(self.app, self.channel)
@@ -192,8 +192,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             raise ConfigError("batches() reads stored messages; this stream is not over a topic")
         if self._processors:
             raise ConfigError(
-                "batches() hands out Arrow columns, which stream.filter() and other processors do "
-                "not see; filter the batch itself, or say it in the agent's tags or sql"
+                "batches() returns Arrow columns, which bypass stream.filter() and other "
+                "processors; filter the batch itself, or with the agent's tags or sql"
             )
         return self._track(self._arrow(self._inbox, columns))
 
@@ -395,8 +395,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     def _refuse_join(strategy: Any) -> None:
         if strategy:
             raise ConfigError(
-                "joins are declared by Faust and not implemented there; keep the last value of "
-                "one side in a dict and look it up, or join on Spark with @app.sink"
+                "Faust declares joins, but does not implement them; keep the last value of one "
+                "side in a dict and look it up, or join on Spark with @app.sink"
             )
 
 

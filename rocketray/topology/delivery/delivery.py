@@ -100,11 +100,11 @@ class Delivery:
         self.is_active = False
         """Whether a handler is processing it now."""
         self.is_withdrawn = False
-        """Whether its queue was revoked, or the app stops: nothing more of it is delivered."""
+        """Whether its queue was revoked, or the app stops: the rest is not delivered."""
         self.is_leased: Callable[[], bool] = _always
         """Whether its queue still belongs to the member that it came from."""
         self.alone_until = start
-        """Messages before this index are delivered singly: they failed together with others."""
+        """Messages before this index are delivered one by one: they failed together with others."""
         self.owner: Owner | None = None
         """The owner to notify when it is released, once."""
         self._event: DeliveredEvent | None = None

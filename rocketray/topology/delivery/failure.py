@@ -56,7 +56,9 @@ async def fail(inbox: Inbox, hand: Hand, error: BaseException, who: str) -> None
     for delivery, _, end in runs:
         delivery.alone_until = max(delivery.alone_until, end)
     count = sum(end - begin for _, begin, end in runs)
-    logger.warning("%s failed on %d messages, which now come one by one: %r", who, count, error)
+    logger.warning(
+        "%s failed on %d messages, which are now delivered one by one: %r", who, count, error
+    )
 
 
 async def fail_message(

@@ -197,8 +197,8 @@ class Feed:
             await asyncio.to_thread(self._member.close)
         except ActorError as error:
             logger.warning(
-                "group %s: the member on topic %s left without a word, so its queues go to others "
-                "when its time is over, and what it did not commit comes again: %s",
+                "group %s: the member on topic %s could not leave, so its queues are reassigned "
+                "when its session ends, and uncommitted messages are redelivered: %s",
                 *(self.membership.group, self.topic, error),
             )
         await self._lose(set(self._gained))
@@ -285,8 +285,7 @@ class Feed:
             is_over = any(one.acks.are_required for one in waiting if one.queue_id == queue_id)
         if is_over and not self._is_held:
             logger.warning(
-                "group %s reads no further: %d messages of topic %s queue %d are behind one that is "
-                "not finished",
+                "group %s pauses: %d messages of topic %s queue %d follow one that is not finished",
                 *(self.membership.group, span, self.topic, queue_id),
             )
         if is_over != self._is_held:
@@ -319,7 +318,7 @@ class Feed:
         """
         if self.membership.is_broadcast:
             delivery.acks.acknowledge(index)
-            return "and was passed, as what fails in a broadcast group is"
+            return "and was skipped, as in every broadcast group"
         await self._returns.wait_for_room()
         if delivery.is_withdrawn or delivery.acks.has(index):
             return None
@@ -352,7 +351,7 @@ class Feed:
         self._damaged += 1
         delivery.acks.acknowledge(index)
         logger.error(
-            "group %s: the message %s is damaged and is handed to nobody: %s",
+            "group %s: the message %s is damaged and is not delivered: %s",
             *(self.membership.group, delivery.place(index), error),
         )
 

@@ -40,14 +40,14 @@ class FlowLimits:
     def __post_init__(self) -> None:
         for name in ("messages", "size_bytes", "span"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"flow limit {name} is {getattr(self, name)}; it is 1 or more")
+                raise ConfigError(f"flow limit {name} is {getattr(self, name)}; give 1 or more")
 
 
 class Window:
     """Counts messages in flight; one thread adds and waits, the app's loop removes."""
 
     full: AbstractSet[int] = frozenset()
-    """The queues that are full at this moment and must not be read."""
+    """The queues that are full now and must not be read."""
 
     def __init__(self, limits: FlowLimits) -> None:
         self.queue_poll_max = min(_QUEUE_POLL_MIN, limits.messages)
@@ -87,7 +87,7 @@ class Window:
     def _may_poll(self) -> bool:
         return not self._held and self._has_room()
 
-    def _count(self, queue_id: int, messages: int, size_bytes: int) -> None:  # noqa: ARG002  # all are one here
+    def _count(self, queue_id: int, messages: int, size_bytes: int) -> None:  # noqa: ARG002
         self._messages += messages
         self._bytes += size_bytes
 

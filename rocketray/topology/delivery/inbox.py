@@ -98,7 +98,7 @@ class Inbox:
 
     async def until_leased(self) -> None:
         """Wait as long as other members may own the queues of the buffered deliveries."""
-        while any(delivery.is_suspended for delivery in self._unpassed):  # noqa: ASYNC110  # a lease runs out in silence
+        while any(delivery.is_suspended for delivery in self._unpassed):  # noqa: ASYNC110  # leases expire
             await asyncio.sleep(LEASE_LOOK_S)
 
     async def take_next(self) -> None:

@@ -27,13 +27,13 @@ def check_isolation(agent: str, channel: Any, concurrency: int, *, ordered: bool
         raise ConfigError(f"agent {agent}: isolated_partitions= needs a topic, which has queues")
     if concurrency != 1:
         raise ConfigError(
-            f"agent {agent}: isolated_partitions= is one handler for each queue, and concurrency= "
-            "several for all of them; leave one of the two out"
+            f"agent {agent}: isolated_partitions= has one handler for each queue, concurrency= "
+            "several for all queues; leave one of the two out"
         )
     if ordered is False:
         raise ConfigError(
-            f"agent {agent}: with isolated_partitions= a message that fails stays in its queue, "
-            "since it would come back through another; leave ordered=False out"
+            f"agent {agent}: with isolated_partitions= a failed message is retried in its own "
+            "queue; leave ordered=False out"
         )
 
 

@@ -37,8 +37,8 @@ class OverdueWatch:
         """Record the unfinished messages at *now_ms*, and return those overdue.
 
         Returned messages were passed, but not acknowledged, and have to be sent back: the delivery
-        and the index of the message. Each is returned once. A clock that is set back starts the
-        times anew.
+        and the index of the message. Each is returned once. A clock that is set back restarts the
+        times.
         """
         held, left = set[tuple[Delivery, int]](), set[tuple[Delivery, int]]()
         for one in deliveries:
@@ -67,7 +67,7 @@ class OverdueWatch:
             delivery.place(index),
             "finished" if is_held else "acknowledged",
             waited_ms / 60_000,
-            "its handler keeps it, and its queue is not committed past it"
+            "its handler still has it, and its queue is not committed past it"
             if is_held
             else "it is sent back",
         )

@@ -33,7 +33,7 @@ def note_failure(who: str, error: BaseException, inbox: Inbox | None) -> float:
     attempts = 1 if inbox is None else inbox.note_failure()
     delay = backoff_s(attempts)
     logger.error(
-        "%s failed outside of a message, attempt %d, again in %.2f s: %r",
+        "%s failed outside of a message, attempt %d, retried in %.2f s: %r",
         who,
         attempts,
         delay,

@@ -84,7 +84,7 @@ class Returns:
                 await self._changed.wait_for(lambda: not self._pending)
         except TimeoutError:
             logger.warning(
-                "%d messages that failed could not be sent back; they come again from their queues",
+                "%d failed messages could not be sent back; they are redelivered from their queues",
                 self._pending,
             )
 

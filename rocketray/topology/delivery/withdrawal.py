@@ -48,13 +48,15 @@ async def until_through(deliveries: Collection[Delivery], may_wait: Callable[[],
     """
     active = [one for one in deliveries if one.is_active]
     for one in active:
-        logger.warning("a handler keeps its queue, which is to go to another member, until it is "
-                       "through with the message %s", one.place())  # fmt: skip
+        logger.warning(
+            "a queue is revoked, but a handler keeps it until it has finished the message %s",
+            one.place(),
+        )
     await _wait_while(lambda: any(one.is_active for one in active) and may_wait(), math.inf)
 
 
 async def _wait_while(condition: Callable[[], bool], end: float) -> None:
     """Wait until *condition* is false, or the loop's clock shows *end*."""
     clock = asyncio.get_running_loop().time
-    while condition() and clock() < end:  # noqa: ASYNC110  # leaving a message signals nothing, to stay cheap
+    while condition() and clock() < end:  # noqa: ASYNC110  # cheap: no event
         await asyncio.sleep(_LOOK_S)

@@ -90,7 +90,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
                 try:
                     await self.app.router.look()
                 except ActorError as error:
-                    logger.warning("who answers for which key is asked again: %s", error)
+                    logger.warning("the owners of keys are unknown, trying again: %s", error)
 
     async def perform_seek(self) -> None:
         """Do nothing: a member starts at its group's offset."""
@@ -104,7 +104,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
 
     def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
         raise NotImplementedError(
-            "messages of an app come through its feeds; move a group's offsets with the rocketray "
+            "an app's feeds read its messages; to move a group's offsets, use the rocketray "
             "command line instead of the consumer"
         )
 

@@ -134,7 +134,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             try:
                 await self.open_missing()
             except ActorError as error:
-                logger.warning("new topics are looked for again: %s", error)
+                logger.warning("new topics could not be looked up, trying again: %s", error)
 
     async def _missing_retries(
         self, wanted: Iterable[tuple[Topic, str]]

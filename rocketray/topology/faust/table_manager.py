@@ -102,14 +102,14 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             return
         if getattr(channel, "pattern", None) is not None:
             raise ConfigError(
-                f"agent {agent}: topics by pattern are not for an app with tables, whose "
-                "topics have as many queues as its changelogs; name them: app.topic('a', 'b')"
+                f"agent {agent}: an app with tables cannot use topics by pattern, because they "
+                "need as many queues as its changelogs; name them: app.topic('a', 'b')"
             )
         if strategy != "averagely":
             raise ConfigError(
-                f"agent {agent}: strategy {strategy!r} is not for an app with tables: all agents "
-                "of an instance own the same queue numbers, because a part of a table belongs to "
-                "one; leave strategy= out, or keep the tables in an app of their own"
+                f"agent {agent}: an app with tables cannot use strategy {strategy!r}: all agents "
+                "of an instance own the same queue numbers, because each part of a table belongs "
+                "to one; leave strategy= out, or move the tables to a separate app"
             )
 
     def now_s(self) -> float:

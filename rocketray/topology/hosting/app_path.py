@@ -16,14 +16,14 @@ __all__ = ["import_from", "load_app"]
 
 
 def load_app(path: str) -> App:
-    """Import ``"module:app"``; raise :class:`ConfigError` with the reason if it cannot be."""
+    """Import ``"module:app"``; raise :class:`ConfigError` with the reason if that fails."""
     module_name, separator, name = path.partition(":")
     if not (module_name and separator and name):
         raise ConfigError(f"an app is named as module:app, for example trade:app, not {path!r}")
     if not all(part.isidentifier() for part in module_name.split(".")):
         place = Path(module_name)
         raise ConfigError(
-            f"app {path!r}: {module_name!r} is no name of a module; go to its directory and name it "
+            f"app {path!r}: {module_name!r} is not a module name; go to its directory and name it "
             f"as Python imports it: cd {place.parent} && rocketray up {place.stem}:{name}"
         )
     try:
@@ -36,12 +36,12 @@ def load_app(path: str) -> App:
     if isinstance(app, faust.App):
         raise ConfigError(
             f"app {path!r} is a stock faust.App, which runs with: faust -A {module_name} worker; "
-            "make it a rocketray.App to have it run as an actor"
+            "to run it as an actor, make it a rocketray.App"
         )
     apps = [f"{module_name}:{found}" for found, each in vars(module).items() if type(each) is App]
     raise ConfigError(
-        f"app {path!r}: {module_name} has no rocketray.App named {name!r}; "
-        f"it has {', '.join(apps) or 'none at all'}"
+        f"app {path!r}: {module_name} has no rocketray.App named {name!r}; it has "
+        f"{', '.join(apps) or 'none at all'}"
     )
 
 

@@ -44,7 +44,7 @@ def deploy(
     started; raises :class:`ActorError` when one does not.
     """
     if consumers < 1:
-        raise ConfigError(f"consumers is {consumers}; an app runs in at least one")
+        raise ConfigError(f"consumers is {consumers}; give 1 or more")
     host = ray.remote(**HOST_OPTIONS, **node_placement())(ConsumerHost)
     where = None if data is None else str(data)
     options = {} if env is None else {"runtime_env": {"env_vars": dict(env)}}

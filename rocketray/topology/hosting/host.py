@@ -185,7 +185,7 @@ class _HostedApp:
             return
         try:
             await app.stop()
-        except Exception as error:  # noqa: BLE001  # told to who takes the app down
+        except Exception as error:  # noqa: BLE001  # returned to the caller of stop
             self._not_stopped = self._fail(error)
 
     async def _begin(self) -> App:

@@ -128,13 +128,13 @@ def take_down(hosts: Sequence[Host]) -> list[str]:
     drained = [each for each in found if _has_process(each[0])]
     reasons = end_hosts([handle for _, handle in drained])
     said = [
-        f"host {host.number} of app {host.app!r} was ended before it was drained, so messages "
-        f"that it had finished may come again: {reason}"
+        f"host {host.number} of app {host.app!r} was ended before it was drained, so messages that "
+        f"it had finished may be redelivered: {reason}"
         for (host, _), reason in zip(drained, reasons, strict=True)
         if reason
     ]
     said.extend(
-        f"host {host.number} of app {host.app!r} is still there; try again"
+        f"host {host.number} of app {host.app!r} has not ended; try again"
         for host in _still_there([host for host, _ in found])
     )
     for host in hosts:
@@ -158,7 +158,7 @@ def scale(app: str, consumers: int, is_given_up: Callable[[], bool] = lambda: Fa
     if missing:
         if known is None:
             raise ConfigError(
-                f"none of the {len(hosts)} hosts of app {app!r} says what to start, as while they "
+                f"none of the {len(hosts)} hosts of app {app!r} answers, for example because they "
                 f"are restarting; see: rocketray status {app}"
             )
         places = known.data, known.directory
@@ -206,7 +206,7 @@ def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
     if others:
         return (
             f"app {app!r} is up with {count} from {', '.join(sorted(others))}, not from {path}; "
-            f"give one of them another id, or end the other with: rocketray down {app}"
+            f"give one of the apps another id, or end the other with: rocketray down {app}"
         )
     more = f"; to have {consumers}: rocketray scale {app} {consumers}"
     more = "" if consumers == len(up) else more

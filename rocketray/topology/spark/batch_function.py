@@ -41,7 +41,9 @@ class BatchFunction:
         """
         with self._is_running:
             if self._is_closed:
-                raise StreamError(f"the sink is being stopped; its next run does batch {batch_id}")
+                raise StreamError(
+                    f"the sink is being stopped; its next run processes batch {batch_id}"
+                )
             self._function(frame, batch_id)
             self._done = batch_id
 

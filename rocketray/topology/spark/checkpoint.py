@@ -63,8 +63,8 @@ def from_json(value: object, topics: Sequence[str]) -> Position:
         ids = {str(topic): _checked_id(text) for topic, text in origin.get("topics", {}).items()}
     except (AttributeError, TypeError):
         raise ConfigError(
-            f"the checkpoint's offset has {origin!r:.200} under {ORIGIN!r}, which is not what this "
-            "source writes there; restore the checkpoint from a copy, or begin a new one"
+            f"the checkpoint's offset has an invalid value {origin!r:.200} of {ORIGIN!r}; restore "
+            "the checkpoint from a copy, or begin a new one"
         ) from None
     kept = origin.get("filter")
     return Position(offsets, ids, None if kept is None else Subscription.from_json(kept))
@@ -100,8 +100,8 @@ class Admission:
         self._check_filter(position)
         if not position.topic_ids:
             self._say_once(
-                "this query's checkpoint is older than topic ids: whether its topics were made anew, "
-                "or its filter was changed, cannot be checked; from its next micro-batch on it can"
+                "this query's checkpoint is older than topic ids: recreated topics and a changed "
+                "filter cannot be detected before its next micro-batch"
             )
         anew = {
             topic
@@ -122,23 +122,23 @@ class Admission:
         )
         if not self._allow_filter_change:
             raise ConfigError(
-                f"{what}: what the old filter left out would stay left out. Use the old filter; or "
-                "begin a new checkpoint, to read from startingOffsets on with the new one; or set "
-                "allowFilterChange=true, to go on from here with the new one"
+                f"{what}: messages that the old filter rejected would stay missing. Use the old "
+                "filter; or begin a new checkpoint, to read from startingOffsets on with the new "
+                "one; or set allowFilterChange=true, to continue from here with the new one"
             )
-        self._say_once(f"{what}: it goes on from there, as allowFilterChange says")
+        self._say_once(f"{what}: it continues from there, because allowFilterChange=true")
 
     def _report(self, topic: str, kept: str, now: str) -> None:
         what = (
-            f"topic {topic!r}: the checkpoint is of another topic of this name (id {kept}, now {now}): "
-            "it was deleted and made again, or data names another node's directory"
+            f"topic {topic!r}: the checkpoint is of another topic of this name (id {kept}, now "
+            f"{now}): it was deleted and recreated, or data names another node's directory"
         )
         if self._fail_on_data_loss:
             raise StoreError(
-                f"{what}. Begin a new checkpoint, or set failOnDataLoss=false to read the topic that "
-                "is there now from its first message"
+                f"{what}. Begin a new checkpoint, or set failOnDataLoss=false to read the existing "
+                "topic from its first message"
             )
-        self._say_once(f"{what}; the topic that is there now is read from its first message")
+        self._say_once(f"{what}; the existing topic is read from its first message")
 
     def _say_once(self, line: str) -> None:
         if line not in self._told:

@@ -33,8 +33,8 @@ def committed_files(path: str | Path) -> list[Path]:
     metadata = Path(path) / _METADATA
     if not metadata.is_dir():
         raise ConfigError(
-            f"{path} has no {_METADATA}, so no streaming query has written there; "
-            "name the directory that the sink's .option('path', …) names"
+            f"{path} has no {_METADATA}, so no streaming query has written there; give the "
+            "directory of the sink's .option('path', …)"
         )
     added: dict[Path, None] = {}
     for log in _logs(metadata):
@@ -68,14 +68,14 @@ def _entries(log: Path) -> Iterator[tuple[Path, str]]:
         raise StoreError(f"{log} has {size} bytes; a sink's log has at most {_LOG_MAX_BYTES}")
     version, *lines = log.read_text(encoding="utf-8").splitlines() or [""]
     if version != "v1":
-        raise StoreError(f"{log} is of version {version[:20]!r}; only v1 is known")
+        raise StoreError(f"{log} has version {version[:20]!r}; only v1 is supported")
     for line in lines:
         try:
             entry = json.loads(line)
             url = urlsplit(entry["path"])
             action = str(entry["action"])
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{log} has a line that is no entry: {error!r}") from None
+            raise StoreError(f"{log} has an invalid entry: {error!r}") from None
         if url.scheme != "file":
             raise StoreError(f"{log} names {entry['path']!r}; only files of this machine are read")
         yield Path(unquote(url.path)), action

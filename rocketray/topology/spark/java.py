@@ -137,8 +137,8 @@ def _shim(program: Path, version: int, environ: Mapping[str, str]) -> Path:
         home = make_shim(program, version, cache_directory(environ))
     except OSError as error:
         raise _UnusableError(
-            f"it lacks the module jdk.incubator.vector, and the wrapper that gets around it "
-            f"could not be written: {error}; set XDG_CACHE_HOME to a writable directory"
+            "it lacks the module jdk.incubator.vector, and the wrapper that works around it could "
+            f"not be written: {error}; set XDG_CACHE_HOME to a writable directory"
         ) from None
     if _run(home / "bin" / "java", environ, VECTOR_ARGUMENT) is None:
         raise _UnusableError(
@@ -152,7 +152,7 @@ def _check_version(output: str) -> int:
     version = parse_version(output)
     if version is None:
         first = output.strip().partition("\n")[0][:200]
-        raise _UnusableError(f"it did not say its version, but {first!r}")
+        raise _UnusableError(f"it did not print its version, but {first!r}")
     if version < JAVA_VERSION_MIN:
         raise _UnusableError(f"it is Java {version}; Spark needs {JAVA_VERSION_MIN} or newer")
     return version
@@ -179,7 +179,7 @@ def _run(program: Path, environ: Mapping[str, str], *arguments: str) -> str | No
         )
     except subprocess.TimeoutExpired:
         raise _UnusableError(
-            f"{program} -version gave no answer in {_PROBE_TIMEOUT_S:.0f} s"
+            f"{program} -version did not end in {_PROBE_TIMEOUT_S:.0f} s"
         ) from None
     except OSError as error:
         raise _UnusableError(f"{program} cannot be run: {error.strerror}") from None

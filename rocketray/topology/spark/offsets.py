@@ -83,8 +83,8 @@ def offsets_from_json(value: object, topics: Sequence[str]) -> QueueOffsets:
     strangers = sorted({topic for topic, _ in offsets} - set(topics))
     if strangers:
         raise ConfigError(
-            f"the checkpoint belongs to a query on {', '.join(strangers)} too, which this one does "
-            f"not read (topic = {','.join(topics)}); use the old topics or a new checkpoint"
+            f"the checkpoint belongs to a query that also reads {', '.join(strangers)}, and this "
+            f"one does not (topic = {','.join(topics)}); use the old topics or a new checkpoint"
         )
     return offsets
 
@@ -153,12 +153,12 @@ def data_loss(key: QueueKey, asked: int, held: Bounds) -> StoreError:
         what = f"messages {asked} to {held.minimum - 1} were deleted before this query read them"
     else:
         what = (
-            f"the query had come to message {asked}, and the queue ends at {held.visible}: "
-            "it was made anew"
+            f"the query had reached message {asked}, and the queue ends at {held.visible}: it was "
+            "recreated"
         )
     return StoreError(
         f"topic {topic!r} queue {queue_id}: {what}; the queue now holds {held.minimum} up to, "
-        f"not including, {held.visible}. To go on with those, set failOnDataLoss=false"
+        f"not including, {held.visible}. To continue with those, set failOnDataLoss=false"
     )
 
 

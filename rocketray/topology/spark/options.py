@@ -103,7 +103,9 @@ def _canonical_name(name: str) -> str:
 
 def _topics(text: str | None) -> tuple[str, ...]:
     if text is None:
-        raise ConfigError('no topic is named; add .option("topic", "Trade"), or a list with commas')
+        raise ConfigError(
+            'the topic is missing; add .option("topic", "Trade"), or a list with commas'
+        )
     names = tuple(check_topic(name.strip()) for name in text.split(","))
     if len(set(names)) != len(names):
         raise ConfigError(f"topic={text!r} names a topic twice")
@@ -114,7 +116,7 @@ def _topics(text: str | None) -> tuple[str, ...]:
 
 def _subscription(tags: str | None, sql: str | None, dialect: str | None) -> Subscription:
     if tags is not None and sql is not None:
-        raise ConfigError("both tags and sql are given; put TAGS into the sql, or drop one of them")
+        raise ConfigError("both tags and sql are given; use TAGS in the sql, or drop one of them")
     named = cast("Dialect | None", dialect)  # checked by the subscription
     subscription = (
         Subscription("TAG", tags or "*", dialect=named)

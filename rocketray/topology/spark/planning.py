@@ -70,8 +70,8 @@ def plan_batch(options: SourceOptions, bounds: Mapping[QueueKey, Bounds]) -> lis
     for key, start in starts.items():
         if start > ends[key]:
             raise ConfigError(
-                f"topic {key[0]!r} queue {key[1]}: startingOffsets gives {start}, "
-                f"which is after {ends[key]}, where endingOffsets ends it"
+                f"topic {key[0]!r} queue {key[1]}: startingOffsets gives {start}, which is after "
+                f"the endingOffsets, {ends[key]}"
             )
     return [Range(key, start, ends[key]) for key, start in starts.items() if start < ends[key]]
 

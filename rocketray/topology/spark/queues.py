@@ -79,10 +79,10 @@ class TopicQueues:
         is_node = identity_file(self._data).exists() or self._read_catalog_version() is not None
         if not catalog.topics and not is_node:  # directories of earlier releases have no identity
             raise ConfigError(
-                f"no node's data is in {self._data}, where topic {self._topics[0]!r} was looked for; "
-                f"start its node (rocketray start --data {self._data}), or name the data directory "
-                "that it has: .option('data', …) of a read, data= of a SinkHost, or "
-                f"{DATA_VARIABLE} in the environment"
+                f"topic {self._topics[0]!r}: {self._data} is not a node's data directory; start "
+                f"its node (rocketray start --data {self._data}), or name its data directory: with "
+                f".option('data', …) of a read, data= of a SinkHost, or {DATA_VARIABLE} in the "
+                "environment"
             )
         for name in self._topics:
             if name not in catalog.topics:

@@ -116,9 +116,9 @@ def check_callbacks(session: SparkSession) -> None:
         next_descriptor = file.fileno()
     if next_descriptor >= _SELECTABLE:
         raise StreamError(
-            f"Spark cannot call back into this process, which has more than {next_descriptor} files "
-            f"open; py4j can use the first {_SELECTABLE} only: start such sinks first, or in a "
-            "process of their own"
+            f"Spark cannot call back into this process, which has more than {next_descriptor} "
+            f"files open; py4j can use the first {_SELECTABLE} only: start such sinks first, or in "
+            "a separate process"
         )
 
 

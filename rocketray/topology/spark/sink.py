@@ -173,8 +173,8 @@ class SinkHost:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 if not runner.join(left):
                     raise StreamError(
-                        f"sink {runner.name!r} did not come to the end in {timeout_s} s; "
-                        "what it has written is kept, and the next run goes on from there"
+                        f"sink {runner.name!r} did not finish in {timeout_s} s; what it has "
+                        "written is kept, and the next run continues from there"
                     )
         finally:
             self._stop_queries()
@@ -187,7 +187,7 @@ class SinkHost:
             if runner.state is SinkState.FAILED:
                 assert runner.error is not None
                 raise StreamError(
-                    f"sink {runner.name!r} was given up after {runner.restarts} restarts: "
+                    f"sink {runner.name!r} failed for good after {runner.restarts} restarts: "
                     f"{describe_failure(runner.error)}"
                 ) from runner.error
 
@@ -284,8 +284,8 @@ class SinkHost:
             owner = owners.setdefault(self._checkpoint_of(spec), spec.name)
             if owner != spec.name:
                 raise ConfigError(
-                    f"sinks {owner!r} and {spec.name!r} have one checkpoint, "
-                    f"{self._checkpoint_of(spec)}; each needs a directory of its own"
+                    f"sinks {owner!r} and {spec.name!r} have the same checkpoint, "
+                    f"{self._checkpoint_of(spec)}; each needs its own directory"
                 )
 
     def _checkpoint_of(self, spec: SinkSpec) -> str:

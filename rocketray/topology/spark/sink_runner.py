@@ -73,7 +73,9 @@ class RestartPolicy:
 
     def __post_init__(self) -> None:
         if self.limit < 0 or self.first_delay_s < 0 or self.factor < 1 or self.max_delay_s < 0:
-            raise ConfigError(f"{self}: the limit and delays are not negative, the factor is >= 1")
+            raise ConfigError(
+                f"{self}: the limit and the delays must be 0 or more, the factor 1 or more"
+            )
 
     def delay_s(self, failures: int) -> float:
         """Return how long to wait after that many consecutive failures."""
@@ -242,7 +244,7 @@ class SinkRunner:
         self._state = SinkState.RESTARTING
         self._restarts += 1
         logger.warning(
-            "sink %s failed (%d of %d in a row) and starts again from its checkpoint in %.1f s: %s",
+            "sink %s failed (%d of %d in a row) and restarts from its checkpoint in %.1f s: %s",
             self.name,
             failures,
             self._policy.limit,

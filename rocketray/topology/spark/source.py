@@ -48,8 +48,8 @@ __all__ = ["QueueRange", "RocketRaySource"]
 
 _NO_WRITER = (
     "Spark cannot write into a topic yet; send the rows of each micro-batch with a Producer: "
-    ".writeStream.foreachBatch(lambda frame, batch_id: producer.send_many('Trade', frame.toArrow())), "
-    "or those of a batch: producer.send_many('Trade', frame.toArrow())"
+    ".writeStream.foreachBatch(lambda frame, batch_id: producer.send_many('Trade', "
+    "frame.toArrow())), or those of a batch: producer.send_many('Trade', frame.toArrow())"
 )
 
 

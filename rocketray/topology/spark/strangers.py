@@ -13,19 +13,19 @@ from rocketray.meant import meant
 __all__ = ["MAY_BE_WRITING", "explain_stranger"]
 
 MAY_BE_WRITING = frozenset({"checkpointlocation", "queryname", "path", "paths"})
-"""Options, in lower case, that Spark passes when it writes: perhaps not meant for reading."""
+"""Options, in lower case, that Spark passes for writing: perhaps not meant for reading."""
 
 _SIMILAR = 0.75  # one letter too many, too few or wrong in a short name
 
 _NO_SERVER = "nothing is fetched from a server: data names the node's data directory"
-_NO_GROUP = "a query belongs to no group; its checkpoint keeps how far it came"
+_NO_GROUP = "a query belongs to no group; its checkpoint keeps its offsets"
 _BY_TIME = (
     "a query starts and ends by offsets, not by time; name offsets, or filter further with "
     ".where(\"storeTimestamp >= '…'\")"
 )
-_PATTERN = "a pattern of topics is not offered; name them in topic, with commas between"
+_PATTERN = "topic patterns are not supported; name the topics in topic, separated by commas"
 _NOT_DIVIDED = "a queue is one task and is not divided; a topic with more queues gives more tasks"
-_NO_WAITING = "a micro-batch does not wait to grow; give the trigger a longer interval"
+_NO_WAITING = "a micro-batch has no minimum size; give the trigger a longer interval"
 _TAGS, _SQL = "its name here is tags", "its name here is sql"
 
 _REASONS: Mapping[str, str] = {
@@ -41,7 +41,7 @@ _REASONS: Mapping[str, str] = {
     "subscribe": 'its name here is topic: .option("topic", "Trade,Orders")',
     "subscribePattern": _PATTERN,
     "topicPattern": _PATTERN,
-    "assign": "a query reads all queues of its topics; bound them with startingOffsets and endingOffsets",
+    "assign": "a query reads all queues; limit them with startingOffsets and endingOffsets",
     "startingTimestamp": _BY_TIME,
     "startingOffsetsByTimestamp": _BY_TIME,
     "startingOffsetsByTimestampStrategy": _BY_TIME,
@@ -69,7 +69,7 @@ _REASONS: Mapping[str, str] = {
     "filter.tag": _TAGS,
     "tag": _TAGS,
     "filter.sql": _SQL,
-    "where": "predicates are not asked on Spark; filter further with .where(…) of the DataFrame",
+    "where": "predicates are not supported on Spark; filter further with .where(…)",
 }
 _NAMES = {name.lower(): name for name in _REASONS}  # Spark passes names in lower case
 

@@ -207,7 +207,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             if left != waiting:
                 waiting, end = left, self.loop.time() + quiet_s
         if waiting:
-            self.log.warning("%d events were not acknowledged; they will come again", waiting)
+            self.log.warning("%d events were not acknowledged; they are redelivered", waiting)
             self._unacked_messages.clear()
 
     # Offsets

@@ -44,8 +44,8 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         queues = await self.transport.queue_count(topic)
         if value == b"" and topic in self.transport.changelogs:
             raise InvalidMessageError(
-                f"changelog {topic!r}: an empty value cannot be kept, because compaction takes it "
-                "for a deletion; delete the key, or store something that says that there is nothing"
+                f"changelog {topic!r}: an empty value cannot be stored, because compaction would "
+                "delete its key; delete the key, or store a value that stands for nothing"
             )
         if partition is None and key is not None:
             partition = self._choose(key, queues)

@@ -150,7 +150,7 @@ def directory_of_broker(url: Any) -> Path:
     """Return the node's data directory from the broker's URL or the environment."""
     if url.host:
         raise ConfigError(
-            f"broker {str(url)!r} names a host; a node is found by its data directory: "
+            f"broker {str(url)!r} names a host; name a node's data directory: "
             "rocketray:///absolute/path, or rocketray:// with ROCKETRAY_DATA"
         )
     named = url.path.strip("/")
@@ -160,11 +160,11 @@ def directory_of_broker(url: Any) -> Path:
 def _check_settings(conf: Any) -> None:
     if "exactly_once" in str(getattr(conf.processing_guarantee, "value", "")):
         raise ConfigError(
-            "processing_guarantee='exactly_once' rests on Kafka's transactions; leave it out, and "
+            "processing_guarantee='exactly_once' needs Kafka's transactions; leave it out, and "
             "make handlers idempotent, or write through a sink of rocketray.App"
         )
     if conf.producer_threaded:
-        raise ConfigError("producer_threaded: sends leave through a thread anyway; leave it out")
+        raise ConfigError("producer_threaded: a thread always does the sends; leave it out")
 
 
 def _declared_queues(app: Any, topic: str) -> int:

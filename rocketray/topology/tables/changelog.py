@@ -73,9 +73,8 @@ class ChangelogBuffer:
         if value is not None:
             if not value:
                 raise InvalidMessageError(
-                    f"changelog {name}: an empty value cannot be kept, because an empty body "
-                    "deletes its key; delete the key, or store something that says that there is "
-                    "nothing"
+                    f"changelog {name}: an empty value cannot be stored, because an empty body "
+                    "deletes its key; delete the key, or store a value that stands for nothing"
                 )
             if len(value) > BODY_MAX_BYTES:
                 raise MessageTooLargeError(f"changelog {name}: a value", len(value), BODY_MAX_BYTES)
@@ -109,8 +108,8 @@ def changed_key(stored: StoredMessage) -> bytes:
     text = stored.properties.get(SHARDING_KEY)
     if text is None:
         raise InvalidMessageError(
-            f"{stored.topic}/{stored.queue_id} offset {stored.queue_offset} has no "
-            f"{SHARDING_KEY}, so it is no change of a table; keep other messages out of changelogs"
+            f"{stored.topic}/{stored.queue_id} offset {stored.queue_offset} has no {SHARDING_KEY}, "
+            "so it is not a change of a table; send no other messages to changelogs"
         )
     if stored.properties.get(_KEY_ENCODING) == _BASE64:
         return base64.b64decode(text)
@@ -145,8 +144,8 @@ def changelog_event(
     except DecodeError as error:
         raise InvalidMessageError(
             f"{stored.topic}/{stored.queue_id} offset {stored.queue_offset}: the change of a table "
-            f"cannot be decoded, and the table not be made again without it: {error!r}; give the "
-            "table the key_type and value_type that it was written with, or another name"
+            f"cannot be decoded, so the table cannot be rebuilt: {error!r}; give the table the "
+            "key_type and value_type that it was written with, or another name"
         ) from error
     return Event(app, key, value, {}, message)
 

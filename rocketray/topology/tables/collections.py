@@ -159,8 +159,8 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
 
     def _join(self, join_strategy: Any) -> NoReturn:  # noqa: ARG002  # of Faust's interface
         raise ConfigError(
-            f"table {self.name}: joins are declared by Faust and not implemented there; look the "
-            "other side up in the handler, or join on Spark with @app.sink"
+            f"table {self.name}: Faust declares joins, but does not implement them; look the other "
+            "side up in the handler, or join on Spark with @app.sink"
         )
 
     async def on_start(self) -> None:
@@ -176,7 +176,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         event = current_event()
         if event is None:
             raise TypeError(
-                f"table {self.name} can be changed only by a handler that has a message in hand: "
+                f"table {self.name} can be changed only by a handler that is processing a message: "
                 "the change belongs to the message's queue"
             )
         return event.message.topic, event.message.partition
@@ -208,7 +208,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
                 while await self._close_oldest(queue_id):
                     pass
             except Exception:
-                logger.exception("table %s: on_window_close failed, again later", self.name)
+                logger.exception("table %s: on_window_close failed, retried later", self.name)
 
     async def _close_oldest(self, queue_id: int) -> bool:
         """Close the windows of the oldest end in *queue_id*; False when none has expired."""

@@ -26,9 +26,9 @@ def check_store(asked_by: str, url: object) -> None:
         return
     if scheme == "aerospike":
         raise ConfigError(
-            f"{asked_by}: store {str(url)!r} is not offered: tables of all instances would lie in "
-            "one set of a server of its own, which cannot give up the part of one queue; use "
-            "rocksdb:// for tables on disk, or memory://"
+            f"{asked_by}: store {str(url)!r} is not supported: all instances' tables would be in "
+            "one set of a server, which cannot release the part of one queue; use rocksdb:// for "
+            "tables on disk, or memory://"
         )
     if scheme != "rocksdb":
         raise ConfigError(f"{asked_by}: store {str(url)!r} is neither memory:// nor rocksdb://")

@@ -39,7 +39,7 @@ class PartReader:
         self._apply = apply
         self._drop = drop
         self.next_offset = 0
-        """Everything below it was applied, or deleted by its owner before it could matter."""
+        """Everything below it was applied, or deleted by its owner before it was needed."""
 
     async def recover(self, persisted: int | None = None) -> int:
         """Read to the current end of the queue; return the number of changes.
@@ -52,8 +52,8 @@ class PartReader:
         if not minimum <= self.next_offset <= end:
             if persisted is not None:
                 logger.warning(
-                    "%s: what is kept here ends at offset %d and the changelog goes from %d to %d; "
-                    "making it again",
+                    "%s: the local copy ends at offset %d and the changelog has offsets %d to %d; "
+                    "rebuilding it",
                     self._name, self.next_offset, minimum, end,
                 )  # fmt: skip
             self._begin_again()
@@ -67,7 +67,9 @@ class PartReader:
             try:
                 changes = await self._read(room)
             except OffsetOutOfRangeError:
-                logger.info("%s: files went while they were read; reading again", self._name)
+                logger.info(
+                    "%s: files were removed while they were read; reading again", self._name
+                )
                 self._begin_again()
                 end = self._tail.end()  # compaction wrote the live changes again behind the old end
                 continue

@@ -46,7 +46,7 @@ class SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types a
     def apply_changelog_batch(
         self,
         batch: Iterable[Any],
-        to_key: Callable[[Any], Any],  # noqa: ARG002  # the table's keys are pairs of its own making
+        to_key: Callable[[Any], Any],  # noqa: ARG002  # the table's keys are pairs
         to_value: Callable[[Any], Any],  # noqa: ARG002  # the same
     ) -> None:
         """Apply changes, in order."""

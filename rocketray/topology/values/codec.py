@@ -37,8 +37,8 @@ def refuse_pickle(what: str, codec: Any) -> None:
         ) from None
     if any("pickle" in type(node).__name__.lower() for node in nodes):
         raise ConfigError(
-            f"{what} asks for pickle, which lets whoever sends a message run code in the process "
-            "that reads it; use json, or register a codec of your own for other types"
+            f"{what} asks for pickle, with which any sender of a message can run code in the "
+            "process that reads it; use json, or register your own codec for other types"
         )
 
 

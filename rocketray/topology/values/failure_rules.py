@@ -76,22 +76,22 @@ class FailureOptions:
             if reads(self.dead_letter):
                 raise ConfigError(
                     f"dead_letter={self.dead_letter!r} is a topic that the agent reads itself, so "
-                    "a message that always fails would go round for ever; name another topic"
+                    "a message that always fails would loop for ever; name another topic"
                 )
             if self.dead_letter.startswith(RETRY_PREFIX) or is_closed_topic(self.dead_letter):
                 raise ConfigError(
-                    f"dead_letter={self.dead_letter!r}: what is stored there is delivered again, or "
-                    "is the node's own; name another topic"
+                    f"dead_letter={self.dead_letter!r}: a retry topic or system topic cannot have "
+                    "dead letters; name another topic"
                 )
         if self.suspend_s is not None:
             if not self.ordered:
                 raise ConfigError(
-                    "suspend= is how long the queue of an ordered agent rests: ordered=True"
+                    "suspend= is the pause of an ordered agent's queue: give ordered=True as well"
                 )
             if not _SUSPEND_MIN_S <= self.suspend_s <= _SUSPEND_MAX_S:
                 raise ConfigError(
-                    f"suspend={self.suspend_s}: a queue rests from {_SUSPEND_MIN_S} to "
-                    f"{_SUSPEND_MAX_S:g} seconds"
+                    f"suspend={self.suspend_s}: give from {_SUSPEND_MIN_S} to {_SUSPEND_MAX_S:g} "
+                    "seconds"
                 )
 
     def rules(
@@ -121,14 +121,13 @@ class FailureOptions:
         known = get_args(DecodeErrorPolicy)
         if self.on_decode_error is not None and self.on_decode_error not in known:
             raise ConfigError(
-                f"on_decode_error={self.on_decode_error!r}: say 'dead_letter', so that a message "
-                "that cannot be decoded is given up after max_attempts, or 'stop', so that its "
-                "queue is held at it"
+                f"on_decode_error={self.on_decode_error!r}: give 'dead_letter', to dead-letter a "
+                "message that cannot be decoded after max_attempts, or 'stop', to hold its queue"
             )
         if self.on_decode_error == "dead_letter" and self.dead_letter is False:
             raise ConfigError(
                 "on_decode_error='dead_letter' with dead_letter=False: a message that cannot be "
-                "decoded would have nowhere to go; leave one of them out"
+                "decoded needs a dead-letter topic; leave one of them out"
             )
 
     def _check_attempts(self) -> None:
@@ -137,23 +136,23 @@ class FailureOptions:
             isinstance(attempts, bool) or not 0 <= attempts <= _ATTEMPTS_LIMIT
         ):
             raise ConfigError(
-                f"max_attempts={attempts!r}: say how often a message comes again, from 0 to "
+                f"max_attempts={attempts!r}: give the number of redeliveries, from 0 to "
                 f"{_ATTEMPTS_LIMIT}; the default is {MAX_ATTEMPTS}"
             )
         if isinstance(self.dead_letter, bool) and self.dead_letter:
             raise ConfigError(
-                "dead_letter=True says nothing new: dead letters go to %DLQ% and the group's name; "
-                "name another topic, or say False so that no message is ever given up"
+                "dead_letter=True is not needed: dead letters go to %DLQ% and the group's name; "
+                "name another topic, or give False to retry without a limit"
             )
         if self.dead_letter is False and attempts is not None:
             raise ConfigError(
-                f"max_attempts={attempts} with dead_letter=False: a message that came so often "
-                "would have nowhere to go; leave one of them out"
+                f"max_attempts={attempts} with dead_letter=False: after the last attempt a message "
+                "needs a dead-letter topic; leave one of them out"
             )
         is_endless = self.ordered and attempts is None and self.on_decode_error == "stop"
         if self.dead_letter and is_endless:
             raise ConfigError(
                 f"dead_letter={self.dead_letter!r}: an ordered agent with on_decode_error='stop' "
-                "tries every message without a limit, so there are no dead letters; give "
+                "retries every message without a limit, so it has no dead letters; give "
                 "max_attempts= as well"
             )

@@ -80,8 +80,8 @@ def property_text(what: str, value: object) -> str | None:
     if isinstance(value, bytes):
         return _utf8(what, value)
     raise InvalidMessageError(
-        f"{what} is a {type(value).__name__}, which has no text that a filter could compare; "
-        "use a string, a number, a boolean or a date"
+        f"{what} is a {type(value).__name__}, which filters cannot compare; use a string, a "
+        "number, a boolean or a date"
     )
 
 
@@ -101,7 +101,7 @@ def _text_of(value: Any, name: str) -> str | None:
             return None
         raise InvalidMessageError(
             f"the topic takes {name!r} from its values, and a {type(value).__name__} has no such "
-            "field; send a value that has it, or give tags=, keys= and properties= by hand"
+            "field; send a value that has it, or give tags=, keys= and properties="
         ) from None
     return property_text(f"field {name!r}", field)
 
@@ -111,6 +111,6 @@ def _utf8(what: str, value: bytes) -> str | None:
         return value.decode() or None
     except UnicodeDecodeError:
         raise InvalidMessageError(
-            f"{what} is bytes that are not UTF-8 text; properties are text, so encode it first, "
+            f"{what} is bytes that are not UTF-8; properties are strings, so encode it first, "
             "for example with base64"
         ) from None

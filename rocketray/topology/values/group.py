@@ -52,8 +52,8 @@ class GroupMembership:
         has_rules = self.failures != FailureOptions() or self.strategy != "averagely"
         if self.is_broadcast and has_rules:
             raise ConfigError(
-                "what fails in a broadcast agent is logged, counted and passed, and nothing is "
-                "divided: leave out max_attempts, dead_letter, ordered, suspend, on_decode_error and "
+                "a broadcast agent logs, counts and skips failed messages, and gets all queues: "
+                "leave out max_attempts, dead_letter, ordered, suspend, on_decode_error and "
                 "strategy"
             )
 

@@ -77,7 +77,7 @@ def message_of(
     if not (value is None or isinstance(value, bytes)):
         raise InvalidMessageError(
             f"topic {topic!r}: the value is a {type(value).__name__} and not bytes; choose a "
-            "value_serializer that makes bytes of it"
+            "value_serializer that returns bytes"
         )
     properties, tag = _properties_of(headers)
     key_text = _add_key(topic, key, properties)
@@ -140,7 +140,7 @@ def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) ->
     if not isinstance(key, (bytes, str)):
         raise InvalidMessageError(
             f"topic {topic!r}: the key is a {type(key).__name__} and not bytes; choose a "
-            "key_serializer that makes bytes of it"
+            "key_serializer that returns bytes"
         )
     data = key.encode() if isinstance(key, str) else key
     text = _text(data)

@@ -53,7 +53,7 @@ def test_answers_that_are_lost_leave_the_message_stored_once(broker: Broker) -> 
     send(broker, b"1")
     assert stored(broker) == [b"1"]
     broker.lose_acks(1000, "orders")
-    with pytest.raises(ShardUnavailableError, match="answer was lost"):
+    with pytest.raises(ShardUnavailableError, match="reply was lost"):
         send(broker, b"2")
     assert stored(broker) == [b"1", b"2"]
 

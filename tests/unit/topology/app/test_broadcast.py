@@ -52,5 +52,5 @@ def test_each_instance_gets_everything_and_passes_what_fails(node: LocalNode) ->
 def test_a_broadcast_agent_has_nothing_to_divide_and_no_retries() -> None:
     several: list[dict[str, Any]] = [{"max_attempts": 3}, {"ordered": True}, {"strategy": "sticky"}]
     for options in several:
-        with pytest.raises(ConfigError, match="logged, counted and passed"):
+        with pytest.raises(ConfigError, match="logs, counts and skips"):
             App("app").agent("T", broadcast=True, **options)(collecting([]))

@@ -60,7 +60,7 @@ def test_an_app_owns_queues_together_only_where_it_asks_for_it(node: LocalNode) 
 def test_an_app_with_one_assignment_takes_no_other_strategy(node: LocalNode) -> None:
     node.create_topic("orders")
     everything, instance = Subscription.tags("*"), AppInstance("trade", "one")
-    with pytest.raises(ConfigError, match="strategy 'sticky' is not for its groups"):
+    with pytest.raises(ConfigError, match="its groups cannot use strategy 'sticky'"):
         node.consumer("g", "orders", everything, strategy="sticky", together=instance)
     with pytest.raises(ConfigError, match="no strategy 'AVG'"):
         App("trade").agent("orders", strategy="AVG")  # type: ignore[arg-type]

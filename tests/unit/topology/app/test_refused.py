@@ -21,7 +21,7 @@ def test_what_faust_would_ignore_or_not_finish_is_refused_with_what_to_do_instea
     table = app.Table("t")
     with pytest.raises(ConfigError, match="look the other side up"):
         table.join(Order.user)
-    with pytest.raises(ConfigError, match="strategy 'sticky' is not for an app with tables"):
+    with pytest.raises(ConfigError, match="an app with tables cannot use strategy 'sticky'"):
         app.agent(app.topic("T"), strategy="sticky")(collecting([]))
 
 
@@ -32,7 +32,7 @@ def test_what_a_pattern_cannot_stand_for_is_refused() -> None:
     with pytest.raises(ConfigError, match="reads itself"):
         app.agent(app.topic(pattern="T.*"), dead_letter="Tx")(collecting([]))
     app.Table("t")
-    with pytest.raises(ConfigError, match="not for an app with tables"):
+    with pytest.raises(ConfigError, match="an app with tables cannot use topics by pattern"):
         app.agent(app.topic(pattern="T.*"))(collecting([]))
 
 
@@ -41,7 +41,7 @@ def test_what_an_agent_with_a_handler_for_each_queue_cannot_be_is_refused() -> N
     for channel, options, message in (
         (app.channel(), {}, "needs a topic"),
         (app.topic("T"), {"concurrency": 2}, "leave one of the two out"),
-        (app.topic("T"), {"ordered": False}, "stays in its queue"),
+        (app.topic("T"), {"ordered": False}, "retried in its own queue"),
     ):
         with pytest.raises(ConfigError, match=message):
             app.agent(channel, isolated_partitions=True, **options)(collecting([]))
@@ -50,14 +50,14 @@ def test_what_an_agent_with_a_handler_for_each_queue_cannot_be_is_refused() -> N
 def test_a_table_is_refused_where_an_agent_divides_queues_otherwise() -> None:
     app = App("app")
     app.agent(app.topic("T"), strategy="by_circle")(collecting([]))
-    with pytest.raises(ConfigError, match="agent handler: strategy 'by_circle'"):
+    with pytest.raises(ConfigError, match=r"agent handler: .* strategy 'by_circle'"):
         app.Table("t")
 
 
 @pytest.mark.parametrize(
     ("store", "message"),
     [
-        ("aerospike://h:3000", "cannot give up the part of one queue"),
+        ("aerospike://h:3000", "cannot release the part of one queue"),
         ("redis://", "neither memory"),
     ],
 )

@@ -81,7 +81,7 @@ def test_two_sinks_share_neither_name_nor_checkpoint() -> None:
 
     with pytest.raises(ConfigError, match="has a sink 'lake' already"):
         add_sink(sinks, spec())
-    with pytest.raises(ConfigError, match="have one checkpoint, c"):
+    with pytest.raises(ConfigError, match="have the same checkpoint, c"):
         add_sink(sinks, spec(name="other", checkpoint="c"))
     assert list(sinks) == ["lake"]
 

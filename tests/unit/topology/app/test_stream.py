@@ -143,7 +143,7 @@ def test_in_manual_mode_only_what_was_not_acknowledged_comes_again(node: LocalNo
 @pytest.mark.parametrize("name", ["join", "left_join", "right_join", "inner_join", "outer_join"])
 def test_joins_are_refused(name: str) -> None:
     stream = App("app").topic("T").stream()
-    with pytest.raises(ConfigError, match=r"joins are declared by Faust and not implemented"):
+    with pytest.raises(ConfigError, match=r"Faust declares joins, but does not implement"):
         getattr(stream, name)("field")
 
 

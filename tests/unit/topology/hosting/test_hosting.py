@@ -120,13 +120,13 @@ def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
     said = hosting.take_down(hosts)
     assert [sentence.partition(":")[0] for sentence in said[:3]] == [
         f"host {number} of app 'shop' was ended before it was drained, so messages that it had "
-        "finished may come again"
+        "finished may be redelivered"
         for number in (1, 2, 3)
     ]
     assert "ValueError: no database" in said[0]
     assert "it had not finished after 60 s" in said[1]
     assert "its process ended" in said[2]
-    assert said[3] == "host 4 of app 'shop' is still there; try again"
+    assert said[3] == "host 4 of app 'shop' has not ended; try again"
     assert actors[4].asked == [], "there is no process to ask"
     assert set(fake.killed) == set(actors)
     assert forgotten == [host.name for host in hosts]
@@ -141,7 +141,7 @@ def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.Monk
     said = hosting._is_up("shop", "other:app", up, 3)
     assert "is up with 1 host from shop:app, not from other:app" in said
     monkeypatch.setattr(hosting, "find_hosts", lambda _: [Host("shop", 0, "silent", 1, None)])
-    with pytest.raises(ConfigError, match="none of the 1 hosts of app 'shop' says what to start"):
+    with pytest.raises(ConfigError, match="none of the 1 hosts of app 'shop' answers"):
         hosting.scale("shop", 2)
 
 

@@ -75,7 +75,7 @@ def test_no_call_begins_once_it_is_closed_until_it_is_opened_again() -> None:
     function = BatchFunction(lambda _frame, batch_id: done.append(batch_id))
     function("frame", 3)
     function.close(lambda: 3, 20)
-    with pytest.raises(StreamError, match="being stopped; its next run does batch 4"):
+    with pytest.raises(StreamError, match="being stopped; its next run processes batch 4"):
         function("frame", 4)
     function.open()
     function("frame", 4)

@@ -60,8 +60,8 @@ def test_a_missing_batch_is_not_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "version", "message"),
     [
-        ("{}", "v1", "no entry"),
-        ("half a li", "v1", "no entry"),
+        ("{}", "v1", "invalid entry"),
+        ("half a li", "v1", "invalid entry"),
         ("{}", "v2", "only v1"),
         ('{"path": "hdfs://x/y", "action": "add"}', "v1", "only files of this machine"),
     ],

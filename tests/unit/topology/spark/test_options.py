@@ -123,7 +123,7 @@ def test_a_value_that_cannot_be_used_is_refused(
     ("name", "says"),
     [
         ("subscribe", 'its name here is topic: .option("topic"'),
-        ("maxTriggerDelay", "does not wait to grow; give the trigger a longer interval"),
+        ("maxTriggerDelay", "has no minimum size; give the trigger a longer interval"),
         ("kafka.bootstrap.servers", "data names the node's data directory"),
         ("kafka.security.protocol", "data names the node's data directory"),
         ("kafka.group.id", "belongs to no group"),
@@ -152,5 +152,5 @@ def test_options_that_a_writer_may_have_are_not_judged_before_it_is_known() -> N
 
 
 def test_a_topic_is_needed() -> None:
-    with pytest.raises(ConfigError, match="no topic is named"):
+    with pytest.raises(ConfigError, match="the topic is missing"):
         parse_options({}, {})

@@ -26,7 +26,9 @@ def test_a_batch_that_ends_before_it_starts_is_refused() -> None:
         "endingOffsets": '{"T":{"0":12}}',
     }
 
-    with pytest.raises(ConfigError, match="startingOffsets gives 15, which is after 12"):
+    with pytest.raises(
+        ConfigError, match="startingOffsets gives 15, which is after the endingOffsets, 12"
+    ):
         plan_batch(parse_options(options, {}), HELD)
 
 
@@ -44,8 +46,8 @@ def test_a_new_queue_is_read_from_its_first_message() -> None:
     [
         (5, 15, Bounds(10, 20), [Range(KEY, 10, 15)], "messages 5 to 9 were deleted"),
         (5, 8, Bounds(10, 20), [], "messages 5 to 9 were deleted"),
-        (30, 20, Bounds(0, 20), [Range(KEY, 0, 20)], "come to message 30"),
-        (5, 30, Bounds(0, 20), [Range(KEY, 5, 20)], "come to message 30"),
+        (30, 20, Bounds(0, 20), [Range(KEY, 0, 20)], "reached message 30"),
+        (5, 30, Bounds(0, 20), [Range(KEY, 5, 20)], "reached message 30"),
     ],
 )
 def test_a_loss_is_an_error_or_a_warning(

@@ -27,7 +27,7 @@ def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path, shards: Shards) -
 
 
 def test_a_directory_without_a_node_is_named(tmp_path: Path) -> None:
-    where = f"no node's data is in {tmp_path}/nowhere, where topic 'Trade' was looked for; "
+    where = f"topic 'Trade': {tmp_path}/nowhere is not a node's data directory; "
     with pytest.raises(ConfigError, match=where):
         TopicQueues(tmp_path / "nowhere", ["Trade"])
 

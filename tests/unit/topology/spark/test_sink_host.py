@@ -28,7 +28,7 @@ def test_two_sinks_do_not_share_a_directory_however_it_is_written(
     monkeypatch.chdir(tmp_path)
     first = SinkSpec("one", lake, "Trade")  # under the host's checkpoints
     second = SinkSpec("two", lake, "Trade", checkpoint=checkpoint.format(here=tmp_path))
-    with pytest.raises(ConfigError, match="sinks 'one' and 'two' have one checkpoint"):
+    with pytest.raises(ConfigError, match="sinks 'one' and 'two' have the same checkpoint"):
         SinkHost([first, second], data=tmp_path, checkpoints=Path("kept"))
     SinkHost([second], data=tmp_path, checkpoints=Path("kept"))
 
@@ -37,7 +37,7 @@ def test_paths_are_texts_too_and_sinks_those_of_an_app(tmp_path: Path) -> None:
     spec = SinkSpec("one", lake, "Trade", checkpoint=str(tmp_path / "kept" / "two"))
     other = SinkSpec("two", lake, "Trade")
     for sinks in ([spec, other], {"one": spec, "two": other}):
-        with pytest.raises(ConfigError, match="have one checkpoint"):
+        with pytest.raises(ConfigError, match="have the same checkpoint"):
             SinkHost(sinks, data=str(tmp_path), checkpoints=str(tmp_path / "kept"))
     SinkHost({"two": other}, data=str(tmp_path), checkpoints="kept")
     SinkHost({"two": other})
@@ -56,9 +56,9 @@ def test_a_run_where_no_node_ever_was_says_where_it_looked(
         SinkHost([SinkSpec("one", lake, "Trade")], open_session=no_session).run()
     looked = tmp_path / "rocketray-data"
     assert str(raised.value) == (
-        f"no node's data is in {looked}, where topic 'Trade' was looked for; start its node "
-        f"(rocketray start --data {looked}), or name the data directory that it has: .option('data', "
-        "…) of a read, data= of a SinkHost, or ROCKETRAY_DATA in the environment"
+        f"topic 'Trade': {looked} is not a node's data directory; start its node (rocketray start "
+        f"--data {looked}), or name its data directory: with .option('data', …) of a read, data= "
+        "of a SinkHost, or ROCKETRAY_DATA in the environment"
     )
     assert not looked.exists()
 
@@ -81,4 +81,4 @@ def test_a_run_waits_for_topics_of_a_node_that_has_none_yet(
 def test_no_sinks_need_no_word() -> None:
     assert how_to_run("shop", {}) == ""
     said = how_to_run("shop", {"one": SinkSpec("one", lake, "Trade")})
-    assert said.startswith("the Spark sinks of app shop are not run here: one; run them in")
+    assert said.startswith("the Spark sinks of app shop are not started: one; run them in")

@@ -170,5 +170,5 @@ def test_delays_grow_up_to_their_limit() -> None:
 
 
 def test_a_senseless_policy_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the factor is >= 1"):
+    with pytest.raises(ConfigError, match="the factor 1 or more"):
         RestartPolicy(factor=0.5)

@@ -135,7 +135,7 @@ def test_the_node_is_found_by_the_url_or_the_environment(monkeypatch: pytest.Mon
     monkeypatch.setenv("ROCKETRAY_DATA", "/srv/other")
     assert directory_of_broker(URL("rocketray://")) == Path("/srv/other")
     assert directory_of_broker(URL("rocketray:///srv/data")) == Path("/srv/data")
-    with pytest.raises(ConfigError, match="found by its data directory"):
+    with pytest.raises(ConfigError, match="name a node's data directory"):
         directory_of_broker(URL("rocketray://host/srv"))
 
 

@@ -23,7 +23,7 @@ def test_the_node_is_named_by_its_directory(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_another_machine_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a node is found by its data directory"):
+    with pytest.raises(ConfigError, match="name a node's data directory"):
         directory_of_broker(URL("rocketray://elsewhere:9092"))
     app = faust.App("far", broker=f"rocketray://{tmp_path}/none")
     assert isinstance(app.transport, Transport)

@@ -47,7 +47,7 @@ def test_what_no_message_can_hold_is_refused_where_it_is_changed(key: str, value
 
 
 def test_a_message_without_a_key_is_no_change() -> None:
-    with pytest.raises(InvalidMessageError, match="keep other messages out of changelogs"):
+    with pytest.raises(InvalidMessageError, match="send no other messages to changelogs"):
         changed_key(stored(Message("C", b"v"), 0, 0))
 
 

@@ -155,7 +155,7 @@ def test_a_table_cannot_be_changed_without_a_message_in_hand(node: LocalNode) ->
     async def scenario() -> None:
         app, *_, totals, _ = counting(node)
         async with running(app):
-            with pytest.raises(TypeError, match="a handler that has a message in hand"):
+            with pytest.raises(TypeError, match="a handler that is processing a message"):
                 totals["k"] = 1
             assert "k" not in totals
 

@@ -99,7 +99,7 @@ def test_the_timestamp_is_the_birth() -> None:
     ("arguments", "error", "text"),
     [
         ({"tags": "a || b"}, InvalidMessageError, "can never be matched"),
-        ({"keys": ["a b"]}, InvalidMessageError, "has a blank"),
+        ({"keys": ["a b"]}, InvalidMessageError, "has a space"),
         ({"properties": {"a": [1]}}, InvalidMessageError, "property 'a' is a list"),
         ({"headers": {"a": b"\xff"}}, InvalidMessageError, "not UTF-8"),
         ({"key": b"\xff"}, InvalidMessageError, "the key is bytes that are not UTF-8"),
