@@ -14,16 +14,16 @@ __all__ = ["bench"]
 
 
 def bench(
-    name: Annotated[str | None, typer.Argument(help="The benchmark; without it, a list.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The benchmark; default: list them.")] = None,
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller and less exact; a check that it runs.")
+        bool, typer.Option("--quick", help="Smaller and less exact; only checks that it runs.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure one question, beside what this machine can do.
+    """Run one benchmark, and print its results beside what this machine can do.
 
-    --json ends with one object: rows, each with question, value, unit and ceiling.
+    --json prints one object at the end: rows, each with question, value, unit and ceiling.
     """
     from .registry import BENCHMARKS, run  # noqa: PLC0415 - imports all of rocketray
     from .report import to_json  # noqa: PLC0415 - the same

@@ -26,7 +26,7 @@ def demo(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Go on with an earlier run, from its run directory.",
+            help="Resume an earlier run, from its run directory.",
         ),
     ] = None,
     data: Annotated[
@@ -42,15 +42,14 @@ def demo(
 ) -> None:
     """Run the main job on real flights, and check the result.
 
-    They are those that left New York in 2013.
+    The flights are those that left New York in 2013.
 
     Starts a node, sends every flight to a topic of four queues, and at the same time filters them
     by tag, by SQL and by a Python predicate in Faust agents, and by SQL into Parquet files with
     Spark. Then looks messages up by id, key and time, and compares all counts with a brute-force
-    pass over the original data. Exit code 1 when they differ.
+    pass over the original data. The exit code is 1 if they differ.
 
-    Each run gets a directory of its own, runs/<time>; --resume DIR goes on with one that was
-    interrupted.
+    Each run gets a directory of its own, runs/<time>; --resume DIR resumes an interrupted one.
     """
     from .run import DemoOptions, run_demo  # noqa: PLC0415 - imports Ray and Spark
 

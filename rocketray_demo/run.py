@@ -63,7 +63,7 @@ def run_demo(options: DemoOptions) -> DemoReport:
         ProgressDisplay(stderr) as progress,
         ExitStack() as stack,
     ):
-        progress.say(f"{'going on with' if run.is_resumed else 'a new run in'} {run.path}")
+        progress.say(f"{'resuming' if run.is_resumed else 'a new run in'} {run.path}")
         background = stack.enter_context(ThreadPoolExecutor(2, "demo"))
         session = background.submit(_start_spark, run)
         loaded = background.submit(_load, run)
@@ -103,7 +103,7 @@ class _Job:
         ends = queue_ends(self.connection)
         self._await_agents(ends)
         tallies = {name: load_tally(tally_path(self.run.path, name)) for name in _AGENTS}
-        self.progress.say("the agents are through")
+        self.progress.say("the agents have finished")
         self._await_sink()
         rows = self._rows_in_parquet()
         self.progress.say(f"Spark wrote, and reads back, {rows:,} rows")
@@ -127,7 +127,7 @@ class _Job:
             elif time.monotonic() > deadline:
                 raise StreamError(
                     f"the agents made no progress for {_STALL_S:.0f} s, with {before:,} messages "
-                    f"left; go on with: rocketray demo --resume {self.run.path}"
+                    f"left; resume with: rocketray demo --resume {self.run.path}"
                 )
             self.progress.show(f"agents: {sum(left):,} messages left")
             time.sleep(_POLL_S)

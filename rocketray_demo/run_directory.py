@@ -51,7 +51,7 @@ def open_run(options: DemoOptions) -> RunDirectory:
         return _resumed(options, options.resume.resolve())
     path = (options.data or _RUNS / _name()).resolve()
     if (path / _DESCRIPTION).exists():
-        raise ConfigError(f"{path} has a run of the demo; go on with it: --resume {path}")
+        raise ConfigError(f"{path} has a run of the demo; resume it: --resume {path}")
     make_directory(path, DATA_MODE)
     write_json(path / _DESCRIPTION, {"version": 1, "limit": options.limit}, backup=False)
     return RunDirectory(path, options.limit, is_resumed=False)
@@ -62,11 +62,12 @@ def _resumed(options: DemoOptions, path: Path) -> RunDirectory:
         raise ConfigError("--resume names the data directory already; leave --data out")
     description = read_json(path / _DESCRIPTION)
     if description is None:
-        raise ConfigError(f"{path} is no run of the demo: it has no {_DESCRIPTION}")
+        raise ConfigError(f"{path} is not a run of the demo: it has no {_DESCRIPTION}")
     limit = description.get("limit")
     if options.limit not in (None, limit):
         raise ConfigError(
-            f"the run in {path} was begun with --limit {limit or 'none'}; resume it without --limit"
+            f"the run in {path} was started with --limit {limit or 'none'}; resume it without "
+            "--limit"
         )
     return RunDirectory(path, limit, is_resumed=True)
 

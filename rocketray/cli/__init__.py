@@ -24,11 +24,11 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit with its code; *arguments* are those of the process by default.
+    """Run one command and exit with its code; *arguments* default to those of the process.
 
-    Until the commands are imported, Ctrl-C ends the process at once: nothing has been done, and a
-    traceback through an import would tell nobody anything. In a thread, which may not say what a
-    signal does, it stays as it is.
+    While the commands are being imported, Ctrl-C ends the process at once: no work is lost, and a
+    traceback through an import would not help. In a thread, which cannot set signal handlers, the
+    handler is not changed.
     """
     try:
         before = signal.getsignal(signal.SIGINT)

@@ -48,7 +48,7 @@ application = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit with its code; *arguments* are those of the process by default."""
+    """Run one command and exit with its code; *arguments* default to those of the process."""
     logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT, stream=sys.stderr)
     print_any_text()
     try:
@@ -69,16 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _said(error: Exception) -> str:
-    """What an error says; of one of the system's, the file comes first and its number is left out."""
+    """Return an error's text; for a system error, the file name first and no number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)
 
 
 def _say_plainly(error: Any) -> None:
-    """Leave out what the libraries that check options add of themselves.
+    """Remove what the option-checking libraries add to a message.
 
-    Of the options that they propose for a mistyped one, the one that is most alike is kept.
+    Of the options that they propose for a mistyped one, only the most similar is kept.
     """
     error.message = error.message.removeprefix("Value error, ")
     error.message = error.message.replace("Input should be", "it has to be", 1)
@@ -103,14 +103,14 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Filtered, replayable, queryable message streams on one machine or a Ray cluster.
+    """Send, filter, replay and query message streams on one machine or a Ray cluster.
 
-    Start a node with "rocketray start", then send, consume and query from other terminals; or
-    watch everything at work on real data with "rocketray demo".
+    Start a node with "rocketray start", then send, consume and query from other terminals; or run
+    everything on real data with "rocketray demo".
 
     Commands find the node by its data directory: --data, else ROCKETRAY_DATA, else
     ./rocketray-data. Exit codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C, 141 the
-    reader of a pipe has gone.
+    reader of a pipe closed it.
     """
 
 

@@ -141,6 +141,7 @@ def _compile(function: Callable[..., Any], signature: Any) -> Any:
 @cache
 def _say_once() -> None:
     _LOG.warning(
-        "kernels are compiled anew in every process, which takes about 15 s: neither the package's "
-        "folder nor the user's cache folder can be written; set NUMBA_CACHE_DIR to one that can"
+        "kernels are compiled again in every process, which takes about 15 s: neither the "
+        "package's folder nor the user's cache folder can be written; set NUMBA_CACHE_DIR to one "
+        "that can"
     )

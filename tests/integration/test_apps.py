@@ -155,7 +155,7 @@ def counts(found: list[dict[str, Any]], name: str) -> list[int]:
 def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     up = run("up", "shop:app", "--consumers", "2", "--detach", "--json")
     assert [(host["app"], host["host"]) for host in up.lines()] == [("shop", 0), ("shop", 1)]
-    assert "the Spark sinks of app shop are not run here: lake; run them in" in up.err
+    assert "the Spark sinks of app shop are not started: lake; run them in" in up.err
     wait_for(lambda: sorted(map(len, queues(hosts(run)))) == [1, 1], "the queues are not shared")
     send(run, "shop", range(24))
     wait_for(lambda: len(seen(directory, "shop")) >= 24, "not all messages were handled")

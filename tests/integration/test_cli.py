@@ -99,7 +99,7 @@ def test_the_life_of_a_topic(run: CommandServer) -> None:
     assert run("topics", "alter", "Life", "--bitmaps", "often").code == 2
     refused = run("send", "Life", "not taken")
     assert (refused.code, refused.out) == (1, "")
-    assert "does not take messages" in refused.err
+    assert "has no write permission" in refused.err
     assert run("topics", "delete", "Life", stdin="n\n").code == 1
     assert "Life" in [topic["topic"] for topic in run("topics", "list", "--json").lines()]
     assert run("topics", "delete", "Life", "--yes", "--json").lines() == [
@@ -160,7 +160,7 @@ def test_a_message_is_delivered_later_unless_it_is_recalled(run: CommandServer) 
     assert [message["properties"]["UNIQ_KEY"] for message in found] == [kept["msgId"]]
     done = run("recall", kept["recallHandle"])
     assert (done.code, done.out) == (1, "too late: it was delivered, or recalled before\n")
-    assert "is no recall handle" in run("recall", "nonsense").err
+    assert "is not a recall handle" in run("recall", "nonsense").err
     assert "40 days at most" in run("send", "Later", "x", "--delay", "41d").err
     assert run("send", "Later", "x", "--delay", "none").code == 2
     assert run("send", "Later", "x", "--delay", "1s", "--delay-level", "1").code == 2
@@ -181,7 +181,7 @@ def test_dead_letters_are_listed_shown_and_redriven(run: CommandServer) -> None:
     trial = run("dlq", "redrive", "given_up", "--tags", "pay", "--dry-run", "--json").lines()
     assert trial == [{"group": "given_up", "count": 2, "dryRun": True}]
     done = run("dlq", "redrive", "given_up", "--tags", "pay", "--limit", "1")
-    assert done.out == "1 dead letters of group given_up are delivered again\n"
+    assert done.out == "1 dead letters of group given_up are redelivered\n"
     assert run("dlq", "redrive", "given_up").out.startswith("2 ")
     assert run("dlq", "redrive", "given_up").out.startswith("0 ")
     again = run("query", "%RETRY%given_up", "--from", "0", "--json").lines()

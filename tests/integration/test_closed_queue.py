@@ -58,7 +58,7 @@ def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
     missing.rename(elsewhere)
 
     reasons = {
-        "Audit/0": f"queue Audit/0 stays closed: {missing} is not there, and ",
+        "Audit/0": f"queue Audit/0 stays closed: {missing} is missing, and ",
         "Trade/0": "queue Trade/0 stays closed: ",
     }
     with start(tmp_path / "second") as run:

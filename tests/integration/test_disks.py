@@ -39,7 +39,7 @@ def test_a_full_disk_is_named_in_one_line_and_the_node_ends_all_the_same(tmp_pat
     found = json.loads(done.stdout.splitlines()[-1])
     full = f"StoreError: {tmp_path}: No space left on device; see: df {tmp_path}"
     sent = found["said"].pop("send")
-    assert sent.startswith("StoreFullError: shard Trade/0: no room on the disk of ")
+    assert sent.startswith("StoreFullError: shard Trade/0: the disk of ")
     assert f"see: df {tmp_path}" in sent
     stopped = found["said"].pop("stop")  # the coordinator cannot save, and stops its shards then
     assert stopped.startswith(f"StoreError: {tmp_path}/shards/Trade/0: flushing failed: ")

@@ -62,8 +62,8 @@ def test_a_second_node_on_a_ray_is_refused_and_harms_the_first_one_in_nothing(
         with pytest.raises(ActorError) as caught:
             Node(tmp_path / "second")
         told = str(caught.value)
-        assert told.startswith(f"this Ray has the node on {tmp_path / 'first'} of ")
-        assert "one Ray has one node; stop that one" in told
+        assert told.startswith(f"this Ray runs the node on {tmp_path / 'first'} of ")
+        assert "one Ray can run one node; stop that one" in told
         assert len(told.splitlines()) == 1
         assert send_one(first) == 2
     with Node(tmp_path / "second") as second:

@@ -42,7 +42,7 @@ def lines_of_others(log: Path) -> list[str]:
     """What stands in the terminal of ``rocketray start`` and is not of ours, as Ray's C++ lines."""
     ours = (
         *("starting a node on ", "still starting ", "ready: ", "logs: ", "try: "),
-        *("the actors are bound to ", "the node on "),
+        *("the actors depend on ", "the node on "),
     )
     return [line for line in log.read_text().splitlines() if not line.startswith(ours)]
 
@@ -115,8 +115,8 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, se
         finally:
             if node.poll() is None:
                 node.kill()
-        assert "the actors are bound to the raylet that runs on" in log.read_text()
-        assert "they and the node end with it; start the node again then" in log.read_text()
+        assert "the actors depend on the raylet that runs on" in log.read_text()
+        assert "they and the node end with it; then start the node again" in log.read_text()
         (said,) = [line for line in log.read_text().splitlines() if "Ray is lost" in line]
         assert f"the node on {data} ends: " in said
         assert "start it again when its Ray runs again" in said
@@ -135,10 +135,10 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, se
         if server == "raylet":
             uuid = json.loads(identity_file(data).read_bytes())["uuid"]
             joined.start_raylet(f"--labels={DISK_LABEL}={uuid}")
-            assert "are bound to the raylet" not in start_again(data, tmp_path / "2.log", joined)
+            assert "depend on the raylet" not in start_again(data, tmp_path / "2.log", joined)
     if server == "gcs_server":
         with another_ray() as joined:
-            assert "are bound to the raylet" in start_again(data, tmp_path / "2.log", joined)
+            assert "depend on the raylet" in start_again(data, tmp_path / "2.log", joined)
 
 
 def start_again(data: Path, log: Path, joined: AnotherRay) -> str:

@@ -121,7 +121,7 @@ def test_without_the_token_everybody_may_call_ray_and_status_says_so(
         address = json.loads(node_file(data).read_text())["address"]
         assert as_stranger(CALL, address, imports="ray") > 0
         assert f"can run code as {user_name()}" in (tmp_path / "log").read_text()
-        told = "Ray: it asks for no token, so whoever can reach its ports can run code"
+        told = "Ray: it asks for no token, so any program that can reach its ports can run code"
         assert told in rocketray("status", "--data", data).stdout
         stop_node(open_to_all)
     finally:

@@ -105,9 +105,9 @@ def test_who_wants_to_use_the_node_from_the_other_machine_is_told_that_it_cannot
     for text in found["connections"]:
         assert text.startswith("NodeElsewhereError: the node runs on ")
         assert f"and this is {ELSEWHERE}: " in text
-        assert "are not offered yet" in text
+        assert "are not supported yet" in text
         assert len(text.splitlines()) == 1
 
 
 def test_who_starts_the_node_is_told_what_the_actors_are_bound_to(node: Running) -> None:
-    assert "are bound to the raylet that runs on" in node.said()
+    assert "depend on the raylet that runs on" in node.said()

@@ -130,7 +130,7 @@ class LaterMachine(RuleBasedStateMachine):
         transaction, half.transaction = half.transaction, None
         if is_lost:
             self.broker.lose_acks(1, END_TOPIC)
-            with pytest.raises(ShardUnavailableError, match="is not known whether"):
+            with pytest.raises(ShardUnavailableError, match="the outcome of the"):
                 self._tell(half, transaction, outcome)
         found = Verdict(outcome, counts.decided_ms, counts.decider)
         try:
@@ -160,11 +160,11 @@ class LaterMachine(RuleBasedStateMachine):
         half = self.model.halves[name]
         if is_stranger:
             other = next(group for group in GROUPS if group != half.group)
-            with pytest.raises(StoreError, match="not known here"):
+            with pytest.raises(StoreError, match="is unknown: half message"):
                 self.transactional[other].transactions.decide(
                     half.half_offset, half.unique_key, outcome
                 )
-            with pytest.raises(StoreError, match="not known here"):
+            with pytest.raises(StoreError, match="is unknown: half message"):
                 self.transactional[half.group].transactions.decide(
                     half.half_offset, "another", outcome
                 )

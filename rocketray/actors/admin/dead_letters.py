@@ -372,7 +372,7 @@ def _alone(data: Path, topic: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise StoreLockedError(
-                f"another redrive of {topic} is under way; wait until it is through"
+                f"another redrive of {topic} is running; wait until it ends"
             ) from None
         yield
     finally:

@@ -194,8 +194,8 @@ class Importer:
         if queue is None:
             raise StoreError(
                 f"{self._source.directory}: a message of topic {record.topic!r} is for queue "
-                f"{record.fields.queue_id}, which has no files; let the broker that wrote it "
-                "start and stop once, so that it makes them again"
+                f"{record.fields.queue_id}, which has no files; start the broker that wrote "
+                "it and stop it again, so that it rebuilds them"
             )
         try:
             queue.take(record)
@@ -312,8 +312,8 @@ class _Queue:
         if self._already_there != self._stored:
             raise StoreError(
                 f"queue {self._name} has {self._stored} messages, and up to the last of them the "
-                f"source has {self._already_there}: it is not what an import of this source left, "
-                "or damage was skipped then and is not now; import into an empty topic"
+                f"source has {self._already_there}: they are not from an import of this source, or "
+                "that import skipped damage and this one does not; import into an empty topic"
             )
 
     def _send(self, durability: Durability) -> None:
@@ -321,9 +321,9 @@ class _Queue:
         ack = self._gate.append(pack_batch(self._batch.encode()), durability)
         if ack.status is AppendStatus.MESSAGE_ILLEGAL:
             raise StoreError(
-                f"queue {self._name} refused a batch: either somebody else writes to the topic, so "
-                "that store times would go back, or a record is damaged; the log of the node's "
-                "shard says which"
+                f"queue {self._name} refused a batch: either another producer writes to the topic, "
+                "so that store times would go back, or a record is damaged; see the log of the "
+                "node's shard"
             )
         if ack.status is not AppendStatus.OK:
             raise refusal(ack.status, self._name, self._data)
@@ -331,8 +331,8 @@ class _Queue:
         if ack.first_queue_offset != expected:
             raise StoreError(
                 f"queue {self._name}: a batch was stored at offset {ack.first_queue_offset}, not "
-                f"{expected}: somebody else writes to the topic; import into an empty topic that "
-                "nobody writes to"
+                f"{expected}: another producer writes to the topic; import into an empty topic "
+                "that no producer writes to"
             )
         self.imported += count
         self._batch = ImportBatch(self._topic)

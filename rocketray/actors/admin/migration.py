@@ -57,15 +57,15 @@ def migrate(
             if not found.outdated and not found.updated:
                 return found  # no member is there to switch
         elif not found.unaware:
-            tell(f"all members know of {subscription}; switching")
+            tell(f"all members have received {subscription}; switching")
             ask("switch_change", group, topic)
             continue
         sleep(_LOOK_S)
         waited_s += _LOOK_S
     if found is not None and not found.plan.is_switching:
         raise StreamError(
-            f"members {', '.join(found.unaware)} of group {group!r} do not know of the change after "
-            f"{timeout_s:g} s; nothing has switched: run the command again, or with --abort"
+            f"members {', '.join(found.unaware)} of group {group!r} have not received the change "
+            f"after {timeout_s:g} s; nothing has switched: run the command again, or with --abort"
         )
     return found
 
@@ -73,7 +73,7 @@ def migrate(
 def _awaited(found: PlanProgress) -> str:
     """Return the next step and the members or queues that it waits for."""
     if not found.plan.is_switching:
-        return f"members {', '.join(found.unaware)} to learn of the change"
+        return f"members {', '.join(found.unaware)} to receive the change"
     queues = sorted({*found.without_switch, *found.before_switch})
     return f"the owners of queues {', '.join(map(str, queues))} to reach the switch"
 

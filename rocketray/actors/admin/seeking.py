@@ -121,7 +121,7 @@ def carry_out(
             if waited_s >= timeout_s:
                 raise StreamError(
                     f"members of group {group!r} still hold queues {sorted(left)} of topic "
-                    f"{topic!r}: their offsets move as soon as the members give them up"
+                    f"{topic!r}: their offsets move as soon as the members release them"
                 )
             sleep(_LOOK_S)
             waited_s += _LOOK_S

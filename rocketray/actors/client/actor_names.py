@@ -41,7 +41,7 @@ def find_actor(name: str) -> Any:
         raise ShardUnavailableError(
             name,
             RETRY_AFTER_MS,
-            "there is no such actor; is the node starting or stopping, or the topic being made?",
+            "there is no such actor; is the node starting or stopping, or the topic being created?",
         )
     return actor
 

@@ -292,7 +292,7 @@ class Connection:
             found = self._gates[topic, queue_id] = _Gate(calls, self._ask)
         return found
 
-    def is_local(self, topic: str, queue_id: int) -> bool:  # noqa: ARG002 - one node holds all shards
+    def is_local(self, topic: str, queue_id: int) -> bool:  # noqa: ARG002 - one node has all
         """Return whether the shard's memory is reachable: this process is on the node's machine."""
         here = str(ray.get_runtime_context().get_node_id())
         there: str = self._ask(self._coordinator.node_id.remote())
@@ -340,7 +340,7 @@ class Connection:
     def query_by_time(
         self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
     ) -> list[StoredMessage]:
-        """Return the topic's messages stored from *begin_ms* to *end_ms* inclusive, oldest first."""
+        """Return the messages stored from *begin_ms* to *end_ms* inclusive, oldest first."""
         answers = self._on_all(topic, "query_by_time", begin_ms, end_ms, max_count)
         return merge(answers, max_count)
 
@@ -450,7 +450,7 @@ class Connection:
             except GetTimeoutError:
                 if self.node and whereabouts(self.node) != "here":
                     raise NodeNotRunningError(
-                        f"the node on {self.data} has ended, and did not answer before; start it "
+                        f"the node on {self.data} has ended; it did not answer before; start it "
                         f"again with: rocketray start --data {self.data}"
                     ) from None
                 if time.monotonic() >= end:

@@ -26,7 +26,7 @@ from .actor_names import COORDINATOR_NAME, find_actor
 __all__ = ["find_node"]
 
 _LOOK_S = 5.0
-_NOT_OFFERED = "commands, producers and group members on other machines are not offered yet"
+_NOT_OFFERED = "commands, producers and group members on other machines are not supported yet"
 
 
 def find_node(directory: Path) -> dict[str, Any]:
@@ -76,11 +76,11 @@ def _read_description(directory: Path) -> dict[str, Any] | None:
         runs = node_holder(directory)
         if runs is None:
             raise NodeNotRunningError(
-                f"no node runs on {directory}, and what the last one left of itself is damaged "
-                f"({error}); start one with: rocketray start --data {directory}"
+                f"no node runs on {directory}, and the description that the last node left is "
+                f"damaged ({error}); start one with: rocketray start --data {directory}"
             ) from None
         raise NodeNotRunningError(
-            f"the node on {directory} ({runs}) runs, and cannot be found because {path} is damaged; "
-            f"end it with: kill {runs.removeprefix('pid ')}, and start it again with: rocketray start --data "
-            f"{directory}"
+            f"the node on {directory} ({runs}) runs, but cannot be found because {path} is "
+            f"damaged; end it with: kill {runs.removeprefix('pid ')}, and start it again with: "
+            f"rocketray start --data {directory}"
         ) from None

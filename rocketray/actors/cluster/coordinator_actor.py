@@ -61,8 +61,8 @@ EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
 CLOSED_INTERVAL_S = 2.0
 _OPEN_RAY = (
-    "Ray: it asks for no token, so whoever can reach its ports can run code as the node's user; "
-    "unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
+    "Ray: it asks for no token, so any program that can reach its ports can run code as the node's "
+    "user; unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
 )
 _TOPIC_LOCKS = 64  # topics that share a lock only wait for each other
 
@@ -104,7 +104,7 @@ class CoordinatorActor:
             "looking for closed shards", CLOSED_INTERVAL_S, self._stop, self.note_closed
         )
         every_s, order = BITMAPS_INTERVAL_S, self.order_bitmaps
-        start_periodic_task("ordering bitmaps", every_s, self._stop, order, at_once=True)
+        start_periodic_task("requesting bitmaps", every_s, self._stop, order, at_once=True)
 
     @_waits
     def create_topic(
@@ -212,7 +212,7 @@ class CoordinatorActor:
                 answer = shard.ask("expire", order.policy, order.needed_from)
                 asked.append((shard.name, answer))
             except ShardUnavailableError:
-                _LOG.warning("%s is away; its old files wait", shard.name)
+                _LOG.warning("%s is unavailable; its old files are removed later", shard.name)
         for name, answer in asked:
             try:
                 ray.get(answer, timeout=EXPIRE_INTERVAL_S)
@@ -250,7 +250,7 @@ class CoordinatorActor:
                     if of_topic:
                         answers = ray.get(of_topic, timeout=0)
                 except (RayActorError, RayTaskError, GetTimeoutError) as error:
-                    _LOG.warning("topic %s: bitmaps wait: %s", order.topic.name, error)
+                    _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
                 self._state.take_bitmaps(order, answers)
 
     def home(self) -> Home:
@@ -323,7 +323,7 @@ class CoordinatorActor:
         try:
             self._state.note_made(made)
         except OSError as error:  # such as a full disk: the shards run nevertheless
-            _LOG.warning("which queues were made is noted at the next start: %s", error)
+            _LOG.warning("which queues were created is recorded at the next start: %s", error)
         return started
 
 
@@ -332,5 +332,5 @@ def _ask_to_keep(order: BitmapOrder) -> list[Any]:
     try:
         return [shard.ask("keep_bitmaps", order.living) for shard in shards_of(order.topic)]
     except ShardUnavailableError as error:
-        _LOG.warning("topic %s: bitmaps wait: %s", order.topic.name, error)
+        _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
         return []

@@ -1,22 +1,22 @@
 """The consumer groups on disk: one snapshot, ``DATA/config/groups.json``, replaced atomically.
 
-Format: a JSON object without line breaks, of at most 64 MiB, with a copy beside it (state_files.py).
+Format: a JSON object on one line, of at most 64 MiB, with a copy beside it (state_files.py).
   - ``version``: 1. A file of another version is refused.
   - ``stopped``: null while a coordinator runs. After a clean stop, the machine's boot id and the
     coordinator's steady clock: members silent since then count as gone.
-  - ``subscriptionGroupTable``, ``offsetTable``: in the forms of RocketMQ's ``subscriptionGroup.json``
-    and ``consumerOffset.json``, with further keys that RocketMQ ignores.
+  - ``subscriptionGroupTable``, ``offsetTable``: in the forms of RocketMQ's
+    ``subscriptionGroup.json`` and ``consumerOffset.json``, with further keys that RocketMQ ignores.
   - ``startTable``, ``moveTable``: start offsets, and the moves that wait for an owner.
   - ``memberships``: the members, and the owner of each queue.
 
 Invariants
   1. After a crash the file holds one state of all groups: that of the last save, or of the one in
      progress. So nothing depends on the order in which subscriptions, offsets and owners change.
-  2. ``stopped`` is on disk as null before a coordinator answers a heartbeat. Otherwise a coordinator
-     that crashes later would take members for gone that have a lease.
+  2. ``stopped`` is on disk as null before a coordinator answers a heartbeat. Otherwise, after a
+     later crash, members that have a lease would count as gone.
 
 Topics have a file of their own, which shards and Spark read (topics/catalog.py). So have the
-registered SQL92 filters, in a broker's format, which can be made anew (sql_filters.py).
+registered SQL92 filters, in a broker's format, which can be recreated (sql_filters.py).
 
 Earlier versions kept the tables in the three files of ``_EARLIER_FILES``. They are read if there is
 no snapshot, and removed after the first save.

@@ -127,7 +127,7 @@ class Node:
         self._token: Path | None = None
         self._runtime: RuntimeLock | None = None
         self._leaves_actors = False
-        """Whether actors exist that would outlive the node, on a Ray that it joined."""
+        """Whether the node has actors that would outlive it, on a Ray that it joined."""
         self._lost: str | None = None
         self._stopped = threading.Event()
         self._ending = threading.Lock()
@@ -149,7 +149,7 @@ class Node:
         remove_runtime(self.data)
         self._runtime = RuntimeLock(self.data)
         for path in remove_abandoned():
-            _LOG.info("removed %s, of a node that is gone", path)
+            _LOG.info("removed %s, of a node that has ended", path)
         rules = _settle_rules(self.data, self._options)
         if not self._starts_ray:
             make_room(self._home)
@@ -191,8 +191,8 @@ class Node:
         if not self._home.ray_node:
             return ""
         return (
-            f"the actors are bound to the raylet that runs on {self._home.machine} now: when it "
-            "ends, as by ray stop, they and the node end with it; start the node again then"
+            f"the actors depend on the raylet that runs on {self._home.machine} now: when it ends, "
+            "for example by ray stop, they and the node end with it; then start the node again"
         )
 
     def lost(self) -> str | None:
@@ -225,7 +225,7 @@ class Node:
             ours = [f"{each.title} {each.pid}" for each in workers if each.title in _ACTORS]
             end = "start it again when its Ray runs again"
             if ours:
-                end = f"its actors {', '.join(ours)} still live there; {end}, and they have ended"
+                end = f"its actors {', '.join(ours)} still run there; {end}, and they have ended"
         self._let_go_of_memory()
         self._let_go_of_directory()
         self._lost = f"{said}; {end}"

@@ -52,8 +52,9 @@ def name_is_taken(owner: Home | None = None) -> ActorError:
     """Return the error for a second node on one Ray."""
     whose = "a node" if owner is None else f"the node on {owner.data} of {owner.machine}"
     return ActorError(
-        f"this Ray has {whose} already ({', '.join(_names())}), and one Ray has one node; stop that "
-        "one, name another Ray with --ray-address, or leave that out: the node starts its own then"
+        f"this Ray runs {whose} already ({', '.join(_names())}), and one Ray can run one node; "
+        "stop that one, name another Ray with --ray-address, or leave that out: the node then "
+        "starts its own"
     )
 
 

@@ -126,7 +126,7 @@ def remove_shards(topic: TopicConfig) -> None:
         try:
             ray.get(actor.stop.remote())
         except RayError as error:
-            _LOG.warning("process %s is not stopped but ended: %s", process, error)
+            _LOG.warning("process %s did not stop, so it is killed: %s", process, error)
         ray.kill(actor)
 
 

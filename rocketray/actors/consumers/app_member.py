@@ -213,7 +213,9 @@ class AppMember:
             for report in reports:
                 self._groups.leave(report)
         except (StreamError, OSError) as error:
-            _LOG.warning("the last commits were not told, so their messages come again: %s", error)
+            _LOG.warning(
+                "the last commits were not reported, so their messages are redelivered: %s", error
+            )
 
     def _tell_again(self, queues: Iterable[Queue]) -> None:
         """Repeat the commits of held queues, which a restarted coordinator may not know."""

@@ -64,7 +64,7 @@ class FilterErrorLog:
             "of such messages see: rocketray filter stats %s",
             *(self._group, subscription.expression, self._topic, queue_id, queue_offset),
             "-" if message is None else message.unique_key,
-            "it cannot be read any more" if message is None else _reason(subscription, message),
+            "it can no longer be read" if message is None else _reason(subscription, message),
             self._group,
         )
 

@@ -43,8 +43,8 @@ class LocalOffsets:
         """
         if _CLIENT_ID.fullmatch(client_id) is None:
             raise ConfigError(
-                f"client id {client_id!r}: a client of a broadcast group keeps its offsets under its "
-                "id, so that has 1 to 255 letters, digits or ._@%|- and does not begin with a dot"
+                f"client id {client_id!r}: a client of a broadcast group stores its offsets under "
+                "its id, which needs 1 to 255 letters, digits or ._@%|- and no dot at its start"
             )
         self._path = directory / client_id / group / f"{topic}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class LocalOffsets:
             self._lock = SYSTEM_FILES.lock(self._path.with_suffix(".lock"), b"")
         except BlockingIOError:
             raise ConfigError(
-                f"client {client_id!r} of group {group!r} runs already on topic {topic!r}: each "
+                f"client {client_id!r} of group {group!r} already runs on topic {topic!r}: each "
                 "client of a broadcast group needs an id of its own"
             ) from None
         try:

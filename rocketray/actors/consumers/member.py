@@ -219,7 +219,7 @@ class GroupConsumer:
         return self._queues.take(max_messages, skip)
 
     def counters(self) -> FilterCounters:
-        """Return the sums of the filter for this member, and of what became of the matches here."""
+        """Return the sums of the filter for this member, and of the outcomes of its matches."""
         return self._queues.counters()
 
     def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:

@@ -146,7 +146,7 @@ class MemberQueues:
             return Progress(commits, dict(self._starts), pulled)
 
     def counters(self) -> FilterCounters:
-        """Return the sums of the filter for this member, and of what became of the matches here."""
+        """Return the sums of the filter for this member, and of the outcomes of its matches."""
         with self._lock:
             return sum((each.ring.counters() for each in self.streams.values()), self._counted)
 
@@ -267,7 +267,8 @@ class MemberQueues:
             raise ShardUnavailableError(
                 f"{self._topic}/{queue_id}",
                 _NOT_MADE_RETRY_MS,
-                "it has no directory: it is yet to be made, or stays closed; see: rocketray status",
+                "it has no directory: it is not created yet, or stays closed; see: rocketray "
+                "status",
             ) from None
 
     def _follow(self, stream: QueueStream) -> None:

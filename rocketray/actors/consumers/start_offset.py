@@ -32,7 +32,8 @@ class NextBegin(NamedTuple):
         """Log the fault of *offset*, if it has one."""
         if self.illegal is not None:
             _LOG.warning(
-                "%s/%d: offset %d of group %s is illegal (%s); going on at %d, %d messages missed",
+                "%s/%d: offset %d of group %s is out of range (%s); continuing at %d, %d messages "
+                "missed",
                 topic, queue_id, offset, group, self.illegal.name, self.queue_offset, self.missed,
             )  # fmt: skip
 

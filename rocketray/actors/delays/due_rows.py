@@ -44,7 +44,7 @@ class DueRow:
                 self.message, queue_id = restored(stored)
                 self.target = self.message.topic, queue_id
             except InvalidMessageError as error:
-                _LOG.error("a delayed message is a dead letter: %s", error)
+                _LOG.error("a delayed message is dead-lettered: %s", error)
 
     def is_at(self, place: Place, offset: int) -> bool:
         """Return whether it waited there."""

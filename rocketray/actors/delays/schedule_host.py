@@ -110,7 +110,9 @@ class ScheduleHost:
             rolled = self._schedule.roll()
             self._rolled_ms = None if rolled else now_ms  # there may be more to roll
             if rolled:
-                _LOG.info("%d delayed messages are stored again, so that old files go", rolled)
+                _LOG.info(
+                    "%d delayed messages are stored again, so that old files can be removed", rolled
+                )
         first_open = self._schedule.first_open()
         self._save_offsets(first_open)
         self._schedule.let_go()

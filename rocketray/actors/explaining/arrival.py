@@ -150,15 +150,17 @@ def _half(node: Arrivals, half: StoredMessage) -> Arrival:
 
     if _has_copy(node, TRANSACTION_LETTERS, half):
         detail = (
-            f"{whose} was committed, and its topic cannot take the message: it is a dead letter"
+            f"{whose} was committed, and its topic cannot store the message: it is a dead letter"
         )
         return end(Cause.UNDELIVERABLE, "dead letter", f"{detail} in {TRANSACTION_LETTERS}")
     outcome, decided_ms = _decision(node, half)
     if outcome == "rollback":
-        detail = f"{whose} was rolled back at {time_text(decided_ms)}; nobody gets its message"
+        detail = f"{whose} was rolled back at {time_text(decided_ms)}; its message is not delivered"
         return end(Cause.ROLLED_BACK, "rolled back", detail)
     if outcome == "give up" or _has_copy(node, GIVEN_UP_TOPIC, half):
-        detail = f"nobody decided {whose}: its message was given up, and is in {GIVEN_UP_TOPIC}"
+        detail = (
+            f"no decision about {whose}: it was abandoned, and its message is in {GIVEN_UP_TOPIC}"
+        )
         return end(Cause.HALF_MESSAGE, "given up", detail)
     if outcome == "commit" and _may_be_removed(node, topic, decided_ms):
         detail = (
@@ -168,7 +170,7 @@ def _half(node: Arrivals, half: StoredMessage) -> Arrival:
     if outcome == "commit":
         detail = f"{whose} was committed at {time_text(decided_ms)}, and is not in its topic yet"
         return end(Cause.HALF_MESSAGE, "committed", detail)
-    detail = f"{whose} is not decided: nobody gets its message before it is committed"
+    detail = f"{whose} is not decided: its message is delivered only if it is committed"
     return end(Cause.HALF_MESSAGE, "undecided", detail)
 
 
@@ -204,7 +206,7 @@ def _delayed(node: Arrivals, copy: StoredMessage) -> Arrival:
         detail = f"it waits in {last.topic} and is due in topic {due}"
         return end(Cause.DELAYED, "waits", detail)
     if _has_copy(node, SCHEDULE_LETTERS, last):
-        detail = f"topic {due} could not take it: it is a dead letter in {SCHEDULE_LETTERS}"
+        detail = f"topic {due} could not store it: it is a dead letter in {SCHEDULE_LETTERS}"
         return end(Cause.UNDELIVERABLE, "dead letter", detail)
     if topic not in node.topics():
         detail = f"it was for topic {due}, and there is no such topic now"

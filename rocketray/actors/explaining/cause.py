@@ -42,7 +42,7 @@ class Cause(Enum):
     )
     SQL_ERROR = "sql_error", "the SQL92 expression fails on it"
     BLOOM_WRONG = "bloom_wrong", "a damaged bitmap hides a message that matches"
-    CLASS_FALSE = "class_false", "the predicate says no"
+    CLASS_FALSE = "class_false", "the predicate returned False"
     CLASS_ERROR = "class_error", "the predicate fails on it, and the group skips such messages"
     STANDS_STILL = (
         "stands_still",

@@ -37,12 +37,12 @@ Judge = Callable[[Subscription], FilterVerdict]
 
 _LEFT_OUT = {
     FilterReason.TAG_MISMATCH: "its tag is not one that the group subscribes to",
-    FilterReason.TAG_COLLISION: "its tag only has the hash code of one that the group subscribes to",
+    FilterReason.TAG_COLLISION: "its tag only has the hash code of one of the group's tags",
     FilterReason.SQL_FALSE: "the expression is false for it",
     FilterReason.SQL_NULL: "the expression is NULL for it",
     FilterReason.SQL_ERROR: "the expression fails on it",
     FilterReason.BLOOM_WRONG: "a damaged bitmap hides it",
-    FilterReason.CLASS_FALSE: "the predicate says no",
+    FilterReason.CLASS_FALSE: "the predicate returned False",
     FilterReason.CLASS_ERROR: "the predicate fails on it, and the group skips such messages",
 }
 
@@ -130,7 +130,7 @@ def explain_copy(retries: RetryTrace, facts: GroupFacts | None, judge: Judge) ->
     """Yield the steps of a message that a group returned; the facts are of the newest copy."""
     newest, failed = retries.newest, f"a handler failed on it {_times(retries.returns)}"
     if retries.stage is Stage.WAITING:
-        detail = f"{failed}; it comes again at {time_text(retries.due_ms)}"
+        detail = f"{failed}; it is redelivered at {time_text(retries.due_ms)}"
         yield Cause.WAITS_FOR_RETRY, ExplainStep("retry", "waiting", detail)
     elif retries.stage is Stage.GIVEN_UP:
         detail = f"{failed}, and it is a dead letter: {newest.topic}, {newest.offset_message_id}"
@@ -202,11 +202,14 @@ def _ahead(
     again = facts.history.again
     if again is not None:
         detail = f"the group's offset was moved back to or before it at {time_text(again.time_ms)}"
-        yield None, ExplainStep("history", "again", f"{detail}, by {again.who or 'somebody'}")
+        yield (
+            None,
+            ExplainStep("history", "again", f"{detail}, by {again.who or 'an unknown user'}"),
+        )
     for step in verdict.steps:
         yield None, step
     if had and verdict.reason is not FilterReason.MATCHED:
-        detail = f"the group got it{_until(had[-1])}; its current filter would leave it out"
+        detail = f"the group got it{_until(had[-1])}; its current filter would reject it"
         yield Cause.DELIVERED, ExplainStep("history", "delivered", detail)
     stands = facts.stands_still
     if stands is not None:
@@ -219,7 +222,7 @@ def _ahead(
     if verdict.reason is not FilterReason.MATCHED:
         yield _left_out(verdict)
     if had:
-        detail = f"the group got it before{_until(had[-1])}, and gets it again"
+        detail = f"the group got it before{_until(had[-1])}, and will get it again"
         yield None, ExplainStep("history", "delivered", detail)
     yield _on_its_way(message, facts)
 
@@ -266,7 +269,7 @@ def _as_asked(
 ) -> Iterator[Found]:
     """Yield the result of *subscription*, the filter of that time."""
     if subscription != facts.subscription:
-        detail = f"when the group was there, it subscribed to {subscription}"
+        detail = f"when the group read that offset, it subscribed to {subscription}"
         yield None, ExplainStep("subscription", "then", detail)
     for step in verdict.steps:
         yield None, step
@@ -274,7 +277,7 @@ def _as_asked(
 
 def _left_out(verdict: FilterVerdict) -> Found:
     reason = verdict.reason
-    detail = f"the filter leaves it out: {_LEFT_OUT[reason]}"
+    detail = f"the filter rejects it: {_LEFT_OUT[reason]}"
     return Cause[reason.name], ExplainStep("filter", reason.value, detail)
 
 
@@ -283,8 +286,8 @@ def _on_its_way(message: StoredMessage, facts: GroupFacts) -> Found:
     before = _distance(message.queue_offset, facts.offset)
     if not facts.is_readable:
         detail = (
-            f"topic {message.topic!r} may not be read, so no member gets it; change that with: "
-            f"rocketray topics alter {message.topic} --perm 6"
+            f"topic {message.topic!r} has no read permission, so no member gets it; change that "
+            f"with: rocketray topics alter {message.topic} --perm 6"
         )
         return Cause.NOT_READABLE, ExplainStep("position", "before", f"{before}; {detail}")
     if not facts.members:
@@ -323,7 +326,7 @@ def _times(count: int) -> str:
 
 def _by(stretch: Stretch) -> str:
     assert stretch.entry is not None
-    return f"at {time_text(stretch.entry.time_ms)} by {stretch.entry.who or 'somebody'}"
+    return f"at {time_text(stretch.entry.time_ms)} by {stretch.entry.who or 'an unknown user'}"
 
 
 def _until(stretch: Stretch) -> str:

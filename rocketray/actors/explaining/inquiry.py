@@ -243,7 +243,7 @@ class _Inquiry:
         if deleted_ms is not None:
             detail = f"topic {topic!r} was deleted at {time_text(deleted_ms)}, with its messages"
             return Cause.TOPIC_DELETED, ExplainStep("stored", "no topic", detail)
-        detail = f"there is no topic {topic!r}; if it was deleted, its messages went with it"
+        detail = f"there is no topic {topic!r}; if it was deleted, so were its messages"
         detail += like(topic, self._open_topics())
         return Cause.NOT_FOUND, ExplainStep("stored", "no topic", detail)
 
@@ -262,8 +262,8 @@ class _Inquiry:
         begin = statistics.max_physical_offset if first is None else first.physical_offset
         if statistics.min_queue_offset and place.physical_offset < begin:
             detail = (
-                f"the log of {topic}/{queue} begins at physical offset {begin} now; what was "
-                f"stored at {place.physical_offset} expired"
+                f"the log of {topic}/{queue} now begins at physical offset {begin}; the message at "
+                f"{place.physical_offset} expired"
             )
             yield Cause.EXPIRED, ExplainStep("stored", "expired", detail)
 
@@ -271,7 +271,7 @@ class _Inquiry:
         group = self._group
         if self._read:
             others = ", ".join(name for name in self._read if name != retry_topic(group))
-            detail = f"group {group!r} reads {others or 'nothing'}, and not {topic!r}"
+            detail = f"group {group!r} reads {others or 'nothing'}, not {topic!r}"
             return Cause.NOT_SUBSCRIBED, ExplainStep("subscription", "other topics", detail)
         if self._journal and self._journal[-1].kind is EntryKind.GROUP_DELETED:
             detail = f"group {group!r} was deleted at {time_text(self._journal[-1].time_ms)}"

@@ -58,7 +58,7 @@ class Home:
         raise DataDirectoryError(
             f"{directory} on {socket.gethostname()} is not data directory {self.uuid} of the node "
             f"started on {self.machine}: {is_there}; mount the right disk there, or stop the node "
-            "and start it where its disk is"
+            "and start it on the machine that has its disk"
         )
 
 

@@ -34,8 +34,8 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
     try:
         if not make_directory(data, mode) and open_to_others(data) & ~mode:
             _LOG.warning(
-                "%s: other users of this machine can read or write messages there (mode %o); if "
-                "they are not to: chmod %o %s",
+                "%s: other users of this machine can read or write messages there (mode %o); to "
+                "prevent that: chmod %o %s",
                 data,
                 stat.S_IMODE(data.stat().st_mode),
                 mode,

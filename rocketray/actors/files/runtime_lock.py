@@ -76,7 +76,7 @@ def remove_abandoned() -> list[Path]:
             if _remove_if_free(directory):
                 removed.append(directory)
         except OSError as error:
-            _LOG.warning("%s, of a node that is gone, is not removed: %s", directory, error)
+            _LOG.warning("%s, of a node that has ended, is not removed: %s", directory, error)
     return removed
 
 
@@ -143,7 +143,9 @@ def _share(directory: Path) -> int:
 
 
 def _stays_locked(directory: Path) -> TimeoutError:
-    return TimeoutError(f"{directory / _LOCK} stays locked; see who holds it with: fuser")
+    return TimeoutError(
+        f"{directory / _LOCK} stays locked; find the process that holds it with: fuser"
+    )
 
 
 def _make(data: Path) -> Path:
@@ -154,18 +156,18 @@ def _make(data: Path) -> Path:
         return directory
     if directory.parent == data:
         raise StoreError(
-            f"{directory}: others can enter it, or it is none of this user's, and it is to hold "
-            "the node's shared memory; remove it, and start the node again"
+            f"{directory}: other users can enter it, or it belongs to another user, so it cannot "
+            "hold the node's shared memory; remove it, and start the node again"
         )
     free = free_runtime_directory(data)
     _LOG.warning(
-        "%s: others can enter it, or it is none of this user's, so it is left alone; shared memory "
-        "is in %s",
+        "%s: other users can enter it, or it belongs to another user, so it is not used; shared "
+        "memory is in %s",
         directory,
         free,
     )
     if not make_private_directory(free):
-        raise StoreError(f"{free}: it was made by another user a moment ago; start the node again")
+        raise StoreError(f"{free}: another user created it a moment ago; start the node again")
     make_private_parents(data)
     link = runtime_link(data)
     temporary = link.with_name(f"{link.name}.{os.getpid()}.tmp")

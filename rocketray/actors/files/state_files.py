@@ -57,8 +57,8 @@ class UnknownVersionError(StoreError):
 
     def __init__(self, version: object, known: int) -> None:
         super().__init__(
-            f"its version is {version!r:.40}, and this release reads version {known}; start the node "
-            "with the release that wrote the file"
+            f"its version is {version!r:.40}, and this release reads version {known}; start the "
+            "node with the release that wrote the file"
         )
 
 
@@ -81,8 +81,8 @@ def write_json(path: Path, value: object, *, backup: bool = True, is_indented: b
     content = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | form)
     if len(content) > JSON_MAX_BYTES:
         raise StoreError(
-            f"{path}: it would have {len(content)} bytes, more than the {JSON_MAX_BYTES} that can be "
-            "read again, so it is as it was; remove topics or groups that are not needed"
+            f"{path}: it would have {len(content)} bytes, more than the {JSON_MAX_BYTES} that can "
+            "be read again, so it was not changed; remove topics or groups that are not needed"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     new = write_beside(path, content)
@@ -107,7 +107,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     if len(content) > JSON_MAX_BYTES:
-        raise StoreError(f"{path} is larger than {JSON_MAX_BYTES} bytes; it is not ours")
+        raise StoreError(
+            f"{path} is larger than {JSON_MAX_BYTES} bytes, so rocketray did not write it; restore "
+            "it from a copy"
+        )
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -166,8 +169,8 @@ def repaired_files(data: Path) -> list[str]:
     for directory in (config_directory(data), broadcast_directory(data)):
         found += directory.rglob(_DAMAGED)
     return [
-        f"{damaged.with_suffix('')}: it was damaged, so its copy took its place; what was damaged "
-        f"is in {damaged.name}: compare them, then remove that one"
+        f"{damaged.with_suffix('')}: it was damaged, so it was replaced by its copy; the damaged "
+        f"file is {damaged.name}: compare them, then remove that one"
         for damaged in sorted(found)
     ]
 
@@ -241,8 +244,8 @@ def _parse_copy(path: Path, parse: Callable[[dict[str, Any]], _T], reason: str) 
     except _DAMAGE as error:
         why = f"so is {copy} ({_in_short(copy, error)})"
     raise StoreError(
-        f"{path}: {reason}, and {why}; stop the node, restore the file from a copy of your own, and "
-        "start it again"
+        f"{path}: {reason}, and {why}; stop the node, restore the file from a backup, and start it "
+        "again"
     )
 
 
@@ -252,7 +255,7 @@ def _renew_copy(path: Path) -> None:
         try:
             replace_file(copy, content, sync=False)
         except OSError as error:  # a full disk, for example, does not stop the node
-            _LOG.warning("%s is not the copy of %s yet: %s", copy, path.name, error)
+            _LOG.warning("%s, the copy of %s, is not updated yet: %s", copy, path.name, error)
 
 
 def _repair(path: Path) -> None:

@@ -68,7 +68,7 @@ class FilterEngine:
             try:
                 self.attach(path)
             except StreamError as error:
-                _LOG.warning("a stream is not taken over: %s", error)
+                _LOG.warning("a stream of the previous filter actor is not resumed: %s", error)
 
     def attach(self, path: Path) -> None:
         """Begin to serve the ring that a member created; idempotent.

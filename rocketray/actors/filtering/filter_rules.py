@@ -48,7 +48,7 @@ class FilterRules:
         for name in self.allowed:
             if not _NAME.fullmatch(name):
                 raise ConfigError(
-                    f"allowed predicate {name!r} is no module, as shop.filters, and no "
+                    f"allowed predicate {name!r} is neither a module, as shop.filters, nor a "
                     "module:callable, as shop.filters:is_large"
                 )
         if not 1 <= self.time_limit_ms <= _LIMIT_MS_MAX:
@@ -99,7 +99,7 @@ class FilterRules:
             return cls(allowed, limit_ms, bool(value["enablePropertyFilter"]))
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
-                f"{_path(data)} holds no rules of filters ({type(error).__name__}: {error}); "
+                f"{_path(data)} has no valid filter rules ({type(error).__name__}: {error}); "
                 "restore it from a copy, or remove it to allow no predicates"
             ) from None
 

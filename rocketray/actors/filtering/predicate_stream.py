@@ -148,7 +148,7 @@ class PredicateStream(FilterStream):
             raise PredicateError(self._too_late(where) if len(late) else run.error)
 
     def _leave_behind(self) -> None:
-        _LOG.warning("%s: a predicate does not come back; its thread is left alone", self._where)
+        _LOG.warning("%s: a predicate does not return; its thread is abandoned", self._where)
         self._worker.end()
         self._stuck.append(self._worker)
         self._worker = _Worker(self._where, self._wake)

@@ -65,7 +65,7 @@ class ShardBitmaps:
         try:
             self._filters = SqlFilters(path, born_ms)
         except (ConfigError, OSError) as error:
-            _LOG.warning("%s; the shard's bitmaps up to now are not used any more", error)
+            _LOG.warning("%s; the shard's existing bitmaps are not used any more", error)
             path.replace(path.with_name(path.name + ".broken"))
             self._filters = SqlFilters(path, born_ms)
         self.are_kept = False

@@ -51,7 +51,7 @@ class SqlFilters:
             try:
                 self._manager.load(path)
             except ConfigError as error:
-                _LOG.warning("%s; it is made anew, and bitmaps of before are not used", error)
+                _LOG.warning("%s; it is recreated, and older bitmaps are not used", error)
 
     def find(self, topic: str, group: str) -> ConsumerFilterData | None:
         """Return the filter of a group for a topic."""

@@ -42,7 +42,7 @@ def check_strategy(name: str) -> Strategy:
             found: Strategy = strategy
             return found
     known = ", ".join(get_args(Strategy))
-    raise ConfigError(f"there is no strategy {name!r}; queues are divided by one of: {known}")
+    raise ConfigError(f"there is no strategy {name!r}; give one of: {known}")
 
 
 def divide(

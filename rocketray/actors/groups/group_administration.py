@@ -129,6 +129,6 @@ class GroupAdministration:
         if (group, topic) in self._registry.subscriptions.broadcasts:
             raise StreamError(
                 f"group {group!r} gets topic {topic!r} in broadcast mode: its members keep their "
-                "offsets themselves; stop them, and start them as they should be"
+                "own offsets; stop them, and restart them where they should read"
             )
         return self._registry.subscriptions.get(group, topic)

@@ -218,8 +218,8 @@ class GroupRegistry:
                 members += len(membership.predecessors)
             if members:
                 raise StreamError(
-                    f"topic {topic!r} is still read by members of group {group!r}, {members} in all; "
-                    "stop them first"
+                    f"topic {topic!r} is still read by {members} members of group {group!r}; stop "
+                    "them first"
                 )
         self.subscriptions.delete(group)
         self.journals.group_deleted(group)
@@ -239,7 +239,7 @@ class GroupRegistry:
         return self.subscriptions.changed or self.moves.changed or self._owners_changed
 
     def to_json(self, *, only_unsaved: bool = False) -> dict[str, Any]:
-        """Return the tables of the snapshot (groups_file.py), or those changed since the last save."""
+        """Return the snapshot's tables (groups_file.py), or those changed since the last save."""
         tables: dict[str, Any] = {}
         for part in (self.subscriptions, self.offsets, self.moves):
             if part.changed or not only_unsaved:
@@ -274,8 +274,8 @@ class GroupRegistry:
                 membership = Membership.from_json(value, seen_ms)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise StreamError(
-                    f"the members of group {group!r} on topic {topic!r} cannot be read ({error!r}); "
-                    "restore config/groups.json"
+                    f"the members of group {group!r} on topic {topic!r} cannot be read "
+                    f"({error!r}); restore config/groups.json"
                 ) from None
             self._memberships[group, topic] = membership
             for app in membership.apps():

@@ -45,12 +45,14 @@ class Lease:
         if is_running != self._was_running:
             self._was_running = is_running
             if is_running:
-                _LOG.warning("%s goes on: the coordinator answers again", self._member)
+                _LOG.warning("%s resumes: the coordinator answers again", self._member)
             else:
                 _LOG.warning(
-                    "%s hands out nothing: the coordinator did not answer for %d s, and others "
-                    "may own its queues by now", self._member, LEASE_MS // 1000,
-                )  # fmt: skip
+                    "%s pauses delivery: the coordinator did not answer for %d s, and its queues "
+                    "may have other owners by now",
+                    self._member,
+                    LEASE_MS // 1000,
+                )
         return is_running
 
     def asked_at(self) -> int:

@@ -78,12 +78,12 @@ def check_member(
     is_divided = check_strategy(strategy) != "averagely"
     if together is not None and is_divided:
         raise ConfigError(
-            f"app {together.app!r} needs one assignment for all its topics, so strategy "
-            f"{strategy!r} is not for its groups; leave it out"
+            f"app {together.app!r} needs one assignment for all its topics, so its groups cannot "
+            f"use strategy {strategy!r}; leave it out"
         )
     if options.get("broadcast") and (client_id is None or together or is_divided):
         raise ConfigError(
-            "a member of a broadcast group has a client_id, by which it finds its offsets again, "
+            "a member of a broadcast group needs a client_id, under which its offsets are stored, "
             "and neither strategy nor together: it gets all queues"
         )
 
@@ -101,10 +101,10 @@ def new_client_id(unit: str = "") -> str:
 def check_client_id(client_id: str) -> str:
     """Return *client_id*; raise :class:`ConfigError` if it is not valid as a member's name."""
     if not isinstance(client_id, str):
-        raise ConfigError(f"client_id is {client_id!r:.60}; give a text, or leave it out")
+        raise ConfigError(f"client_id is {client_id!r:.60}; give a string, or leave it out")
     if not (0 < len(client_id) <= _CLIENT_ID_MAX and client_id.isprintable()):
         raise ConfigError(
-            f"client id {client_id[:40]!r}: a member's name has 1 to {_CLIENT_ID_MAX} characters, "
-            "all of which can be printed"
+            f"client id {client_id[:40]!r}: a member's name has 1 to {_CLIENT_ID_MAX} printable "
+            "characters"
         )
     return client_id

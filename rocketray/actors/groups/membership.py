@@ -113,7 +113,7 @@ class Membership:
         if is_taken and beat.instance in self.former:
             raise StreamError(
                 f"another process joined group {beat.group!r} on topic {beat.topic!r} as "
-                f"{beat.member!r}, so this one has no part in it any more; give each member a "
+                f"{beat.member!r}, so this process is no longer a member; give each member a "
                 "client id of its own"
             )
 

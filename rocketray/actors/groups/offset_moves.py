@@ -114,6 +114,6 @@ class OffsetMoves:
             }
         except (AttributeError, TypeError, ValueError) as error:
             raise StreamError(
-                f"the moves of offsets cannot be read ({error!r}); restore config/groups.json, or "
-                "remove its moveTable and move the groups again"
+                f"the pending offset moves cannot be read ({error!r}); restore config/groups.json, "
+                "or remove its moveTable and move the groups again"
             ) from None

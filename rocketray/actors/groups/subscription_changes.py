@@ -58,12 +58,13 @@ class FilterChanges:
             return existing
         if existing is not None:
             ways_out = (
-                f"replace the members that ask for {existing.old}, or {_way_back(group, existing, topic)}"
+                f"replace the members that ask for {existing.old}, or "
+                f"{_way_back(group, existing, topic)}"
                 if existing.is_switching
-                else f"let that come to its end, or drop it with: {_command(group, topic, '--abort')}"
+                else f"wait until it is complete, or drop it: {_command(group, topic, '--abort')}"
             )
             raise StreamError(
-                f"group {group!r} is on its way from {existing.old} to {existing.new} on topic "
+                f"group {group!r} is changing from {existing.old} to {existing.new} on topic "
                 f"{topic!r}: {ways_out}"
             )
         if plan.old == plan.new:
@@ -79,7 +80,7 @@ class FilterChanges:
         plan = self._find(group, topic)
         if unaware:
             raise StreamError(
-                f"members {', '.join(unaware)} of group {group!r} do not know yet that it changes"
+                f"members {', '.join(unaware)} of group {group!r} have not received the change yet"
             )
         return self._set((group, topic), replace(plan, is_switching=True))
 
@@ -98,8 +99,8 @@ class FilterChanges:
             )
         if plan.is_switching and (plan.switches or members):
             raise StreamError(
-                f"group {group!r} has begun to switch to {plan.new} on topic {topic!r}, so that is "
-                f"not dropped any more: {_way_back(group, plan, topic)}"
+                f"group {group!r} has begun to switch to {plan.new} on topic {topic!r}, so the "
+                f"change cannot be dropped any more: {_way_back(group, plan, topic)}"
             )
         self.end(group, topic)
 
@@ -154,7 +155,7 @@ class FilterChanges:
     def _find(self, group: str, topic: str) -> FilterPlan:
         plan = self.get(group, topic)
         if plan is None:
-            raise StreamError(f"no change of group {group!r} on topic {topic!r} is under way")
+            raise StreamError(f"no change of group {group!r} on topic {topic!r} is in progress")
         return plan
 
     def _set(self, key: _Key, plan: FilterPlan) -> FilterPlan:
@@ -166,7 +167,7 @@ class FilterChanges:
 def _way_back(group: str, plan: FilterPlan, topic: str) -> str:
     """Return how to go back from a change that is switching; see ``GroupAdministration``."""
     command = _command(group, topic, *plan.old.options())
-    return f"when all queues have come to their switch, go back with: {command}"
+    return f"when all queues have reached their switch, go back with: {command}"
 
 
 def _command(*arguments: str) -> str:

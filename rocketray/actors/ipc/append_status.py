@@ -25,15 +25,15 @@ def refusal(status: AppendStatus, shard: str, data: Path) -> StreamError:
     match status:
         case AppendStatus.STORE_FULL:
             return StoreFullError(
-                f"shard {shard}: no room on the disk of {data}; nothing was stored: free some (see: "
-                f"df {data}), let topics keep less with: rocketray topics alter TOPIC --retention "
-                "72h, or delete one, then send again"
+                f"shard {shard}: the disk of {data} is full; nothing was stored: free space (see: "
+                f"df {data}), lower a topic's retention with: rocketray topics alter TOPIC "
+                "--retention 72h, or delete one, then send again"
             )
         case AppendStatus.FENCED:
             return ShardFencedError(f"shard {shard}: a newer process owns it; send again")
         case AppendStatus.NOT_WRITABLE:
             return ConfigError(
-                f"shard {shard}: the topic does not take messages; change it with: "
+                f"shard {shard}: the topic has no write permission; change it with: "
                 "rocketray topics alter TOPIC --perm 6"
             )
         case AppendStatus.MESSAGE_ILLEGAL:
@@ -42,8 +42,8 @@ def refusal(status: AppendStatus, shard: str, data: Path) -> StreamError:
             return ShardUnavailableError(
                 shard,
                 1000,
-                "it could not store the batch or bring it to disk, so it is not known whether some "
-                "of it is stored: see its log, and look for the messages before you send them again",
+                "it could not store the batch or flush it to disk, so the outcome is unknown: see "
+                "its log, and look for the messages before you send them again",
             )
 
 

@@ -68,7 +68,7 @@ class SharedFile:
                 os.posix_fallocate(descriptor, 0, size)
             there = os.fstat(descriptor).st_size
             if there < _PAGE_BYTES:
-                raise StoreVersionError(f"{path} has {there} bytes: it was never made whole")
+                raise StoreVersionError(f"{path} has {there} bytes: it was never completed")
             with few_enough_files(path):  # a map has a descriptor of its own
                 self._map = mmap.mmap(descriptor, 0)
         except (OSError, StoreError) as error:
@@ -76,7 +76,7 @@ class SharedFile:
                 path.unlink(missing_ok=True)
             if isinstance(error, StoreError):
                 raise
-            raise StoreFullError(f"{path}: no room for it in memory: {error}") from error
+            raise StoreFullError(f"{path}: not enough memory for it: {error}") from error
         finally:
             os.close(descriptor)
         self.memory = memoryview(self._map)
@@ -100,8 +100,8 @@ class SharedFile:
 def _check_owner(path: Path, descriptor: int) -> None:
     if os.fstat(descriptor).st_uid != os.getuid():
         raise StoreError(
-            f"{path}: another user made it, so nothing in it can be trusted; stop the node and "
-            "start it again"
+            f"{path}: another user created it, so it cannot be trusted; stop the node and start it "
+            "again"
         )
 
 
@@ -275,6 +275,6 @@ class ControlPage:
         current = self._epoch.load()
         if current != epoch:
             raise ShardFencedError(
-                f"{self._file.path.parent}: this process holds epoch {epoch} and the shard is at "
-                f"{current}; a newer process owns it, so nothing was appended: connect again"
+                f"{self._file.path.parent}: this process has epoch {epoch} and the shard is at "
+                f"epoch {current}; a newer process owns it, so nothing was appended: connect again"
             )

@@ -47,7 +47,7 @@ class ControlView:
         self._numbers = np.frombuffer(page, np.int64)
         kind = int(self._numbers[0]) if len(self._numbers) else 0
         if size == 0 or (kind == 0 and size >= _PAGE_BYTES):
-            raise FileNotFoundError(f"{path} is only being made")
+            raise FileNotFoundError(f"{path} is not complete yet")
         if kind != _FORMAT:
             raise StoreVersionError(f"{path} is not a control page that this version can read")
 

@@ -104,7 +104,9 @@ class StreamDescription:
         except StreamError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise RingCorruptError(f"a match ring describes no stream: {error!r}") from None
+            raise RingCorruptError(
+                f"invalid description of a match ring's stream: {error!r}"
+            ) from None
 
 
 class MatchRing:
@@ -184,7 +186,7 @@ class MatchRing:
         head = self._head.load()
         tail = self._tail.load()
         if not 0 <= head - tail <= CAPACITY:
-            raise RingCorruptError(f"{self.path}: head {head} and tail {tail}")
+            raise RingCorruptError(f"{self.path}: invalid head {head} or tail {tail}")
         count = min(head - tail, max_count)
         first = tail % CAPACITY
         taken = np.concatenate(

@@ -220,7 +220,7 @@ class ProducerRing(_Ring):
         """Return an acknowledged frame's outcome, kept until SLOT_COUNT later ones are written."""
         ack = self._read_slot(sequence)
         if ack is None:
-            raise RingCorruptError(f"{self.path}: the slot of frame {sequence} holds another one")
+            raise RingCorruptError(f"{self.path}: the slot of frame {sequence} holds another frame")
         return ack
 
     def close(self) -> None:
@@ -267,7 +267,7 @@ class ShardRing(_Ring):
             raise RingCorruptError(f"{self.path}: it was cut short")
         head, tail = self._head.load(), int(self.cursor[RingCursor.TAIL])
         if not 0 <= head - tail <= self._capacity:
-            raise RingCorruptError(f"{self.path}: head {head} and tail {tail}")
+            raise RingCorruptError(f"{self.path}: invalid head {head} or tail {tail}")
         self.cursor[RingCursor.HEAD] = head
         return head > tail
 
@@ -283,12 +283,14 @@ class ShardRing(_Ring):
             size, kind, durability, payload, sequence = _HEADER.unpack_from(self._data, position)
             fits = size <= min(self._capacity - position, head - tail)
             if size < FRAME_HEADER_BYTES or size % FRAME_HEADER_BYTES or not fits:
-                raise RingCorruptError(f"{self.path}: a frame of {size} bytes at {position}")
+                raise RingCorruptError(
+                    f"{self.path}: invalid frame size: {size} bytes at {position}"
+                )
             tail = self.cursor[RingCursor.TAIL] = tail + size
             if kind == FRAME_PAD:
                 continue
             if kind != FRAME_DATA or payload > size - FRAME_HEADER_BYTES or durability > 1:
-                raise RingCorruptError(f"{self.path}: a bad frame header at {position}")
+                raise RingCorruptError(f"{self.path}: invalid frame header at {position}")
             if sequence <= done:
                 continue  # acknowledged by an incarnation that died before it freed the room
             if sequence != done + 1:

@@ -55,7 +55,7 @@ class EntryKind(Enum):
     """The kinds of entry; the pairs of offsets of its queues are (before, after)."""
 
     STATE = "state"
-    """The group's offset and filter at that time; what it read before is unknown."""
+    """The group's offset and filter at that time; earlier reads are unknown."""
     BEGIN = "begin"
     """The group began at an offset, after the messages before it."""
     MOVE = "move"
@@ -67,8 +67,8 @@ class EntryKind(Enum):
     BACK = "back"
     """A member committed an offset below the group's: the end of the queue was lost."""
     RESTART = "restart"
-    """A restarted coordinator found a lower offset than the one before it knew; or the member that
-    read on meanwhile reported the higher one."""
+    """A restarted coordinator found a lower offset than its predecessor had, or a member that
+    continued meanwhile reported the higher one."""
     TOPIC_DELETED = "topic_deleted"
     GROUP_DELETED = "group_deleted"
 
@@ -379,13 +379,13 @@ def decode_entry(text: bytes) -> JournalEntry:
             subscription,
         )  # fmt: skip
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError, StreamError) as error:
-        raise ValueError(f"no entry of a journal: {error!r:.200}") from None
+        raise ValueError(f"invalid journal entry: {error!r:.200}") from None
     if any(not 0 <= queue < QUEUE_COUNT_MAX for queue in entry.queues):
-        raise ValueError("an entry of a journal names a queue that no topic has")
+        raise ValueError("invalid queue in a journal entry")
     if subscription is None and kind in _ABOUT_FILTERS:
-        raise ValueError("an entry of a journal that is about a filter has none")
+        raise ValueError("a journal entry about a filter names none")
     if subscription is not None and kind not in _ABOUT_FILTERS | {EntryKind.STATE}:
-        raise ValueError("an entry of a journal that is not about filters has one")
+        raise ValueError("a journal entry that is not about a filter names one")
     return entry
 
 

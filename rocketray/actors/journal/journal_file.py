@@ -99,11 +99,11 @@ class JournalFiles:
             if is_too_large or not _is_header(header):
                 aside = path.replace(path.with_name(path.name + ".unreadable"))
                 _LOG.warning(
-                    "%s %s; it is kept as %s, and explanations know nothing from before now",
+                    "%s %s; it is kept as %s, and explanations cover only the time from now on",
                     path,
                     f"is larger than {_FILE_MAX_BYTES:,} bytes"
                     if is_too_large
-                    else "is no journal of this version",
+                    else "is not a journal of this version",
                     aside.name,
                 )
                 return GroupJournal(is_cut=True, is_certain=False)
@@ -114,8 +114,8 @@ class JournalFiles:
                 except ValueError as error:
                     is_unfinished = not line.endswith(b"\n") and not file.read(1)
                     _LOG.warning(
-                        "%s is cut behind entry %d: %s", path, len(entries),
-                        "the next one was not finished" if is_unfinished else error,
+                        "%s is truncated after entry %d: %s", path, len(entries),
+                        "the next one is incomplete" if is_unfinished else error,
                     )  # fmt: skip
                     return GroupJournal(entries, is_cut=True, is_certain=is_unfinished)
         return GroupJournal(entries)
@@ -141,8 +141,8 @@ def _text(line: bytes) -> bytes:
     """Return the text of a line; raise ValueError if it is damaged or has no end."""
     crc, blank, text = line[:_CRC_CHARS], line[_CRC_CHARS : _CRC_CHARS + 1], line[_CRC_CHARS + 1 :]
     if not text.endswith(b"\n") or blank != b" ":
-        raise ValueError("a line has no end, or is longer than entries are")
+        raise ValueError("an entry has no end, or is too long")
     text = text.removesuffix(b"\n")
     if crc != b"%08x" % zlib.crc32(text):
-        raise ValueError("its checksum is another one")
+        raise ValueError("its checksum is wrong")
     return text

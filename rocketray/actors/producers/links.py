@@ -25,7 +25,7 @@ from .queue_link import QueueLink, Shards
 __all__ = ["QueueLinks"]
 
 _LOG = logging.getLogger(__name__)
-_CLOSED = "the producer is closed; make a new one"
+_CLOSED = "the producer is closed; create a new one"
 
 
 class QueueLinks:
@@ -87,7 +87,8 @@ class QueueLinks:
         if queue_id is None:
             if sharding_key is not None and not isinstance(sharding_key, str):
                 raise ConfigError(
-                    f"sharding_key is {sharding_key!r:.60}; give a text: str({sharding_key!r:.60})"
+                    f"sharding_key is {sharding_key!r:.60}; give a string: "
+                    f"str({sharding_key!r:.60})"
                 )
             turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
             return turn % config.queues
@@ -144,10 +145,12 @@ class QueueLinks:
                 except TopicNotFoundError as error:
                     self._leave(name, error)
                 except Exception as error:  # noqa: BLE001  # the next refresh tries again
-                    _LOG.warning("topic %s: its queues are not known anew: %s", name, error)
+                    _LOG.warning(
+                        "topic %s: its queues could not be looked up again: %s", name, error
+                    )
                 else:
                     if config.store_hosts[: known.queues] != known.store_hosts:
-                        reason = f"topic {name!r} was deleted and made again meanwhile; send again"
+                        reason = f"topic {name!r} was deleted and recreated meanwhile; send again"
                         self._leave(name, StoreError(reason))
                     elif config.queues > known.queues:
                         with self._lock:

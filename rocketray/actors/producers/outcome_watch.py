@@ -24,7 +24,7 @@ _UNSENT_S = 0.0005  # until a batch that is still collected is looked at again
 
 
 class OutcomeWatch:
-    """The batches of a producer that somebody waits for without a thread."""
+    """The batches of a producer with a callback instead of a waiting thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -33,7 +33,7 @@ class OutcomeWatch:
         self._is_closed = False
 
     def is_watched(self, batch: Batch) -> bool:
-        """Return whether somebody waits for that batch already."""
+        """Return whether that batch has a callback already."""
         return batch in self._watched
 
     def call_back(self, link: QueueLink, batch: Batch, callback: Callable[[], object]) -> None:

@@ -1,7 +1,7 @@
 """The content of a send of many messages, split into batches.
 
-The messages are given as :class:`~rocketray.message.Message` objects, as bodies that share tag, keys
-and properties, or as rows of an Arrow table. Each batch goes to one queue.
+The messages are given as :class:`~rocketray.message.Message` objects, as bodies that share tag,
+keys and properties, or as rows of an Arrow table. Each batch goes to one queue.
 """
 
 from __future__ import annotations

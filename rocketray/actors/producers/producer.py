@@ -280,7 +280,7 @@ class Producer:
         self._batcher.settle(link, batch)
         link.forwarding = None
         if not is_same:
-            raise ShardUnavailableError(link.name, 0, "it was busy with what was sent before")
+            raise ShardUnavailableError(link.name, 0, "it was busy with earlier batches")
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
 

@@ -298,5 +298,5 @@ def unacknowledged(link: QueueLink) -> ShardUnavailableError:
 
 def no_room(link: QueueLink) -> ShardUnavailableError:
     """Return the error for a batch that could not be sent."""
-    reason = "it takes no messages now; nothing of this batch was sent"
+    reason = "it does not accept messages now; nothing of this batch was sent"
     return ShardUnavailableError(link.name, 1000, reason)

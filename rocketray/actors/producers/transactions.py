@@ -225,8 +225,8 @@ class Transactions:
             raise ShardUnavailableError(
                 error.shard,
                 error.retry_after_ms,
-                f"it is not known whether the {outcome} of transaction {unique_key} counts; "
-                f"{outcome} it again, which is safe: {error.reason}",
+                f"the outcome of the {outcome} of transaction {unique_key} is unknown; {outcome} "
+                f"it again, which is safe: {error.reason}",
             ) from error
         if found.outcome != outcome:
             raise TransactionDecidedError(unique_key, outcome, *found)
@@ -245,7 +245,7 @@ class Transactions:
                 try:
                     self.decide(message.queue_offset, unique_key, answer, "check")
                 except TransactionDecidedError as error:
-                    _LOG.info("an answer came too late: %s", error)
+                    _LOG.info("the answer to a check was too late: %s", error)
         return len(asked)
 
     def close(self) -> None:
@@ -260,13 +260,15 @@ class Transactions:
         try:
             answer = self._check(message)
         except Exception:  # noqa: BLE001  # the user's function; the node checks again
-            _LOG.exception("the check of transaction %s failed; asked later", message.unique_key)
+            _LOG.exception(
+                "the check of transaction %s failed; it is repeated later", message.unique_key
+            )
             return "unknown"
         if answer in ("commit", "rollback", "unknown"):
             return answer
         _LOG.error(
-            "the check of transaction %s answered %r, not 'commit', 'rollback' or 'unknown'; "
-            "asked later",
+            "the check of transaction %s answered %r, not 'commit', 'rollback' or 'unknown'; it "
+            "is repeated later",
             message.unique_key,
             answer,
         )
@@ -277,4 +279,4 @@ class Transactions:
             try:
                 self.answer_checks()
             except StreamError as error:
-                _LOG.warning("no answers about transactions, trying again: %s", error)
+                _LOG.warning("transaction checks could not be answered, trying again: %s", error)

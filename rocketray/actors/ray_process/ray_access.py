@@ -107,7 +107,7 @@ def is_refused(address: str) -> bool:
     except AuthenticationError as error:
         return _WRONG_TOKEN in str(error)
     except Exception as error:  # noqa: BLE001 - joining reports what is wrong
-        _LOG.debug("the Ray at %s did not say whether it takes the token: %r", address, error)
+        _LOG.debug("the Ray at %s did not say whether it accepts the token: %r", address, error)
     return False
 
 
@@ -126,7 +126,7 @@ def warn_of_readable_token() -> None:
     path = Path(os.environ.get(_PATH) or Path.home() / ".ray" / "auth_token")
     if asks_for_token() and _TOKEN not in os.environ and open_to_others(path):
         _LOG.warning(
-            "other users of this machine may read %s, and with it run code as you: chmod 600 %s",
+            "other users of this machine can read %s, and run code as you with it: chmod 600 %s",
             path,
             path,
         )

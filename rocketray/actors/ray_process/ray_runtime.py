@@ -182,11 +182,11 @@ def _refusal(token: Path | None) -> str:
     if token is None:
         return (
             "asks for a token that this process does not have: set RAY_AUTH_MODE=token, and "
-            "RAY_AUTH_TOKEN_PATH to the file with the token of who started that Ray"
+            "RAY_AUTH_TOKEN_PATH to the token file of the user that started that Ray"
         )
     return (
-        f"refuses the token in {token}: it is not the one that the node made at its start; stop the "
-        "node and start it again, which makes a new one"
+        f"refuses the token in {token}: it is not the one that the node created at its start; stop "
+        "the node and start it again, which creates a new one"
     )
 
 
@@ -274,7 +274,7 @@ def output_files() -> tuple[str, ...]:
 
 def logs_directory() -> str:
     """Return the log directory, on this machine, of the Ray that this process joined."""
-    directory: str = ray._private.worker.global_worker.node.get_logs_dir_path()  # noqa: SLF001 - Ray says it nowhere else
+    directory: str = ray._private.worker.global_worker.node.get_logs_dir_path()  # noqa: SLF001 - private
     return directory
 
 
@@ -295,4 +295,4 @@ def _log_report(report: Mapping[str, Any], **_: Any) -> None:
 
 def _stay_on_loopback() -> None:
     os.environ[_LOOPBACK_VARIABLE] = "0"
-    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # noqa: SLF001 - see the module's docstring
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # noqa: SLF001 - see the top

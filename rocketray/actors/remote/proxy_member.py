@@ -63,7 +63,7 @@ class ProxyMember:
             StreamError: the group refuses the member, or its filter failed.
         """
         if not self._polling.acquire(blocking=False):
-            raise ShardUnavailableError("gateway", 1000, "a poll of this member waits here already")
+            raise ShardUnavailableError("gateway", 1000, "this member has a waiting poll already")
         try:
             taken = self._backlog.take(received, timeout_s)
         finally:
@@ -154,7 +154,7 @@ class ProxyMember:
         try:
             batches = self._member.poll(timeout_s, _POLL_MESSAGES, skip)
         except ShardUnavailableError as error:
-            _LOG.warning("a remote member's proxy tries again: %s", error)
+            _LOG.warning("a remote member's proxy failed, trying again: %s", error)
             self._closing.wait(error.retry_after_ms / 1000)
             return
         finally:
@@ -182,4 +182,4 @@ class ProxyMember:
         if self._backlog.wait_until_given_up(REVOKE_TIMEOUT_S):
             self._revoke_end_s = before_s
         else:
-            _LOG.warning("a remote member did not give up queues %s in time", sorted(queues))
+            _LOG.warning("a remote member did not release queues %s in time", sorted(queues))

@@ -320,7 +320,7 @@ class RemoteGroupConsumer:
         except UnknownMemberError:
             return  # the long poll gets it, too; uncommitted messages are redelivered
         except (StreamError, OSError) as error:
-            _LOG.warning("commits wait for the gateway: %s", error)
+            _LOG.warning("the gateway did not receive commits, trying again: %s", error)
         except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the gateway failed at a commit: {error!r}")
         if self.needs_rebalance:

@@ -106,7 +106,7 @@ class RemoteMembers:
         return self._find(name).commit(commits, number)
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
-        """Take sums of messages sent back and dead-lettered since it joined; raises as :meth:`poll`."""
+        """Take its sums of messages sent back and dead-lettered; raises as :meth:`poll`."""
         self._find(name).count_returns(sent_back, dead_lettered)
 
     def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
@@ -143,7 +143,7 @@ class RemoteMembers:
             for name in silent:
                 del self._heard_s[name]
         for name, proxy in swept.items():
-            _LOG.warning("remote member %s is silent; its queues go to others", name)
+            _LOG.warning("remote member %s sent no heartbeat; its queues are reassigned", name)
             _end(name, proxy)
 
     def close(self) -> None:
@@ -160,8 +160,8 @@ class RemoteMembers:
                 self._heard_s[name] = self._clock_s()
                 return proxy
         raise UnknownMemberError(
-            f"the node knows no remote member {name}: it was silent for {SILENCE_S:.0f} s, or "
-            "the node started anew; join again"
+            f"the node knows no remote member {name}: it sent no heartbeat for {SILENCE_S:.0f} s, "
+            "or the node was restarted; join again"
         )
 
 
@@ -170,4 +170,4 @@ def _end(name: str, proxy: ProxyMember) -> None:
     try:
         proxy.close()
     except (StreamError, OSError) as error:
-        _LOG.warning("remote member %s did not leave its group in order: %s", name, error)
+        _LOG.warning("remote member %s did not leave its group cleanly: %s", name, error)

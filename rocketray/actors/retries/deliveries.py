@@ -1,7 +1,7 @@
 """Outbound deliveries of system services (deliveries), in parallel; a target may be unavailable.
 
-A target that does not answer delays its own messages, and no others: each delivery has a thread, and
-the service that begins one waits for it only briefly, and checks it again later.
+A target that does not answer delays its own messages, and no others: each delivery has a thread,
+and the service that begins one waits for it only briefly, and checks it again later.
 
 Invariants
   1. A target has one delivery at a time, so its messages keep their order.
@@ -87,7 +87,7 @@ def attempt(
         rest = attempt(items[half:], store, where)
         return Attempt(first.done + rest.done, first.refused + rest.refused, rest.waiting)
     except StreamError as error:
-        _LOG.warning("%d messages for %s wait: %s", len(items), where, error)
+        _LOG.warning("%d messages for %s are delivered later: %s", len(items), where, error)
         return Attempt([], [], [*items])
     return Attempt([*items], [], [])
 
@@ -107,7 +107,7 @@ class _Pause:
 
 
 class OutboundDeliveries(Generic[WhatT, ResultT]):
-    """The deliveries of one service. For one thread at a time; only the deliveries run in others."""
+    """The deliveries of one service. For one thread at a time; the deliveries run in others."""
 
     def __init__(self, submit: Submit = at_once) -> None:
         """Run deliveries by *submit*."""
@@ -126,7 +126,7 @@ class OutboundDeliveries(Generic[WhatT, ResultT]):
         self._under_way[target] = what, self._submit(run)
 
     def under_way(self) -> Iterable[WhatT]:
-        """Return the deliveries in progress, including those that :meth:`ended` has not returned."""
+        """Return the deliveries in progress, and those that :meth:`ended` has not returned."""
         return [what for what, _ in self._under_way.values()]
 
     def ended(self, *, patience_s: float = 0.0) -> list[Ended[WhatT, ResultT]]:

@@ -31,7 +31,7 @@ def start_periodic_task(
             try:
                 work()
             except Exception:  # noqa: BLE001  # whatever it was, the next time counts
-                _LOG.exception("%s went wrong; trying again in %g s", name, every_s)
+                _LOG.exception("%s failed; trying again in %g s", name, every_s)
             is_over = stop.wait(every_s)
 
     thread = threading.Thread(target=run, name=name, daemon=True)

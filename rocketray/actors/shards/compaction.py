@@ -135,7 +135,7 @@ class Compaction:
                 return 0
         gone = self._writer.expire(_SUPERSEDED, cut.queue_offset, disk)
         _LOG.info(
-            "%s/%d: %d of %d bytes were alive and are stored again; %d files went",
+            "%s/%d: %d of %d bytes are live and were stored again; %d files were removed",
             *self._place, self._alive_bytes, old_bytes, len(gone),
         )  # fmt: skip
         return sum(one.file.size for one in gone)

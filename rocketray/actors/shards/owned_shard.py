@@ -305,7 +305,7 @@ class OwnedShard:
             except FileNotFoundError:
                 continue  # its producer removed it just now
             except StoreVersionError as error:
-                _LOG.warning("%s/%d leaves a ring alone: %s", self._topic, self._queue_id, error)
+                _LOG.warning("%s/%d does not remove a ring: %s", self._topic, self._queue_id, error)
                 if not is_alive(owner_pid(path)):
                     path.unlink(missing_ok=True)
         self.drain()

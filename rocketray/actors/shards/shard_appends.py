@@ -58,7 +58,11 @@ class ShardAppends:
             self.refused += 1
             return Ack(AppendStatus.STORE_FULL)
         if batch.transaction & PREPARED:  # it could not be committed here
-            self.refuse(InvalidMessageError("a prepared message was sent; send it without"))
+            self.refuse(
+                InvalidMessageError(
+                    "a prepared message was sent; send it without the prepared flag"
+                )
+            )
             return Ack(AppendStatus.MESSAGE_ILLEGAL)
         try:
             self._control.check_epoch(self.epoch)

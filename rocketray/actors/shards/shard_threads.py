@@ -104,4 +104,4 @@ class ShardThreads:
             try:
                 self._process.open_closed()
             except (StreamError, OSError):
-                _LOG.exception("it is not known which topics there are; trying again")
+                _LOG.exception("the topics are unknown; trying again")

@@ -178,7 +178,7 @@ class ShardWriter:
                 raise ShardUnavailableError(
                     f"{self._topic}/{self._queue_id}",
                     _RETRY_AFTER_MS,
-                    "the call's turn came when its sender had given it up; nothing was stored",
+                    "the sender had stopped waiting for the call; nothing was stored",
                 )
             ack = self._appends.append(unpack_batch(payload))
             self._make_durable(durability is Durability.DISK)
@@ -219,13 +219,11 @@ class ShardWriter:
         is_full = self._disk_limits.is_reached(self._disk_limits.full, disk)
         if is_full != self._appends.is_disk_full:
             _LOG.warning(
-                "shard %s/%d: %.0f %% of the disk are in use: messages are %s",
+                "shard %s/%d: %.0f %% of the disk is in use: messages are %s",
                 self._topic,
                 self._queue_id,
                 100 * disk.ratio,
-                "refused; free space, or keep messages for a shorter time"
-                if is_full
-                else "taken again",
+                "refused; free space, or shorten the retention" if is_full else "accepted again",
             )
         self._appends.is_disk_full = is_full
 
@@ -395,7 +393,9 @@ class ShardWriter:
         end = self._appends.next_queue_offset()
         first = end if before is None else min(before.first_queue_offset, end)
         if first < self.store.reads.min_queue_offset(self._topic, self._queue_id):
-            raise RingCorruptError(f"{ring.path}: a frame that was to begin at {first}")
+            raise RingCorruptError(
+                f"{ring.path}: a frame begins at offset {first}, which was removed"
+            )
         stored = min(end - first, len(batch.sizes))
         ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
         ack = self._appends.append(batch.without_first(stored) if stored else batch)

@@ -246,8 +246,9 @@ class TopicCatalog:
         """
         if name in self.deleted:
             raise ConfigError(
-                f"topic {name!r} was deleted, and its files are not removed yet; nothing was made: "
-                "start the node again, which removes them, or says in rocketray status why they stay"
+                f"topic {name!r} was deleted, and its files are not removed yet; nothing was "
+                "created: start the node again, which removes them, or says in rocketray status "
+                "why they stay"
             )
         check_topic(name)
         check_queue_count(queues)
@@ -256,12 +257,15 @@ class TopicCatalog:
         hosts = existing.store_hosts if existing else ()
         if existing and queues < existing.queues:
             raise ConfigError(
-                f"topic {name!r} has {existing.queues} queues and cannot be cut to {queues}: "
-                "messages would be out of reach; make a new topic instead"
+                f"topic {name!r} has {existing.queues} queues and cannot be reduced to {queues}: "
+                "messages would be lost; create a new topic instead"
             )
         added = queues - len(hosts)
         if self.next_shard_number + added > _SHARD_NUMBER_MAX:
-            raise ConfigError(f"this cluster has handed out all its {_SHARD_NUMBER_MAX} shards")
+            raise ConfigError(
+                f"all {_SHARD_NUMBER_MAX} shard numbers of this cluster are in use; use another "
+                "data directory"
+            )
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
         internal = internal or is_internal_by_name(name)
         if retention.keeps_all:
@@ -306,8 +310,8 @@ class TopicCatalog:
         """
         if is_kept_by_node(name):
             raise ConfigError(
-                f"topic {name!r} holds messages that wait for their time, or for a decision; the "
-                "node removes what it is done with, and nothing before"
+                f"topic {name!r} holds delayed or undecided messages; only the node removes them, "
+                "when it has processed them"
             )
         return replace(
             self, topics={**self.topics, name: replace(self.get(name), retention=retention)}
@@ -342,7 +346,7 @@ class TopicCatalog:
 
 def _bitmap_mode(mode: str) -> BitmapMode:
     if mode not in get_args(BitmapMode):
-        raise ConfigError(f"bitmaps are {mode!r}, which is not auto, on or off")
+        raise ConfigError(f"bitmaps are {mode!r}; give auto, on or off")
     return cast("BitmapMode", mode)
 
 

@@ -76,7 +76,7 @@ class LogReader:
         return found
 
     def interrupt(self) -> None:
-        """Make the read that waits, or else the next one, return at once: its positions are outdated."""
+        """Make the waiting read, or the next one, return at once: its positions are outdated."""
         self._interrupted.set()
 
     def close(self) -> None:

@@ -64,7 +64,9 @@ def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
         elif is_store(directory):
             views = _of_store(directory, topic)
         else:
-            raise StoreError(f"{directory} is no data directory of a node and no store directory")
+            raise StoreError(
+                f"{directory} is neither a node's data directory nor a store directory"
+            )
         for view in views:
             closing.callback(view.reader.close)
         if not views:

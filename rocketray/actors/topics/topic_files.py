@@ -30,8 +30,8 @@ def check_no_files(data: Path, topic: str) -> None:
     if directory.is_dir() and any(directory.iterdir()):
         raise StoreError(
             f"{directory} has files of a topic that this node does not know, and topic {topic!r} "
-            "would begin with its messages; nothing was made: move the directory away, or restore "
-            "config/topics.json from a copy if the topic should be there"
+            "would begin with its messages; nothing was created: move the directory away, or "
+            "restore config/topics.json from a copy if the topic should be there"
         )
 
 
@@ -42,11 +42,11 @@ def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
         StoreError: it is missing.
     """
     if queue_id in topic.made and read_settings(directory) is None:
-        what = "has no store.json" if directory.exists() else "is not there"
+        what = "has no store.json" if directory.exists() else "is missing"
         raise StoreError(
-            f"{directory} {what}, and queue {topic.name}/{queue_id} was made there; nothing is "
-            "made in its place: mount its disk, or restore it from a copy; if it is lost, only "
-            "deleting the topic and making it again begins anew"
+            f"{directory} {what}, and queue {topic.name}/{queue_id} was created there; nothing "
+            "is created in its place: mount its disk, or restore it from a copy; if it is lost, "
+            "delete the topic and create it again"
         )
 
 
@@ -80,7 +80,7 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
         if kept is not None and kept.store_host not in topic.store_hosts:
             raise StoreError(
                 f"{queue} is not of the deleted topic {topic.name!r}: it has store host "
-                f"{_text(kept.store_host)}; nothing of the topic is removed: move it away"
+                f"{_text(kept.store_host)}; no files of the topic are removed: move it away"
             )
     remove_topic(data, topic.name)
     for process in topic.by_process():

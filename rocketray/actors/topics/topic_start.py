@@ -107,8 +107,8 @@ class QueueStarter:
                     f"{self._topic.name}/{running}",
                     _RETRY_AFTER_MS,
                     f"{reason}; {running} of the topic's {self._topic.queues} queues run, and no "
-                    f"other has started for {_PATIENCE_S:.0f} s; to start the rest ask for the topic "
-                    "again",
+                    f"other has started for {_PATIENCE_S:.0f} s; to start the rest, create the "
+                    "topic again",
                 )
 
     def _report(self, running: int) -> None:

@@ -280,7 +280,10 @@ class TransactionService:
             if decision is None or half is None or decision.half_offset in self._decided:
                 continue
             if (half.unique_key, half.group) != (decision.unique_key, decision.group):
-                _LOG.warning("a decision about half %d is a stranger's", decision.half_offset)
+                _LOG.warning(
+                    "ignoring a decision about half %d: it is for another transaction",
+                    decision.half_offset,
+                )
                 continue
             self._decided[decision.half_offset] = Decided(
                 Verdict(decision.outcome, message.store_timestamp_ms, decision.decider),
@@ -304,7 +307,7 @@ class TransactionService:
                 try:
                     self._places.store(decision_message(decision))
                 except StreamError as error:
-                    _LOG.warning("transaction %s is not given up yet: %s", half.unique_key, error)
+                    _LOG.warning("transaction %s is not abandoned yet: %s", half.unique_key, error)
                     break
         while self._read_decisions():
             pass
@@ -429,7 +432,7 @@ class TransactionService:
             try:
                 self._op_next = self._places.store(op_message(part)) + 1
             except StreamError as error:
-                _LOG.warning("the end of %d transactions is not noted yet: %s", len(part), error)
+                _LOG.warning("the end of %d transactions is not recorded yet: %s", len(part), error)
                 return False
             for offset in part:
                 outcome = self._decided.pop(offset).outcome
@@ -455,7 +458,7 @@ def _message(place: Place, half: StoredMessage) -> ForwardedMessage:
 
 def _no_such_half(wanted: Decision) -> StoreError:
     return StoreError(
-        f"transaction {wanted.unique_key} of producer group {wanted.group!r} is not known here: "
-        f"half message {wanted.half_offset} is another's, or was decided over 72 hours ago; look "
-        "for its message in its topic"
+        f"transaction {wanted.unique_key} of producer group {wanted.group!r} is unknown: half "
+        f"message {wanted.half_offset} belongs to another transaction, or was decided over 72 "
+        "hours ago; look for its message in its topic"
     )

@@ -15,7 +15,7 @@ __all__ = ["tell_doubts"]
 
 
 def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -> None:
-    """Say why *subscription* may leave out messages of *topics* that are wanted, if it may."""
+    """Warn if *subscription* probably rejects messages of *topics* that are wanted."""
     from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
     for line in doubts(data, topics, subscription):

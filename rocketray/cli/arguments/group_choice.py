@@ -20,7 +20,7 @@ OptionalGroupArgument = Annotated[
 
 
 def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list[GroupDescription]:
-    """The entries of *group*, or of all for None, by name and topic."""
+    """Return the entries of *group*, or of all if it is None, by name and topic."""
     found = sorted(groups, key=lambda each: (each.group, each.topic))
     chosen = [each for each in found if group is None or each.group == group]
     if group is not None and not chosen:

@@ -24,7 +24,7 @@ _MAX_LIMIT = 100_000
 
 
 def parse_time_ms(text: str) -> int:
-    """Milliseconds since 1970, as such or as ISO 8601; without a zone it is local time.
+    """Return milliseconds since 1970 of a number or of ISO 8601, in local time without a zone.
 
     Raises:
         typer.BadParameter: *text* is neither.
@@ -35,18 +35,19 @@ def parse_time_ms(text: str) -> int:
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is no time; write milliseconds since 1970, or ISO 8601: 2026-11-21T08:30:00Z"
+            f"{text!r} is not a time; write milliseconds since 1970, or ISO 8601: "
+            "2026-11-21T08:30:00Z"
         ) from None
 
 
 def check_span(begin_ms: int | None, end_ms: int | None) -> None:
-    """Raise :class:`typer.BadParameter` where nothing can lie between the two."""
+    """Raise :class:`typer.BadParameter` if the span is empty."""
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
-        raise typer.BadParameter("--from is later than --to, so nothing lies between them")
+        raise typer.BadParameter("--from is later than --to; swap them")
 
 
 def parse_place(text: str) -> Literal["earliest", "latest"] | int:
-    """A place in a queue: its begin, its end, or where a time is; raises as a time does."""
+    """Return a position in a queue: its begin, its end, or a time; raises as a time does."""
     if text == "earliest":
         return "earliest"
     return "latest" if text == "latest" else parse_time_ms(text)
@@ -65,5 +66,6 @@ EndOption = Annotated[
     ),
 ]
 MaxOption = Annotated[
-    int, typer.Option("--max", metavar="N", min=1, max=_MAX_LIMIT, help="At most so many.")
+    int,
+    typer.Option("--max", metavar="N", min=1, max=_MAX_LIMIT, help="Maximum number of messages."),
 ]

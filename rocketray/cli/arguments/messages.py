@@ -70,7 +70,7 @@ class Outgoing:
 
 
 def to_json(message: StoredMessage) -> dict[str, Any]:
-    """*message* as it is printed; the keys are in the order of the module's docstring."""
+    """Return *message* as it is printed; the keys are in the order of the module's docstring."""
     return {
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -86,7 +86,7 @@ def to_json(message: StoredMessage) -> dict[str, Any]:
 
 
 def one_line(message: StoredMessage) -> str:
-    """*message* for people: its place, tag, keys, flags if any, and the start of its body."""
+    """Return *message* for people: its place, tag, keys, any flags, and the start of its body."""
     body = message.body[: 4 * _SHOWN_BODY_CHARS].decode("utf-8", "replace")[:_SHOWN_BODY_CHARS]
     shown = printable(body)
     place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
@@ -96,7 +96,7 @@ def one_line(message: StoredMessage) -> str:
 
 
 def print_found(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
-    """Print what a look-up found; raises ``Exit`` with code 1 where that is nothing, as grep ends."""
+    """Print the messages that were found; raises ``Exit`` with code 1 for none, as grep."""
     for message in messages:
         print_json(to_json(message)) if as_json else print_line(one_line(message))
     if not messages:
@@ -105,15 +105,15 @@ def print_found(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
 
 
 def printable(text: str, *, also: str = "") -> str:
-    """*text* without what a terminal would obey; the characters of *also* stay."""
+    """Return *text* without control sequences of terminals; the characters of *also* stay."""
     return "".join(char if char.isprintable() or char in also else "·" for char in text)
 
 
 def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:
-    """The message for *topic* that *value* describes.
+    """Return the message for *topic* that *value* describes.
 
     Raises:
-        InvalidMessageError: a field is unknown or of the wrong kind, or no store takes the message.
+        InvalidMessageError: a field is unknown or of the wrong kind, or too large for a store.
     """
     for name in value:
         if name not in _READ and name not in _OF_THE_STORE:
@@ -150,7 +150,7 @@ def _body(value: Mapping[str, Any]) -> bytes:
         return text.encode()
     except (binascii.Error, ValueError) as error:
         what = "text" if encoded is None else "base64 in body"
-        raise InvalidMessageError(f"no valid {what}: {error}") from None
+        raise InvalidMessageError(f"invalid {what}: {error}") from None
 
 
 def _keys(value: object) -> tuple[str, ...]:
@@ -160,21 +160,21 @@ def _keys(value: object) -> tuple[str, ...]:
         return tuple(value.split())
     if isinstance(value, list) and all(isinstance(key, str) for key in value):
         return tuple(value)
-    raise InvalidMessageError(f"keys is {value!r:.80}; give a list of texts, or one text")
+    raise InvalidMessageError(f"keys is {value!r:.80}; give a list of strings, or one string")
 
 
 def _texts(value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InvalidMessageError(f"properties is {value!r:.80}; give an object of texts")
+        raise InvalidMessageError(f"properties is {value!r:.80}; give an object of strings")
     return dict(value)  # Message says which value is no text
 
 
 def _text(value: Mapping[str, Any], name: str) -> str | None:
     text = value.get(name)
     if text is not None and not isinstance(text, str):
-        raise InvalidMessageError(f"{name} is {text!r:.80}; give a text, or leave it out")
+        raise InvalidMessageError(f"{name} is {text!r:.80}; give a string, or leave it out")
     return text
 
 

@@ -28,15 +28,15 @@ _GRACE_S = 10.0  # the command notices it by itself within a few
 
 
 def connect(data: Path) -> Connection:
-    """A connection to the node on *data*; says so while that takes long.
+    """Connect to the node on *data*; print progress if that takes long.
 
     Raises:
-        NodeNotRunningError: none runs there; the message names the command that starts one.
+        NodeNotRunningError: no node runs there; the message names the command that starts one.
         NodeElsewhereError: it runs on another machine.
     """
     is_command = ray_stderr_in_file(data)
     with waiting(f"connecting to the node on {data}"):
-        from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - Ray takes a second
+        from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - slow
 
         connection = Connection.open(data)
     if is_command:

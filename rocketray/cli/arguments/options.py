@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 def checked(check: Callable[[_T], _T]) -> Callable[[_T | None], _T | None]:
-    """*check* as typer's callback: what it refuses is wrong usage."""
+    """Return *check* as typer's callback: an error that it raises is a usage error."""
 
     def callback(value: _T | None) -> _T | None:
         if value is None:
@@ -56,13 +56,13 @@ def checked(check: Callable[[_T], _T]) -> Callable[[_T | None], _T | None]:
 
 
 def _data(given: str | Path) -> Path:
-    """The directory of --data or of the environment, which are texts; the default is neither."""
+    """Return the directory of --data or the environment; the default is neither."""
     try:
         path = data_directory(given if isinstance(given, str) else None)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
     if path.exists() and not path.is_dir():
-        raise typer.BadParameter(f"{path} is no directory; name a data directory")
+        raise typer.BadParameter(f"{path} is not a directory; name a data directory")
     return path
 
 
@@ -89,12 +89,14 @@ GroupOption = Annotated[
         "--group",
         metavar="GROUP",
         callback=checked(check_group),
-        help="The consumer group; its members share the messages, and its offsets are kept.",
+        help="The consumer group; its members share the messages, and its offsets are saved.",
     ),
 ]
 QueuesOption = Annotated[
     int,
-    typer.Option("--queues", metavar="N", callback=checked(check_queue_count), help="Its queues."),
+    typer.Option(
+        "--queues", metavar="N", callback=checked(check_queue_count), help="Number of queues."
+    ),
 ]
 TagsOption = Annotated[
     str | None,
@@ -107,8 +109,8 @@ SqlOption = Annotated[
 DialectOption = Annotated[
     Literal["rocketmq", "rocketray"] | None,
     typer.Option(
-        help='Whose SQL it is: "rocketray", the default, takes numbers in any form, "names", LIKE '
-        'and IN with numbers; "rocketmq" is exact to the error.'
+        help='The SQL dialect: "rocketray", the default, accepts numbers in any form, "names", '
+        'LIKE and IN with numbers; "rocketmq" is the one of a broker, down to its errors.'
     ),
 ]
 WhereOption = Annotated[
@@ -116,13 +118,13 @@ WhereOption = Annotated[
     typer.Option(
         "--where",
         metavar="MODULE:CALLABLE",
-        help="Messages that a Python predicate takes.",
+        help="Messages for which a Python predicate returns True.",
     ),
 ]
 OnFilterErrorOption = Annotated[
     Literal["stop", "skip", "deliver"],
     typer.Option(
-        "--on-filter-error", help="What becomes of a message on which the predicate fails."
+        "--on-filter-error", help="The action for a message on which the predicate fails."
     ),
 ]
 
@@ -134,9 +136,9 @@ def chosen_subscription(
     on_error: ErrorPolicy = "stop",
     dialect: Dialect | None = None,
 ) -> Subscription:
-    """The one subscription that the options say; all messages without any.
+    """Return the one subscription of the options; all messages if there is none.
 
-    A predicate is not imported here: that is the node's to do.
+    A predicate is not imported here: the node imports it.
 
     Raises:
         typer.BadParameter: more than one is given, or the expression does not parse.

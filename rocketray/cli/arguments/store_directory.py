@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 DirectoryArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="What to read.")
+    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The directory to read.")
 ]
 SlotsOption = Annotated[
     int | None,
@@ -40,14 +40,14 @@ SlotsOption = Annotated[
         "--max-hash-slots",
         metavar="N",
         min=1,
-        help="The broker's maxHashSlotNum, where it cannot be told from RocketMQ's index files.",
+        help="The broker's maxHashSlotNum, if RocketMQ's index files do not show it.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStore:
-    """A store that is open read-only; ``foreign`` is how RocketMQ wrote it, None for our own."""
+    """A store that is open read-only; ``foreign`` has RocketMQ's settings, None for our own."""
 
     directory: Path
     store: MessageStore
@@ -63,9 +63,10 @@ class OpenStore:
 def open_stores(
     directory: Path, *, index_hash_slots: int | None = None
 ) -> Iterator[list[OpenStore]]:
-    """The stores that *directory* is or holds, open until the block ends.
+    """Open the stores that *directory* is or holds, until the block ends.
 
-    What could not be told from RocketMQ's files is said on stderr. Raises :class:`StoreError`.
+    Settings that cannot be derived from RocketMQ's files are named on stderr. Raises
+    :class:`StoreError`.
     """
     with ExitStack() as closing:
         opened = []
@@ -76,7 +77,7 @@ def open_stores(
 
 
 def store_directories(directory: Path) -> list[Path]:
-    """The store directories that *directory* is or holds, by topic and queue id.
+    """Return the store directories that *directory* is or holds, by topic and queue id.
 
     Raises:
         StoreError: it is none and holds none.
@@ -92,17 +93,17 @@ def store_directories(directory: Path) -> list[Path]:
         ]
         return sorted(found, key=lambda path: (path.parent.name, int(path.name)))
     raise StoreError(
-        f"{directory} is no store: it has neither store.json nor a commitlog directory, "
-        "and no shards directory as a node's data directory has"
+        f"{directory} is not a store: it has neither store.json, nor a commitlog directory, nor a "
+        "data directory's shards"
     )
 
 
 def foreign_settings(
     directory: Path, index_hash_slots: int | None = None
 ) -> ForeignSettings | None:
-    """How RocketMQ wrote *directory*; None for a store of ours. Raises :class:`StoreError`."""
+    """Return RocketMQ's settings of *directory*; None for our store. Raises :class:`StoreError`."""
     from rocketray.store.files.store_settings import is_foreign  # noqa: PLC0415 - imports orjson
-    from rocketray.store.importing.foreign import read_foreign_settings  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.importing.foreign import read_foreign_settings  # noqa: PLC0415 - NumPy
 
     if not is_foreign(directory):
         return None
@@ -110,7 +111,7 @@ def foreign_settings(
 
 
 def told_settings(directory: Path, index_hash_slots: int | None) -> ForeignSettings | None:
-    """:func:`foreign_settings`, and what could not be told from the files is said on stderr."""
+    """Return :func:`foreign_settings`; name on stderr what could not be derived from the files."""
     foreign = foreign_settings(directory, index_hash_slots)
     for warning in foreign.warnings if foreign else ():
         progress(f"warning: {warning}")

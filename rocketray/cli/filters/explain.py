@@ -29,12 +29,14 @@ def explain(
     ],
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="TOPIC", help="Where to look a key up; else everywhere."),
+        typer.Option(
+            "--topic", metavar="TOPIC", help="The topic to look a key up in; default: all."
+        ),
     ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell the way of one message to a group, and where it ended.
+    """Explain whether a message was delivered to a group, and why.
 
     \b
     The cause is one of
@@ -51,7 +53,7 @@ def explain(
       sql_null         the SQL92 expression is NULL for it, for instance where a property is absent
       sql_error        the SQL92 expression fails on it
       bloom_wrong      a damaged bitmap hides a message that matches
-      class_false      the predicate says no
+      class_false      the predicate returned False
       class_error      the predicate fails on it, and the group skips such messages
       stands_still     the predicate fails on it or on an earlier one, and the group stopped there
       no_consumer      it matches, and no member is alive
@@ -71,11 +73,10 @@ def explain(
       topic_deleted    the message's topic was deleted
       unknown          no record of it: the group is broadcast, or its journal starts later
 
-    Nothing is changed by asking. A key finds the newest message that has it, wherever that is: in
-    its topic, or on its way there. What moved the group's offsets and changed its filter is read
-    from the group's journal.
-    --json prints one object: cause, offsetMsgId, and steps, each with stage, result and detail.
-    The exit code is 1 for not_found, and 0 for each other cause.
+    The command changes nothing. A key finds the newest message with that key, in its topic or on
+    its way there. The group's journal tells what moved its offsets and changed its filter. --json
+    prints one object: cause, offsetMsgId, and steps, each with stage, result and detail. The exit
+    code is 1 for not_found, and 0 for each other cause.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     with connect(data) as connection:
         found = connection.explain(message, group, topic)

@@ -40,11 +40,14 @@ def check(
             "--topic",
             metavar="TOPIC",
             callback=checked(check_topic),
-            help="Compare with its recent messages: names never seen, values that will fail.",
+            help="Compare with its recent messages: unknown names, values that will fail.",
         ),
     ] = None,
     sample_count: Annotated[
-        int, typer.Option("--sample", metavar="N", min=1, max=100_000, help="So many of them.")
+        int,
+        typer.Option(
+            "--sample", metavar="N", min=1, max=100_000, help="Number of recent messages."
+        ),
     ] = 1000,
     dialect: DialectOption = None,
     data: AnyDataOption = DATA_DEFAULT,
@@ -52,16 +55,16 @@ def check(
 ) -> None:
     """Check an SQL92 expression, or --tags; no node is needed.
 
-    Prints the expression as it was understood, with the parentheses that it needs, and warnings:
-    conditions that are always or never true, NOT that binds tighter than a comparison, what becomes
-    of messages without a property, and more. The exit code is 1 when it does not parse; a caret
-    shows the place. Warnings do not change the exit code. The last line names the dialect: the same
-    text can mean another thing in the other one.
+    Prints the expression as it was parsed, with the parentheses that it needs, and warnings:
+    conditions that are always or never true, NOT that binds tighter than a comparison, the outcome
+    for messages without a property, and more. If the expression does not parse, the exit code is 1
+    and a caret marks the place. Warnings do not change the exit code. The last line names the
+    dialect: the same text can have another meaning in the other dialect.
 
-    Of tags it prints each by itself, and warns of what looks like several tags written as one, and,
-    with --topic, of tags that no recent message has.
+    With --tags it prints each tag by itself, and warns of several tags that seem to be written as
+    one, and, with --topic, of tags that no recent message has.
     """
-    from rocketray.actors.filtering.filter_advice import advise_filter  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.filtering.filter_advice import advise_filter  # noqa: PLC0415 - NumPy
     from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - the same
 
     if (expression is None) == (tags is None):

@@ -18,7 +18,9 @@ from .filter_stats import stats
 
 __all__ = ["evaluate", "filters"]
 
-filters = typer.Typer(help="Try filter expressions, and see what filters do.", no_args_is_help=True)
+filters = typer.Typer(
+    help="Try filter expressions, and show filter statistics.", no_args_is_help=True
+)
 filters.command()(check)
 filters.command()(preview)
 filters.command()(stats)
@@ -33,24 +35,25 @@ def evaluate_lines(
 ) -> None:
     """Evaluate filter expressions from stdin.
 
-    A line is a JSON object, and is answered with one.
+    Each line is a JSON object, and so is its answer.
 
     \b
     SQL92 over properties (null: no properties at all):
       {"expr": "a > 5 AND region = 'eu'", "props": {"a": "7", "region": "eu"}}
       {"result": true, "message": null}
 
-    The dialect is "rocketray", as everywhere; "dialect": "rocketmq" in a line answers as a broker,
-    exact to the error. result is true, false or null (unknown: the message does not match); "error"
-    when the expression fails on these properties (the message does not match); or "parse-error".
+    The dialect is "rocketray" by default; "dialect": "rocketmq" in a line evaluates as a broker
+    does, down to its errors. result is true, false or null (unknown: the message does not match);
+    "error" if the expression fails on these properties (the message does not match); or
+    "parse-error".
 
     \b
     Tags, in the two steps of a delivery, the hash and the exact text (null: no tag):
       {"type": "TAG", "expr": "Aa || TagC", "tag": "BB"}
       {"broker": true, "consumer": false}
 
-    The exit code is 0 whatever the results are. A line that is not such an object is answered with
-    "parse-error", and the next one is read.
+    The exit code is 0 for all results. The answer to an invalid line is "parse-error", and the
+    command continues with the next line.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     for number, line in read_lines(sys.stdin.buffer):
         try:
@@ -62,24 +65,24 @@ def evaluate_lines(
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to one line of ``filter eval``."""
+    """Return the answer to one line of ``filter eval``."""
     kind, expression = request.get("type", "SQL92"), request.get("expr")
     if kind == "TAG" and isinstance(expression, str | None):
         return _evaluate_tag(expression, request.get("tag"))
     if kind == "SQL92" and isinstance(expression, str):
         return _evaluate_sql(expression, request)
-    return _failed("parse-error", 'give "expr" as text, and "type" as "SQL92" or "TAG" if at all')
+    return _failed("parse-error", '"expr" must be a string, and "type" "SQL92" or "TAG"')
 
 
 def _evaluate_sql(expression: str, request: dict[str, Any]) -> dict[str, Any]:
     from rocketray.filters.sql92 import compile_expression  # noqa: PLC0415 - imports NumPy
-    from rocketray.filters.sql92.dialect import DEFAULT_DIALECT, DIALECTS  # noqa: PLC0415 - the same
+    from rocketray.filters.sql92.dialect import DEFAULT_DIALECT, DIALECTS  # noqa: PLC0415 - same
 
     properties, dialect = request.get("props"), request.get("dialect", DEFAULT_DIALECT)
     if dialect not in DIALECTS:
-        return _failed("parse-error", '"dialect" is "rocketmq" or "rocketray"')
+        return _failed("parse-error", '"dialect" must be "rocketmq" or "rocketray"')
     if properties is not None and not _is_texts(properties):
-        return _failed("parse-error", '"props" is an object of texts, or null')
+        return _failed("parse-error", '"props" must be an object of strings, or null')
     try:
         compiled = compile_expression(expression, dialect)
     except FilterSyntaxError as error:
@@ -95,7 +98,7 @@ def _evaluate_tag(expression: str | None, tag: object) -> dict[str, Any]:
     from rocketray.filters.tag import matches_code, matches_exactly  # noqa: PLC0415 - the same
 
     if not isinstance(tag, str | None):
-        return _failed("parse-error", '"tag" is a text, or null')
+        return _failed("parse-error", '"tag" must be a string, or null')
     try:
         subscription = parse(expression)
     except FilterSyntaxError as error:

@@ -44,21 +44,21 @@ def preview(
     end_ms: EndOption = None,
     begin_offset: Annotated[
         int,
-        typer.Option("--from-offset", metavar="N", min=0, help="From that offset of each queue."),
+        typer.Option("--from-offset", metavar="N", min=0, help="From this offset of each queue."),
     ] = 0,
     end_offset: Annotated[
         int | None,
-        typer.Option("--to-offset", metavar="N", min=0, help="Up to, not including, that offset."),
+        typer.Option("--to-offset", metavar="N", min=0, help="Up to, not including, this offset."),
     ] = None,
     queue_id: Annotated[
-        int | None, typer.Option("--queue-id", metavar="N", min=0, help="Only of that queue.")
+        int | None, typer.Option("--queue-id", metavar="N", min=0, help="Only this queue.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, help="Show so many matches.")
+        int, typer.Option("--limit", metavar="N", min=0, help="Maximum number of matches to show.")
     ] = 10,
     max_scan: Annotated[
         int,
-        typer.Option("--max-scan", metavar="N", min=1, help="Look at so many messages at most."),
+        typer.Option("--max-scan", metavar="N", min=1, help="Maximum number of messages to scan."),
     ] = _SCAN_DEFAULT,
     dialect: DialectOption = None,
     data: AnyDataOption = DATA_DEFAULT,
@@ -66,10 +66,10 @@ def preview(
 ) -> None:
     """Show what a filter would match in a topic. No group is involved.
 
-    Nothing is changed, and no offset moves; the node need not run. A filter that looks like a slip
-    is warned about on stderr. A predicate (--where) is
-    imported and run by this command. --json prints one object: scanned, matched, rejected, failed,
-    failures by kind, bytesRead, and the first matches as "store scan" prints them.
+    The command changes nothing and moves no offset; the node need not run. It warns on stderr of
+    likely mistakes in the filter. A predicate (--where) is imported and run by this command. --json
+    prints one object: scanned, matched, rejected, failed, failures by kind, bytesRead, and the
+    first matches as "store scan" prints them.
     """
     from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - imports NumPy
     from rocketray.actors.filtering.preview import preview as run  # noqa: PLC0415 - the same
@@ -123,6 +123,6 @@ def _print(found: Preview) -> None:
     columns = ("scanned", "matched", "rejected", "failed", "bytes read")
     print_table(columns, [row], right=columns)
     if counters.scanned < found.held:
-        print_line(f"only {counters.scanned} of {found.held} messages were looked at: --max-scan")
+        print_line(f"only {counters.scanned} of {found.held} messages were scanned: --max-scan")
     if found.error:
         print_line(f"the first failure: {found.error}")

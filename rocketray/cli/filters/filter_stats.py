@@ -32,14 +32,15 @@ def stats(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what filters of groups did since the coordinator started.
+    """Show the counters of groups' filters.
 
     \b
-    scanned                             messages that a filter looked at
-    by tag, bitmap, SQL, predicate      left out, because that said no
-    collisions                          left out by the consumer: right hash, other tag
+    They begin at 0 when the coordinator starts.
+    scanned                             messages that a filter evaluated
+    by tag, bitmap, SQL, predicate      messages that this step rejected
+    collisions                          rejected by the consumer: right hash, other tag
     errors                              the filter failed on the message
-    delivered                           handed to the group
+    delivered                           delivered to the group
 
     A member reports about once a second. --json names every counter, and errors by their kind:
     evaluationErrors, predicateErrors, predicateTimeouts.
@@ -48,7 +49,7 @@ def stats(
         chosen = chosen_groups(connection.groups(), group)
         stuck = connection.filter_statistics().stuck_calls
     if stuck:
-        progress(f"warning: {stuck} calls of predicates do not come back; see predicateTimeouts")
+        progress(f"warning: {stuck} calls of predicates do not return; see predicateTimeouts")
     if as_json:
         for each in chosen:
             names = {"group": each.group, "topic": each.topic}

@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 __all__ = ["dlq"]
 
-dlq = typer.Typer(
-    help="List dead letters, show them, have them delivered again.", no_args_is_help=True
-)
+dlq = typer.Typer(help="List, show and redeliver dead letters.", no_args_is_help=True)
 _FilterOption = Annotated[
     str | None,
-    typer.Option("--filter", "--sql", metavar="EXPR", help="Only those that match, in SQL92."),
+    typer.Option(
+        "--filter", "--sql", metavar="EXPR", help="Only letters that match this SQL92 expression."
+    ),
 ]
 _TopicOption = Annotated[
     str | None,
     typer.Option(
-        "--topic", metavar="TOPIC", help="Where they are, if not in %DLQ% and the group's name."
+        "--topic", metavar="TOPIC", help="Their topic, if it is not %DLQ% and the group's name."
     ),
 ]
 
 
 @dlq.command("list")
 def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """List the groups that have dead letters. Says how many, and how many were redriven.
+    """List the groups that have dead letters.
 
-    Also what the newest one failed of.
+    Shows how many there are, how many were redriven, and the last error of the newest one.
     """
     from rocketray.actors.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
 
@@ -66,7 +66,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
             )
         return
     rows = [(box.group, box.topic, box.letters, box.redriven, box.newest_reason) for box in boxes]
-    columns = ("group", "topic", "letters", "redriven", "newest failed of")
+    columns = ("group", "topic", "letters", "redriven", "newest error")
     print_table(columns, rows, right=("letters", "redriven"))
 
 
@@ -77,7 +77,10 @@ def show(
     sql: _FilterOption = None,
     tags: TagsOption = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Show so many, the oldest first.")
+        int,
+        typer.Option(
+            "--limit", metavar="N", min=1, help="Maximum number to show, the oldest first."
+        ),
     ] = 100,
     topic: _TopicOption = None,
     dialect: DialectOption = None,
@@ -86,9 +89,9 @@ def show(
 ) -> None:
     """Show the dead letters of a group, oldest first. Nothing is changed.
 
-    Each says how many attempts there were, and what the last one failed of.
-    --json prints each as "query" does, and attempts, originTopic, originMsgId, redriven and reason:
-    the exception's type and text, null for a letter that does not have it.
+    Each has its number of attempts, and the error of the last one. --json prints each as "query"
+    does, and attempts, originTopic, originMsgId, redriven and reason: the exception's type and
+    text, null if the letter has none.
     """
     from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
 
@@ -114,21 +117,23 @@ def redrive(
     tags: TagsOption = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=1, help="So many at most, the oldest first."),
+        typer.Option(
+            "--limit", metavar="N", min=1, help="Maximum number to redrive, the oldest first."
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count what would be delivered again.")
+        bool, typer.Option("--dry-run", help="Only count the letters that would be redelivered.")
     ] = False,
     topic: _TopicOption = None,
     dialect: DialectOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a group get its dead letters again, each once.
+    """Redeliver the dead letters of a group, each once.
 
-    They go to the group's retry topic, so that other groups do not see them, and their attempts
-    are counted from 0 again. A letter that was redriven stays, and is not redriven again, also
-    when this command is interrupted and started once more.
+    They go to the group's retry topic, so that other groups do not see them, and their attempts are
+    counted from 0 again. A redriven letter stays stored. It is not redriven twice, even if this
+    command is interrupted and repeated.
     """
     from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
     from rocketray.actors.admin.dead_letters import redrive as run  # noqa: PLC0415 - the same
@@ -146,9 +151,9 @@ def redrive(
     if as_json:
         print_json({"group": group, "count": count, "dryRun": dry_run})
     elif dry_run:
-        print_line(f"{count} dead letters of group {group} would be delivered again")
+        print_line(f"{count} dead letters of group {group} would be redelivered")
     else:
-        print_line(f"{count} dead letters of group {group} are delivered again")
+        print_line(f"{count} dead letters of group {group} are redelivered")
 
 
 def _fields(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:

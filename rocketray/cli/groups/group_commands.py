@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["groups"]
 
 groups = typer.Typer(
-    help="List consumer groups, see their progress, move them.", no_args_is_help=True
+    help="List groups, show their progress, move their offsets.", no_args_is_help=True
 )
 for command in (progress, migrate, reset, skip, seek):
     groups.command()(command)
@@ -33,9 +33,10 @@ for command in (progress, migrate, reset, skip, seek):
 def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
     """List the consumer groups: subscriptions and offsets.
 
-    An offset is the next message that the group will get from a queue; -1: it has none yet.
-    Missed are messages that were deleted before the group read them; sent back those on which a
-    handler failed and that come again, dead letters those that do not: since the coordinator started.
+    An offset is the next message that the group will get from a queue; -1: it has none yet. Missed
+    counts messages that were deleted before the group read them; sent back counts failed messages
+    that are redelivered, dead letters those that are not. The counts begin when the coordinator
+    starts.
     """
     with connect(data) as connection:
         found = chosen_groups(connection.groups(), None)
@@ -68,11 +69,12 @@ def lag(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Count what groups still have to get, queue by queue.
+    """Show the lag of groups, queue by queue.
 
-    Behind are all messages that a group has not finished, lag is those of them that its filter
-    lets pass. A lag is exact, or "at least" where counting on would have cost too much: ask again
-    and it goes on from there. A predicate is not asked: then lag counts all ("unfiltered").
+    Behind counts all messages that a group has not finished, lag those of them that match its
+    filter. A lag is exact, or "at least" if counting further would have cost too much: repeat the
+    command, and the count continues from there. A predicate is not evaluated: then lag counts all
+    messages ("unfiltered").
     """
     with connect(data) as connection:
         rows = [
@@ -106,13 +108,13 @@ def lag(
 def delete(
     group: GroupArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """Forget a group without members. One of that name starts anew."""
+    """Delete a group without members. A new group of that name starts afresh."""
     with connect(data) as connection:
         connection.delete_group(group)
     if as_json:
         print_json({"group": group, "deleted": True})
     else:
-        print_line(f"group {group} is removed")
+        print_line(f"group {group} was deleted")
 
 
 @groups.command()

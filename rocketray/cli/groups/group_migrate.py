@@ -40,27 +40,29 @@ def migrate(
     where: WhereOption = None,
     on_filter_error: OnFilterErrorOption = "stop",
     abort: Annotated[
-        bool, typer.Option("--abort", help="Drop a change that no queue has begun to switch.")
+        bool, typer.Option("--abort", help="Drop a change before any queue has begun to switch.")
     ] = False,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0, help="Wait so many seconds at most.")
+        float,
+        typer.Option("--timeout", metavar="S", min=0, help="Maximum time to wait, in seconds."),
     ] = 60.0,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Change what a group subscribes to while its members run.
 
-    First the group holds both subscriptions, and members may ask for either. When all members know
-    of it, each queue switches at one offset: below it exactly the old filter delivers, from it on
-    exactly the new one. Then replace the members by ones that ask for the new subscription; with
-    the last of them the change is complete. A command that was interrupted may be repeated.
+    First the group holds both subscriptions, and members may ask for either. When all members have
+    received the change, each queue switches at one offset: below it exactly the old filter
+    delivers, from it on exactly the new one. Then replace the members by ones that ask for the new
+    subscription; with the last of them the change is complete. An interrupted command may be
+    repeated.
     """
-    from rocketray.actors.admin.migration import migrate as carry_out  # noqa: PLC0415 - imports the node
+    from rocketray.actors.admin.migration import migrate as carry_out  # noqa: PLC0415 - the node
 
     with connect(data) as connection:
         if abort:
             connection.ask_groups("abort_change", group, topic)
-            print_json({"aborted": True}) if as_json else print_line("the change is dropped")
+            print_json({"aborted": True}) if as_json else print_line("the change was dropped")
             return
         subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
         tell_doubts(connection.data, [topic], subscription)
@@ -100,7 +102,7 @@ def _lines(group: str, topic: str, found: PlanProgress | None) -> list[str]:
             f"{way_out}"
         )
     if found.before_switch:
-        lines.append(f"queues {_queues(found.before_switch)} are still read up to their switch")
+        lines.append(f"queues {_queues(found.before_switch)} have not reached their switch")
     if found.outdated:
         lines.append(
             f"members to be replaced, as they ask for the old one: {', '.join(found.outdated)}"

@@ -34,13 +34,13 @@ __all__ = ["reset", "seek", "skip"]
 _WAIT_S = 30.0
 
 OnlyTopicOption = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="This topic only, not all.")
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")
 ]
 QueueOption = Annotated[
-    int | None, typer.Option("--queue", metavar="Q", min=0, help="This queue only, not all.")
+    int | None, typer.Option("--queue", metavar="Q", min=0, help="Only this queue.")
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+    bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
 ]
 
 
@@ -61,10 +61,10 @@ def reset(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a group begin again, from a time or from an end.
+    """Reset a group's offsets, to a time or to an end.
 
-    Members need not stop: each gives up the queues that move, with its last commits, and goes on
-    behind the move. Messages between the two places are skipped, or come again.
+    Members need not stop: each releases the queues that move, with its last commits, and resumes
+    after the move. Messages between the old and the new offset are skipped, or redelivered.
     """
     goal = parse_place(to)
 
@@ -87,9 +87,9 @@ def skip(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Skip all that a group has not had yet. It goes on with what is sent from now on.
+    """Skip all messages that a group has not finished.
 
-    Members need not stop; see "groups reset".
+    It continues with messages that are sent from now on. Members need not stop; see "groups reset".
     """
 
     def plan(connection: Connection, found: list[GroupDescription]) -> list[OffsetMove]:
@@ -121,11 +121,10 @@ def seek(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a group go on at an offset or a time in one topic.
+    """Move a group's offsets in one topic to an offset or a time.
 
-    It may be one queue of the topic, or all of them.
-
-    Members need not stop; see "groups reset".
+    It moves all queues of the topic, or one with --queue-id. Members need not stop; see "groups
+    reset".
     """
     if (offset is None) == (at is None):
         raise typer.BadParameter("give one of --offset and --time")

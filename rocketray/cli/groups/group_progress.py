@@ -47,15 +47,15 @@ def progress(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how far groups are, as mqadmin's consumerProgress.
+    """Show the progress of groups, as mqadmin's consumerProgress.
 
-    Diff are all messages between the consumer's offset and the broker's; lag is those of them that
-    the group's filter lets pass, exact unless it says otherwise, as in "groups lag". The client is
-    the member that reads the queue now, and inflight is what it took and has not finished, as it
-    said about a second ago. Last time is when the message before the consumer's offset was stored.
-    Members of a broadcast group know themselves how far they are: its rows have no such numbers.
-    Under the table stands at which message a member holds a queue, because it fails on it, and on
-    how many messages the group's filter failed since the coordinator started.
+    Diff counts all messages between the consumer's offset and the broker's; lag counts those of
+    them that match the group's filter, exact unless marked otherwise, as in "groups lag". The
+    client is the member that reads the queue now, and inflight is what it has taken and not
+    finished, as reported about a second ago. Last time is when the message before the consumer's
+    offset was stored. Members of a broadcast group keep their own offsets: its rows have no such
+    numbers. Below the table are the queues that are held at a failing message, and the number of
+    messages on which a group's filter failed since the coordinator started.
     """
     with connect(data) as connection:
         found = chosen_groups(connection.groups(), group)
@@ -116,7 +116,7 @@ def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str,
 
 
 def _lag(row: dict[str, Any]) -> str | None:
-    """The number, and what it is worth if that is not all."""
+    """Return the number, with its exactness if it is not exact."""
     if row["lag"] is None or row["exactness"] == "exact":
         return None if row["lag"] is None else str(row["lag"])
     return f"{row['lag']} ({row['exactness'].replace('_', ' ')})"

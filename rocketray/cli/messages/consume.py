@@ -59,14 +59,14 @@ def consume(
         typer.Option(
             "--start",
             metavar="WHEN",
-            help="Where a group begins that has no offsets yet: earliest, latest, or a time.",
+            help="Where a new group begins: earliest, latest, or a time.",
         ),
     ] = "earliest",
     broadcast: Annotated[
         bool,
         typer.Option(
             "--broadcast",
-            help="Get all messages of all queues, and keep the offsets in a file here.",
+            help="Get all messages of all queues, and keep the offsets in a local file.",
         ),
     ] = False,
     client_id: Annotated[
@@ -78,12 +78,16 @@ def consume(
         ),
     ] = None,
     max_count: Annotated[
-        int | None, typer.Option("--max", metavar="N", min=1, help="End after so many messages.")
+        int | None,
+        typer.Option("--max", metavar="N", min=1, help="End after this number of messages."),
     ] = None,
     timeout_s: Annotated[
         float | None,
         typer.Option(
-            "--timeout", metavar="S", min=0, help="End after so many seconds without a message."
+            "--timeout",
+            metavar="S",
+            min=0,
+            help="End after this number of seconds without a message.",
         ),
     ] = None,
     data: DataOption = DATA_DEFAULT,
@@ -91,21 +95,22 @@ def consume(
 ) -> None:
     """Consume messages as a member of a group, and print them.
 
-    They are printed as "store scan" does with --json. A group without members that subscribed
-    otherwise until now takes the new subscription, and the old one is told on stderr.
+    They are printed as "store scan" does with --json. If the group has no members and another
+    subscription, it takes the new one, and stderr shows the old one.
 
-    Ends after --max messages, after --timeout seconds without one, when the reader of a pipe goes,
-    or with Ctrl-C. All messages come unless one of --tags, --sql and --where says which.
+    Ends after --max messages, after --timeout seconds without one, when the reader of a pipe closes
+    it, or with Ctrl-C. Without --tags, --sql and --where it gets all messages.
 
-    A message is committed when it was printed, and the group goes on behind it. Into a pipe
-    messages go one at a time, and one is committed when the reader has read it: "consume ... |
-    head -2" commits two, and what lies in the pipe unread comes again. What a program reads and
-    then drops is committed: a program that must not lose any has to be a member itself, with
-    Client.consumer, and commit when its work is done. If the process is killed, the last messages
-    may be printed again by the next one.
+    A message is committed after it was printed, and the group continues after it. Into a pipe,
+    messages are written one at a time, and each is committed when the reader has read it: "consume
+    ... | head -2" commits two, and what was not read from the pipe is redelivered. A message that a
+    program reads and then loses is committed: a program that must not lose any has to be a member
+    itself, with Client.consumer, and commit when its work is done. If the process is killed, the
+    next one may print the last messages again.
 
-    With --broadcast each member gets everything, and goes on where it was by its client id: the
-    offsets are in DATA/broadcast/ID/GROUP/TOPIC.json. Several on one host need an id each.
+    With --broadcast each member gets all messages, and resumes at the offsets of its client id,
+    which are in DATA/broadcast/ID/GROUP/TOPIC.json. Each of several members on one host needs its
+    own id.
     """
     begin = parse_place(start)
     subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
@@ -117,14 +122,14 @@ def consume(
         before = _subscribed(connection.groups(), group, topic)
         with connection.consumer(group, topic, subscription, **options) as consumer:
             if before not in (None, subscription):
-                progress(f"group {group} subscribed with {before} until now")
+                progress(f"group {group} had the subscription {before} before")
             tell_doubts(connection.data, [topic], subscription)
             hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
             _print_all(consumer, signalled, max_count, timeout_s, hint, as_json=as_json)
 
 
 def _subscribed(groups: Sequence[GroupDescription], group: str, topic: str) -> Subscription | None:
-    """What *group* subscribes to, unless it is about to change; None for a new group."""
+    """Return what *group* subscribes to, unless it is about to change; None for a new group."""
     return next(
         (
             each.subscription
@@ -160,7 +165,7 @@ def _print_all(
 
 
 class _Printer:
-    """Prints messages, and commits behind those that whoever reads them has got."""
+    """Prints messages, and commits those that the reader of stdout has read."""
 
     def __init__(self, consumer: Member, signalled: threading.Event, *, as_json: bool) -> None:
         self.count = 0
@@ -173,7 +178,7 @@ class _Printer:
         """Print up to *room* messages of a batch, and commit behind the last one that was read.
 
         Raises:
-            OutputClosedError: the reader has gone; what it had read before is committed.
+            OutputClosedError: the reader closed the pipe; what it had read before is committed.
         """
         finished = 0
         shown = batch.messages()[:room]

@@ -38,11 +38,13 @@ def query(
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="By one of the sender's keys.")
+        str | None, typer.Option("--key", metavar="KEY", help="By one of its keys.")
     ] = None,
     unique_key: Annotated[
         str | None,
-        typer.Option("--unique-key", metavar="ID", help="By the id that the producer gave it."),
+        typer.Option(
+            "--unique-key", metavar="ID", help="By the unique id that the producer created."
+        ),
     ] = None,
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,
@@ -52,9 +54,9 @@ def query(
 ) -> None:
     """Look up stored messages by id, by key or by time.
 
-    They come oldest first. Give one of --id, --key and --unique-key, or a time with --from, --to or
-    both; a time also narrows a key. TIME is milliseconds since 1970 or ISO 8601, in local time
-    unless it names a zone. Where nothing is found the exit code is 1, and stderr says so.
+    They are printed oldest first. Give one of --id, --key and --unique-key, or a time with --from,
+    --to or both; a time also narrows a key. TIME is milliseconds since 1970 or ISO 8601, in local
+    time unless it names a zone. If nothing is found, the exit code is 1, and stderr says so.
     """
     named = [name for name in (message_id, key, unique_key) if name is not None]
     if len(named) > 1 or not (named or begin_ms is not None or end_ms is not None):
@@ -77,7 +79,7 @@ def query(
 
 
 def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMessage]:
-    """The kinds of ids cannot be told apart, so each is tried, as RocketMQ does."""
+    """Look up an id of unknown kind: as RocketMQ does, each kind is tried."""
     old_id = message_id.upper()
     found = connection.query(topic, old_id)
     found = [message for message in found if message.imported_offset_id == old_id]

@@ -14,12 +14,12 @@ __all__ = ["recall"]
 
 
 def recall(
-    handle: Annotated[str, typer.Argument(help="The handle that its send printed.")],
+    handle: Annotated[str, typer.Argument(help="The recall handle that the send printed.")],
     data: DataOption = DATA_DEFAULT,
 ) -> None:
-    """Call a delayed message back, so that it is never delivered.
+    """Recall a delayed message, so that it is never delivered.
 
-    Ends with code 1 when it is too late: the message was delivered, or recalled before.
+    The exit code is 1 if it is too late: the message was delivered, or recalled before.
     """
     with connect(data) as connection:
         if connection.recall(handle):

@@ -32,7 +32,7 @@ _STDIN = 0
 _OF_OPTIONS = {
     TAGS: "give the tag with --tags",
     KEYS: "give keys with --key",
-    UNIQUE_KEY: "each message gets one by itself",
+    UNIQUE_KEY: "each message gets its own",
 }
 _UNACKNOWLEDGED_MAX = 16_384  # messages that are sent and not yet printed
 
@@ -44,38 +44,50 @@ def send(
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Read messages from stdin, a JSON object a line.")
     ] = False,
-    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="Its tag.")] = None,
+    tags: Annotated[
+        str | None, typer.Option("--tags", metavar="TAG", help="The message's tag.")
+    ] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--key", metavar="KEY", help="A key to look it up by; may be repeated."),
+        typer.Option(
+            "--key", metavar="KEY", help="A key to look the message up by; may be repeated."
+        ),
     ] = None,
     properties: Annotated[
         list[str] | None,
         typer.Option(
-            "--property", metavar="NAME=VALUE", help="What SQL92 filters see; may be repeated."
+            "--property",
+            metavar="NAME=VALUE",
+            help="A property, for SQL92 filters; may be repeated.",
         ),
     ] = None,
     queue_id: Annotated[
-        int | None, typer.Option("--queue", metavar="N", min=0, help="The queue it goes to.")
+        int | None, typer.Option("--queue", metavar="N", min=0, help="The queue to send to.")
     ] = None,
     sharding_key: Annotated[
         str | None,
-        typer.Option("--sharding-key", metavar="KEY", help="Equal keys go to one queue, in order."),
+        typer.Option(
+            "--sharding-key",
+            metavar="KEY",
+            help="Messages with the same key go to one queue, in order.",
+        ),
     ] = None,
     ack: Annotated[
         Literal["memory", "disk"],
         typer.Option(
-            "--ack", help="Stored when it survives the processes (memory), or power loss (disk)."
+            "--ack",
+            help="When a message is acknowledged: safe from process failures (memory), or power "
+            "loss (disk).",
         ),
     ] = "memory",
     delay_level: Annotated[
         int | None,
-        typer.Option("--delay-level", metavar="N", help="Deliver it later, by RocketMQ's level N."),
+        typer.Option("--delay-level", metavar="N", help="Delay it by RocketMQ's delay level N."),
     ] = None,
     delay: Annotated[
         int | None,
         typer.Option(
-            "--delay", parser=parse_delay, metavar="TIME", help="Deliver it so much later: 90s, 7d."
+            "--delay", parser=parse_delay, metavar="TIME", help="Delay it by a time: 90s, 7d."
         ),
     ] = None,
     deliver_at: Annotated[
@@ -84,12 +96,12 @@ def send(
             "--deliver-at",
             parser=parse_time_ms,
             metavar="TIME",
-            help="Deliver it then: ISO 8601, or milliseconds since 1970.",
+            help="Deliver it at a time: ISO 8601, or milliseconds since 1970.",
         ),
     ] = None,
     compression: Annotated[
         Literal["zlib", "lz4", "zstd"] | None,
-        typer.Option("--compression", help="Store bodies of 4096 bytes and more compressed."),
+        typer.Option("--compression", help="Compress bodies of 4096 bytes and more."),
     ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
@@ -102,19 +114,22 @@ def send(
     body (base64) or text; tags, keys, properties, queueId, shardingKey, and one of delayLevel,
     delayMs and deliverAt if wanted.
 
-    A message can be delivered up to 40 days later. It is stored where it waits until then, and
-    "rocketray recall" calls it back by the handle that is printed.
+    A message can be delayed by up to 40 days. It is stored at once, and "rocketray recall" recalls
+    it by the handle that is printed.
 
-    A line with offsetMsgId, msgId, queueId and queueOffset is printed for each message when it is
-    acknowledged, in the order of the input. A bad line ends the command with code 1; the messages
-    before it are stored and printed, those after it are not read.
+    For each message a line with offsetMsgId, msgId, queueId and queueOffset is printed when it is
+    acknowledged, in the order of the input. An invalid line ends the command with code 1; the
+    messages before it are stored and printed, those after it are not read.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     delays = {"delayLevel": delay_level, "delayMs": delay, "deliverAt": deliver_at}
     places = queue_id, sharding_key, *delays.values()
     one_by_hand = (body, tags, keys or None, properties or None, *places)
     if jsonl:
         if any(value is not None for value in one_by_hand):
-            raise typer.BadParameter("with --jsonl everything about a message stands in its line")
+            raise typer.BadParameter(
+                "with --jsonl each line has everything about its message; leave the other options "
+                "out"
+            )
         with (
             connect(data) as connection,
             connection.producer(ack=ack, compression=compression) as producer,
@@ -178,7 +193,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 
 
 def _send_lines(producer: Producer, topic: str) -> None:
-    """Send what comes from stdin; print results until the input or the first failure ends it."""
+    """Send the messages of stdin; print results until the input or the first failure ends it."""
     sent: queue.Queue[SendFuture[SendResult] | Exception | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
     arguments = (producer, topic, sent)
     threading.Thread(target=_read_and_send, args=arguments, name="stdin", daemon=True).start()
@@ -191,10 +206,10 @@ def _send_lines(producer: Producer, topic: str) -> None:
 def _read_and_send(
     producer: Producer, topic: str, sent: queue.Queue[SendFuture[SendResult] | Exception | None]
 ) -> None:
-    """In a thread: everything that happens comes out of the queue, a failure and the end as well.
+    """Read and send in a thread; the queue reports everything, also a failure and the end.
 
-    The file is the thread's own. At exit it may still wait for input, and then sys.stdin could
-    not be closed.
+    The file is the thread's own: at exit the thread may still wait for input, and then sys.stdin
+    could not be closed.
     """
     try:
         stream = open(_STDIN, "rb", closefd=False)  # noqa: SIM115 - see the docstring
@@ -212,7 +227,7 @@ def _parse(topic: str, number: int, line: bytes) -> Outgoing:
         return from_json(topic, parse_object(line))
     except (ValueError, StreamError) as error:
         raise InvalidMessageError(
-            f"line {number} of the input: {error}; it and what follows was not sent"
+            f"line {number} of the input: {error}; this line and the following ones were not sent"
         ) from None
 
 

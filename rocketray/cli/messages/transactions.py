@@ -19,17 +19,20 @@ __all__ = ["transactions"]
 def transactions(
     *,
     most: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, max=10_000, help="At most so many.")
+        int,
+        typer.Option(
+            "--max", metavar="N", min=1, max=10_000, help="Maximum number of transactions."
+        ),
     ] = 100,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the transactions that nobody has decided yet.
+    """Show the undecided transactions, oldest first.
 
-    The oldest come first. The node asks a producer of the group about each, and counts how often;
-    after 15 questions, or 72 hours, it is given up and kept in TRANS_CHECK_MAX_TIME_TOPIC. While
-    no producer of the group runs, nobody is asked. The unique key finds the message: see "rocketray
-    explain". The sums are of what ended since the node started.
+    The node asks a producer of the group to check each, and counts the checks; after 15 checks, or
+    72 hours, the transaction is abandoned and kept in TRANS_CHECK_MAX_TIME_TOPIC. While no producer
+    of the group runs, the node does not check. The unique key finds the message: see "rocketray
+    explain". The sums are of transactions that ended since the node started.
     """
     with connect(data) as connection:
         found = connection.transactions(most)
@@ -43,7 +46,7 @@ def transactions(
     counts = found.counts
     print_line(
         f"undecided: {found.undecided}, committed: {counts.committed}, rolled back: "
-        f"{counts.rolled_back}, given up: {counts.given_up}, dead letters: {counts.dead_letters}"
+        f"{counts.rolled_back}, abandoned: {counts.given_up}, dead letters: {counts.dead_letters}"
     )
 
 

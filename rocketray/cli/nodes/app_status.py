@@ -27,7 +27,7 @@ _COUNTS = ("received", "finished", "failures", "sent back", "dead letters")
 
 
 def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list[GroupDescription]:
-    """Those of *groups* that agents of the hosts belong to."""
+    """Return those of *groups* that agents of the hosts belong to."""
     names = {
         agent.group for host in hosts if host.status is not None for agent in host.status.agents
     }
@@ -37,16 +37,16 @@ def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list
 def idle_instances(
     hosts: Sequence[Host], groups: Sequence[GroupDescription], consumers: int
 ) -> list[str]:
-    """A line for each topic that has fewer queues than the app has instances: some read none of it."""
+    """Return a line for each topic with fewer queues than the app has instances."""
     queues = {
         each.topic: len(each.offsets)
         for each in groups_of(hosts, groups)
         if not each.is_broadcast and not each.topic.startswith(RETRY_PREFIX)
     }
     return [
-        f"topic {topic} has {counted(count, 'queue')}, and a queue is read by one instance at a time: "
-        f"{consumers - count} of the {consumers} instances get none of its messages; scale to "
-        f"{count}, or, where no key has to stay in its queue, give the topic more: rocketray topics "
+        f"topic {topic} has {counted(count, 'queue')}, and a queue is read by one instance at a "
+        f"time: {consumers - count} of the {consumers} instances get none of its messages; scale "
+        f"to {count}, or, if keys need not stay in their queues, add queues: rocketray topics "
         f"alter {topic} --queues {consumers}"
         for topic, count in sorted(queues.items())
         if count < consumers
@@ -54,34 +54,34 @@ def idle_instances(
 
 
 def without_hosts(groups: Sequence[GroupDescription] | None) -> str:
-    """What to say where no app was brought up: one may run by itself all the same.
+    """Return the text for a node without hosts: an app may still run by itself.
 
-    Members that did not report since the node started may be of processes that ended with it. With
-    None consumer groups are closed.
+    Members that did not report since the node started may be of processes that ended with it.
+    *groups* is None if consumer groups are closed.
     """
     if groups is None:
-        return "no app was brought up with rocketray up, and consumer groups are closed"
+        return "no app was started with rocketray up, and consumer groups are closed"
     living = {each.group for each in groups if each.members.keys() - each.unheard}
     silent = sorted({each.group for each in groups if each.unheard} - living)
     if living:
         return (
-            f"no app was brought up with rocketray up, but groups have members: "
-            f"{', '.join(sorted(living))}; they belong to apps that run by themselves "
-            "(python app.py), or to consumers; see: rocketray groups list"
+            "no app was started with rocketray up, but groups have members: "
+            f"{', '.join(sorted(living))}; they belong to apps that were started otherwise (python "
+            "app.py), or to consumers; see: rocketray groups list"
         )
     said = "no app is up; start one with: rocketray up MODULE:APP"
     if silent:
         said += (
             f"\ngroups have members that have not reported since the node started: "
-            f"{', '.join(silent)}; they are forgotten when their leases run out"
+            f"{', '.join(silent)}; they are removed when their leases expire"
         )
     return said
 
 
 def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
-    """A line of JSON for each; or the hosts, their agents, and what needs somebody's attention.
+    """Print a line of JSON for each host; or tables of hosts and agents, and what needs attention.
 
-    That is what ended a host last, and messages that could not be decoded.
+    That is the last failure of a host, and messages that could not be decoded.
     """
     if as_json:
         for host in hosts:
@@ -136,14 +136,14 @@ def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
             if agent.decode_failures:
                 yield (
                     f"{host.app} host {host.number} agent {agent.name}: {agent.decode_failures} "
-                    "failures are of messages that do not decode"
+                    "failures to decode a message"
                 )
 
 
 def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
-    """A line for each queue that is held at a message, and for each filter that failed.
+    """Print a line for each queue that is held at a message, and for each filter that failed.
 
-    With JSON a line for each group and topic of which there is something to say.
+    As JSON, print a line for each group and topic with such a queue or filter.
     """
     for each in sorted(groups, key=lambda each: (each.group, each.topic)):
         held, errors = sorted(each.failing.items()), each.counters.errors
@@ -169,7 +169,7 @@ def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
 
 
 def show_problems(lines: list[str], *, as_json: bool) -> None:
-    """What is wrong with the node: a line, or a line of JSON, each."""
+    """Print what is wrong with the node: a line, or a line of JSON, for each problem."""
     if lines and not as_json:
         print_line("")
     for line in lines:
@@ -180,7 +180,7 @@ def show_problems(lines: list[str], *, as_json: bool) -> None:
 
 
 def _queues(host: Host) -> str:
-    """The queues by topic: ``Orders 0,1 Payments 3``."""
+    """Return the queues by topic: ``Orders 0,1 Payments 3``."""
     by_topic: dict[str, list[str]] = {}
     for topic, queue in host.status.queues if host.status is not None else ():
         by_topic.setdefault(topic, []).append(str(queue))

@@ -33,7 +33,8 @@ __all__ = ["down", "scale", "status", "up"]
 _LOOK_AGAIN_S = 1.0
 _AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app's id.")]
 _PathArgument = Annotated[
-    str, typer.Argument(metavar="MODULE:APP", help="Where the app is, for example trade:app.")
+    str,
+    typer.Argument(metavar="MODULE:APP", help="The app's module and name, for example trade:app."),
 ]
 
 
@@ -41,10 +42,11 @@ def up(
     path: _PathArgument,
     *,
     consumers: Annotated[
-        int, typer.Option("--consumers", metavar="N", min=1, help="How many instances.")
+        int, typer.Option("--consumers", metavar="N", min=1, help="Number of instances.")
     ] = 1,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return when it is up; end it with: rocketray down.")
+        bool,
+        typer.Option("--detach", help="Return when the app is up; end it with: rocketray down."),
     ] = False,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
@@ -52,14 +54,14 @@ def up(
     """Run an app's agents as Ray actors of the node.
 
     Each instance has a process of its own, and they share the messages of their groups. The module
-    is imported from the current directory, or from wherever Python finds it. If an instance fails
-    as it starts, all are ended, and the reason is told. One that crashes later is started again.
-    Without --detach the app runs until SIGINT (Ctrl-C) or SIGTERM, and is drained then.
+    is imported from the current directory, or from Python's path. If an instance fails to start,
+    all are ended, and the reason is printed. One that crashes later is restarted. Without --detach
+    the app runs until SIGINT (Ctrl-C) or SIGTERM, and is then drained.
     """
     from rocketray.topology.app.agent_doubts import agent_doubts  # noqa: PLC0415 - the same
     from rocketray.topology.app.sink_spec import how_to_run  # noqa: PLC0415 - the same
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
-    from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - the same
+    from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
 
     directory = Path.cwd()
     import_from(directory)
@@ -89,7 +91,7 @@ def up(
         while not signalled.wait(_LOOK_AGAIN_S):
             hosts = hosting.find_hosts(app)
             if not hosts:
-                progress(f"{app} was taken down")
+                progress(f"{app} was ended by another command")
                 return
             for host in hosts:
                 if host.last_error not in (None, told.get(host.name)):
@@ -104,7 +106,10 @@ def up(
 def down(
     app: _AppArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """End an app's actors. What their handlers finished is committed first, and does not come again."""
+    """Drain and end an app's actors.
+
+    What their handlers finished is committed first, and is not redelivered.
+    """
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data):
@@ -119,7 +124,7 @@ def down(
 
 def status(
     app: Annotated[
-        str | None, typer.Argument(metavar="APP", help="One app's id; all apps without it.")
+        str | None, typer.Argument(metavar="APP", help="An app's id; default: all apps.")
     ] = None,
     *,
     data: DataOption = DATA_DEFAULT,
@@ -127,23 +132,24 @@ def status(
 ) -> None:
     """Show the apps that are up, and what is wrong on the node.
 
-    Under the tables stands what ended a host last, if it has failed since it was started, and how
-    many failures are of messages that could not be decoded. The counts are of the host's process:
-    they begin again at a restart. Failures are exceptions of the handler, and of what a message
-    goes through before it. Sent back are messages that come again later, dead letters those that do
-    not: "rocketray explain" tells what became of one.
+    Below the tables are the last failure of each host since it was started, and the number of
+    failures to decode a message. The counts are of the host's process: they begin at 0 after a
+    restart. Failures are exceptions of the handler, and of the steps before it. Sent back counts
+    failed messages that are redelivered later, dead letters those that are not: "rocketray explain"
+    shows what happened to one.
 
-    A line "group ..." says at which message a queue is held, because its reader tries it again
-    before any other, or on how many messages the group's filter failed since the coordinator
-    started. These are all groups, or those of APP, and with --json objects with the key "group".
+    A line "group ..." names the message at which a queue is held, because its member retries it
+    before any other, or the number of messages on which the group's filter failed since the
+    coordinator started. These are all groups, or those of APP, and with --json objects with the key
+    "group".
 
     A line "problem: ..." says what is wrong with the node and what to do about it, such as a
-    damaged file of its state; with --json it is an object with the key "problem". Where consumer
+    damaged file of its state; with --json it is an object with the key "problem". If consumer
     groups are closed because of it, the exit code is 1.
     """
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
-    with connect(data) as connection, waiting("asking the node and the hosts of apps"):
+    with connect(data) as connection, waiting("querying the node and the hosts of apps"):
         problems = connection.problems()
         groups = _groups_unless_closed(connection, problems)
         hosts = hosting.find_hosts() if app is None else _hosts_of(app)
@@ -161,16 +167,17 @@ def status(
 def scale(
     app: _AppArgument,
     consumers: Annotated[
-        int, typer.Argument(metavar="N", min=1, help="How many instances it is to have.")
+        int, typer.Argument(metavar="N", min=1, help="The new number of instances.")
     ],
     *,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Start more instances of an app, or drain and end some. The others take over their queues.
+    """Change the number of an app's instances. Queues are reassigned.
 
-    A queue is read by one instance at a time: with more instances than a topic has queues, some get
-    none of its messages, and a warning says so.
+    More instances are started, or some are drained and ended. A queue is read by one instance at a
+    time: with more instances than a topic has queues, some get none of its messages, and a warning
+    says so.
     """
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
@@ -187,7 +194,7 @@ def scale(
 
 
 def _hosts_of(app: str) -> list[Host]:
-    from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
 
     hosts = find_hosts(app)
     if not hosts:
@@ -200,7 +207,7 @@ def _hosts_of(app: str) -> list[Host]:
 def _groups_unless_closed(
     connection: Connection, problems: list[str]
 ) -> list[GroupDescription] | None:
-    """The node's groups; None where it closed them, which is one of its *problems*."""
+    """Return the node's groups; None if they are closed, which is one of its *problems*."""
     try:
         return connection.groups()
     except StoreError as error:

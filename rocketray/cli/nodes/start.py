@@ -29,7 +29,7 @@ def start(
             "--ray-address",
             envvar="RAY_ADDRESS",
             metavar="HOST:PORT",
-            help="A Ray to join; by default the node starts one of its own, on loopback.",
+            help="A Ray to join; by default the node starts its own, on loopback.",
         ),
     ] = None,
     allow_predicates: Annotated[
@@ -37,8 +37,8 @@ def start(
         typer.Option(
             "--allow-predicates",
             metavar="MODULE",
-            help="A module, or one module:callable, from which groups may name predicates; "
-            "may be given more than once. Without it, what was said at the last start.",
+            help="A module, or one module:callable, that groups may use as predicates; may be "
+            "repeated. [default: as at the last start]",
         ),
     ] = None,
     predicate_time_limit_ms: Annotated[
@@ -46,16 +46,15 @@ def start(
         typer.Option(
             "--predicate-time-limit-ms",
             metavar="MS",
-            help="How long a predicate may take for a batch of messages.  [default: as at the "
-            "last start, at first 1000]",
+            help="Time limit of a predicate for a batch of messages. [default: as at the last "
+            "start, at first 1000]",
         ),
     ] = None,
     property_filter: Annotated[
         bool | None,
         typer.Option(
             "--property-filter/--no-property-filter",
-            help="Whether groups may subscribe by SQL92.  [default: as at the last start, at "
-            "first they may]",
+            help="Let groups subscribe by SQL92.  [default: as at the last start, at first yes]",
         ),
     ] = None,
     queues_per_process: Annotated[
@@ -72,18 +71,18 @@ def start(
         typer.Option(
             "--data-mode",
             metavar="MODE",
-            help="Who may enter a data directory that is made, as for chmod: 750 lets the group "
-            "read messages. One that is there keeps its mode.",
+            help="Mode of a new data directory, as for chmod: 750 lets the group read messages. "
+            "An existing one keeps its mode.",
         ),
     ] = "700",
     as_json: JsonOption = False,
 ) -> None:
     """Run a node in the foreground.
 
-    Other commands with the same --data find it from the moment that it says it is ready; --json
-    prints the content of its node.json then, on one line. It ends with SIGINT (Ctrl-C) or SIGTERM,
-    and all that was acknowledged is on disk when it has stopped. SIGTERM is for this process alone,
-    because Ray's have to outlive it: under systemd say KillMode=mixed.
+    Other commands with the same --data find the node as soon as it prints that it is ready; --json
+    then prints the content of its node.json on one line. It ends with SIGINT (Ctrl-C) or SIGTERM,
+    and everything acknowledged is on disk when it has stopped. SIGTERM must reach this process
+    alone, because Ray's processes have to outlive it: under systemd set KillMode=mixed.
     """
     mode, per_process = parse_mode(data_mode), parse_queues_per_process(queues_per_process)
     from rocketray.actors.cluster.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
@@ -120,10 +119,10 @@ def start(
 
 def _take_apps_down() -> None:
     """Drain the apps that are up while the shards still take their offsets and messages."""
-    from rocketray.topology.hosting.hosting import find_hosts, take_down  # noqa: PLC0415 - imports Faust
+    from rocketray.topology.hosting.hosting import find_hosts, take_down  # noqa: PLC0415 - Faust
 
     hosts = find_hosts()
     if hosts:
-        progress(f"taking {len(hosts)} hosts of apps down")
+        progress(f"draining {len(hosts)} hosts of apps")
         for sentence in take_down(hosts):
             progress(sentence)

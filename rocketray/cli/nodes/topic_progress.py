@@ -24,7 +24,7 @@ _SILENT_S = 5.0
 
 
 class TopicWait:
-    """Call it with each progress; at the end ``started`` says how many queues had been missing."""
+    """Shows progress at each call; at the end ``started`` counts the queues that were missing."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.started = 0
@@ -35,7 +35,7 @@ class TopicWait:
         self._open = ExitStack()
 
     def __call__(self, report: TopicProgress) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         self._latest, self.started = report, report.started
         if self._live is not None:
             self._live(f"{_count(report)} run")
@@ -44,7 +44,7 @@ class TopicWait:
             progress(f"{_count(report)} run; the others are being started")
 
     def __enter__(self) -> Self:
-        """Itself, with a live line where stderr is a terminal."""
+        """Return this object, with a live line if stderr is a terminal."""
         if sys.stderr.isatty():
             from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
@@ -57,7 +57,7 @@ class TopicWait:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the live line away, and say how to go on after Ctrl-C."""
+        """Remove the live line, and say how to continue after Ctrl-C."""
         self._open.close()
         latest = self._latest
         if isinstance(error, KeyboardInterrupt) and latest and latest.running < latest.queues:

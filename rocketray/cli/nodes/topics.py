@@ -33,20 +33,18 @@ if TYPE_CHECKING:
 
 __all__ = ["topics"]
 
-topics = typer.Typer(help="Make, list, describe, change and remove topics.", no_args_is_help=True)
+topics = typer.Typer(help="Create, list, describe, change and remove topics.", no_args_is_help=True)
 _QUEUES_DEFAULT = 4
 _KeepOption = Annotated[
     str | None,
-    typer.Option(
-        "--retention", metavar="TIME", help="Remove messages when they are so old: 90s, 72h, 7d."
-    ),
+    typer.Option("--retention", metavar="TIME", help="Remove messages at this age: 90s, 72h, 7d."),
 ]
 _KeepBytesOption = Annotated[
     str | None,
     typer.Option(
         "--retention-bytes",
         metavar="SIZE",
-        help="Remove a queue's oldest messages when it has more than that: 500MB, 10GiB.",
+        help="Remove a queue's oldest messages above this size: 500MB, 10GiB.",
     ),
 ]
 _QueuesPerProcessOption = Annotated[
@@ -63,7 +61,7 @@ _BitmapsOption = Annotated[
     typer.Option(
         "--bitmaps",
         metavar="MODE",
-        help="Keep filter bitmaps for SQL92 groups: on, off, or auto, where that pays.",
+        help="Keep filter bitmaps for SQL92 groups: on, off, or auto (where they save time).",
     ),
 ]
 
@@ -80,12 +78,12 @@ def create(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a topic. One that exists is left as it is; its queues must be as many as asked for.
+    """Create a topic. An existing one is not changed; its queues must be as many as asked for.
 
-    Returns when all its queues answer, which takes a while on a busy machine. When it was
-    interrupted, or failed, the same command starts the queues that are missing.
+    Returns when all its queues answer, which takes some time on a busy machine. If it was
+    interrupted, or failed, the same command starts the missing queues.
 
-    Without --retention and --retention-bytes it keeps every message until it is removed.
+    Without --retention and --retention-bytes the topic keeps every message until it is removed.
     """
     policy = _retention(retention, retention_bytes)
     _check_mode(bitmaps)
@@ -98,13 +96,13 @@ def create(
             )
         if exists and wait.started:
             progress(
-                f"topic {topic} was there with {wait.started} of its {config.queues} queues "
+                f"topic {topic} existed, with {wait.started} of its {config.queues} queues "
                 "missing; all of them run now"
             )
         if config.queues != queues:
             raise ConfigError(
-                f"topic {topic!r} exists with {config.queues} queues, not {queues}; more queues: "
-                f"rocketray topics alter {topic} --queues N"
+                f"topic {topic!r} exists with {config.queues} queues, not {queues}; add queues "
+                f"with: rocketray topics alter {topic} --queues N"
             )
         if bitmaps is not None and (wait.started or not exists):
             config = connection.set_bitmaps(topic, bitmaps)
@@ -114,13 +112,11 @@ def create(
 @topics.command("list")
 def list_all(
     *,
-    with_system: Annotated[
-        bool, typer.Option("--all", help="Also those that the node keeps for itself.")
-    ] = False,
+    with_system: Annotated[bool, typer.Option("--all", help="Also list system topics.")] = False,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """List the topics, with their queues and what they allow."""
+    """List the topics, with their queues and permissions."""
     with connect(data) as connection:
         configs = sorted(connection.topics().values(), key=lambda config: config.name)
     configs = [config for config in configs if with_system or not config.internal]
@@ -139,10 +135,10 @@ def list_all(
 def describe(
     topic: TopicArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """Show a topic, and the offsets that its queues hold.
+    """Show a topic, and the offsets of its queues.
 
-    minOffset is the first message that is still there, maxOffset the next one to come. A storeHost
-    is made up to make the ids of the queue's messages unique: nothing listens there.
+    minOffset is the first message that is stored, maxOffset the next one to come. A storeHost only
+    makes the ids of the queue's messages unique: nothing listens there.
     """
     with connect(data) as connection:
         _show(connection, connection.topic(topic), as_json=as_json)
@@ -154,13 +150,13 @@ def alter(
     *,
     queues: Annotated[
         int | None,
-        typer.Option("--queues", metavar="N", help="Give it more queues; fewer is not possible."),
+        typer.Option(
+            "--queues", metavar="N", help="The new number of queues; it cannot be reduced."
+        ),
     ] = None,
     permission: Annotated[
         int | None,
-        typer.Option(
-            "--perm", metavar="N", help="What is allowed: 2 to send, 4 to consume, 6 both."
-        ),
+        typer.Option("--perm", metavar="N", help="Permissions: 2 to send, 4 to consume, 6 both."),
     ] = None,
     retention: _KeepOption = None,
     retention_bytes: _KeepBytesOption = None,
@@ -168,14 +164,14 @@ def alter(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a topic more queues, or other permissions and limits.
+    """Change a topic: more queues, other permissions or limits.
 
-    --retention none and --retention-bytes none lift the limit. --bitmaps takes effect at once, for
-    messages that come from then on.
+    --retention none and --retention-bytes none remove the limit. --bitmaps takes effect at once,
+    for messages that arrive from then on.
     """
     if all(option is None for option in (queues, permission, retention, retention_bytes, bitmaps)):
         raise typer.BadParameter(
-            "say what to change: --queues, --perm, --retention, --retention-bytes or --bitmaps"
+            "name what to change: --queues, --perm, --retention, --retention-bytes or --bitmaps"
         )
     _retention(retention, retention_bytes)
     _check_mode(bitmaps)
@@ -198,11 +194,11 @@ def alter(
 def delete(
     topic: TopicArgument,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a topic and all its messages, for good. Asks first, unless --yes is given."""
+    """Remove a topic and all its messages. Asks first, unless --yes is given."""
     with connect(data) as connection:
         connection.topic(topic)
         if not yes and not _is_wanted(topic):
@@ -211,17 +207,17 @@ def delete(
     if as_json:
         print_json({"topic": topic, "deleted": True})
     else:
-        print_line(f"topic {topic} is removed")
+        print_line(f"topic {topic} was removed")
 
 
 def _is_wanted(topic: str) -> bool:
-    """The answer of who is asked whether *topic* is to be removed; the end of the input is a no."""
+    """Ask whether to remove *topic*; the end of the input means no."""
     try:
         return typer.confirm(f"Remove topic {topic} and all its messages?", err=True)
     except typer.Abort as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise
-    progress(f"\ntopic {topic} is not removed; add --yes to remove it without a question")
+    progress(f"\ntopic {topic} was not removed; add --yes to remove it without confirmation")
     return False
 
 
@@ -249,7 +245,7 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
     columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
     rows = [[queue[column] for column in columns] for queue in queues]
     print_table(columns, rows, right=columns[:3])
-    print_line("store hosts are made up, to make message ids unique; nothing listens there")
+    print_line("store hosts only make message ids unique; nothing listens there")
 
 
 def _fields(config: TopicConfig) -> dict[str, Any]:
@@ -267,7 +263,7 @@ def _fields(config: TopicConfig) -> dict[str, Any]:
 def _retention(
     age: str | None, size: str | None, present: RetentionPolicy | None = None
 ) -> RetentionPolicy:
-    """What the two options say; where one says nothing, what is *present* holds."""
+    """Return the retention of the two options; one that is absent keeps its value of *present*."""
     from rocketray.store.retention import KEEP_ALL, RetentionPolicy  # noqa: PLC0415 - for help
 
     present = present or KEEP_ALL
@@ -282,11 +278,13 @@ def _retention(
 
 def _check_mode(bitmaps: str | None) -> None:
     if bitmaps not in (None, "auto", "on", "off"):
-        raise typer.BadParameter(f"{bitmaps!r} is not on, off or auto", param_hint="--bitmaps")
+        raise typer.BadParameter(
+            f"bitmaps are {bitmaps!r}; give on, off or auto", param_hint="--bitmaps"
+        )
 
 
 def _keeps(config: TopicConfig) -> str:
-    """What a topic keeps, in words."""
+    """Return what a topic keeps, in words."""
     limits = []
     if config.retention.max_age_ms is not None:
         limits.append(format_duration(config.retention.max_age_ms))

@@ -13,7 +13,7 @@ from .store_views import info, topics
 
 __all__ = ["stores"]
 
-_HELP = "Look into, verify, recover and import store directories. Only import needs a node."
+_HELP = "Inspect, verify, recover and import store directories. Only import needs a node."
 
 stores = typer.Typer(help=_HELP, no_args_is_help=True)
 

@@ -41,12 +41,12 @@ def get(
     ] = 0,
     queue_offset: Annotated[
         int | None,
-        typer.Option("--offset", metavar="N", min=0, help="By its place in a queue of --topic."),
+        typer.Option("--offset", metavar="N", min=0, help="By its offset in a queue of --topic."),
     ] = None,
     physical_offset: Annotated[
         int | None,
         typer.Option(
-            "--physical-offset", metavar="N", min=0, help="By its first byte in the commit log."
+            "--physical-offset", metavar="N", min=0, help="By its offset in the commit log."
         ),
     ] = None,
     index_hash_slots: SlotsOption = None,
@@ -56,10 +56,10 @@ def get(
 
     Give --id, --offset or --physical-offset.
 
-    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; where
-    it has several stores, the first message found is it. When there is none the exit code is 1.
-    A store host is what offset ids name a store by. The queues of a node have addresses of their
-    own for that, 10.0.0.1:10911 and so on, at which nothing listens.
+    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; of
+    several stores, the first message found is printed. If there is none, the exit code is 1. A
+    store host identifies a store in offset ids. The queues of a node have addresses of their own
+    for that, 10.0.0.1:10911 and so on, at which nothing listens.
     """
     given = [name for name in (message_id, queue_offset, physical_offset) if name is not None]
     if len(given) != 1:
@@ -84,7 +84,7 @@ def get(
 def _by_id(
     opened: Sequence[OpenStore], message_id: str, topic: str | None
 ) -> Iterator[StoredMessage]:
-    """As an offset id first, then as a unique id: the two look alike."""
+    """Look an id up as an offset id first, then as a unique id: the two look alike."""
     for one in opened:
         try:
             message = one.store.reads.view_by_id(message_id)

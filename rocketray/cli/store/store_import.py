@@ -29,29 +29,29 @@ def import_messages(
     *,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC", help="What to import; may be repeated."),
+        typer.Option("--topic", metavar="TOPIC", help="A topic to import; may be repeated."),
     ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all", help="Import every topic but RocketMQ's own system topics.")
     ] = False,
     skip_damaged: Annotated[
         bool,
-        typer.Option("--skip-damaged", help="Count what cannot be read, and go on behind it."),
+        typer.Option("--skip-damaged", help="Count and skip records that cannot be read."),
     ] = False,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a store directory's messages into a running node.
+    """Import a store directory's messages into a running node.
 
-    DIR is the store directory of a RocketMQ broker, or any other store. It is read as it lies, and
-    stays as it is. Topics are made where they are missing; those that exist must be empty.
+    DIR is the store directory of a RocketMQ broker, or any other store. It is only read. Missing
+    topics are created; existing ones must be empty.
 
     A message keeps its queue, its order, body, keys, tag, properties, flags, and the times and the
-    host it was born and stored with. Queue offsets begin at 0. The offset id that it had becomes
-    the property IMPORTED_OFFSET_ID, by which "rocketray query --id" finds it, too.
+    host it was born and stored with. Queue offsets begin at 0. Its old offset id becomes the
+    property IMPORTED_OFFSET_ID, by which "rocketray query --id" finds it, too.
 
-    Ctrl-C stops it. The same command, run again, goes on behind the last message that is there:
-    none is lost, none comes twice. The exit code is 0 when all is imported.
+    Ctrl-C stops the import. The same command, run again, resumes after the last imported message:
+    no message is lost or duplicated. The exit code is 0 when all is imported.
     """
     from rocketray.actors.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
     from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - the same
@@ -70,12 +70,12 @@ def import_messages(
         report = _run(importer, source)
     print_json(_fields(report)) if as_json else _show(report)
     if not report.is_complete:
-        progress("stopped; run the same command again to go on")
+        progress("stopped; run the same command again to resume")
         raise typer.Exit(1)
 
 
 def _run(importer: Importer, source: ImportSource) -> ImportReport:
-    """Import, and tell on stderr how far it is."""
+    """Import, and show the progress on stderr."""
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
     size = max(source.end - source.begin, 1)
@@ -89,10 +89,10 @@ def _run(importer: Importer, source: ImportSource) -> ImportReport:
 
 
 def _queue_counts(directory: Path) -> dict[str, int]:
-    """How many queues the broker's own ``config/topics.json`` says each topic with files has.
+    """Return the number of queues of each topic with files, by the broker's ``config/topics.json``.
 
     Raises:
-        StoreError: the file is there and is no table of topics.
+        StoreError: the file exists and is no table of topics.
     """
     from rocketray.actors.files.state_files import read_json  # noqa: PLC0415 - imports orjson
 
@@ -107,7 +107,7 @@ def _queue_counts(directory: Path) -> dict[str, int]:
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise StoreError(
-            f"{path} is no table of topics as a broker keeps it ({error}); restore it from a copy"
+            f"{path} is not a broker's table of topics ({error}); restore it from a copy"
         ) from None
 
 
@@ -135,7 +135,7 @@ def _fields(report: ImportReport) -> dict[str, Any]:
 
 
 def _show(report: ImportReport) -> None:
-    columns = ("topic", "queue", "read", "imported", "there before", "skipped")
+    columns = ("topic", "queue", "read", "imported", "already imported", "skipped")
     rows = [
         (
             queue.topic,
@@ -150,7 +150,7 @@ def _show(report: ImportReport) -> None:
     print_table(columns, rows, right=columns[1:])
     skipped = sum(report.skipped.values())
     print_line(
-        f"read {report.read:,}: imported {report.imported:,}, there before "
+        f"read {report.read:,}: imported {report.imported:,}, already imported "
         f"{report.already_there:,}, skipped {skipped:,}"
     )
     for reason, count in report.skipped.items():
@@ -158,5 +158,5 @@ def _show(report: ImportReport) -> None:
     if report.retimed:
         print_line(
             f"{report.retimed:,} of them got the store time of the message before them, because "
-            "the broker's clock had gone back"
+            "the broker's clock went back"
         )

@@ -59,27 +59,27 @@ def query(
     directory: DirectoryArgument,
     *,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of that topic.")
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="By one of the sender's keys, or a unique id."),
+        typer.Option("--key", metavar="KEY", help="By one of its keys, or its unique id."),
     ] = None,
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,
     max_count: MaxOption = MAX_DEFAULT,
     as_json: JsonOption = False,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Answer questions from stdin, a JSON object a line.")
+        bool, typer.Option("--jsonl", help="Read requests from stdin, a JSON object a line.")
     ] = False,
     limits: Annotated[
         _Limits,
         typer.Option(
             "--limits",
-            help="""Where one read of --jsonl stops. 'broker': as at a RocketMQ broker with its \
-default settings, after 32 messages or 256 KiB, 8 messages or 64 KiB where they count as on disk, \
-and 800 queue entries. 'golden': only at the end of a queue file, which shows all that a filter \
-lets pass; the reference answers in rocketray's own tests were made so.""",
+            help="""Where one read of --jsonl stops. 'broker': as in a RocketMQ broker with \
+default settings, after 32 messages or 256 KiB, 8 messages or 64 KiB if they count as on disk, \
+and 800 queue entries. 'golden': only at the end of a queue file, which shows all matches of a \
+filter; the reference answers of rocketray's own tests use it.""",
         ),
     ] = _Limits.BROKER,
     filters: Annotated[
@@ -89,30 +89,28 @@ lets pass; the reference answers in rocketray's own tests were made so.""",
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="The broker's consumerFilter.json, whose filters the bitmaps are of.",
+            help="The broker's consumerFilter.json, with the filters of the bitmaps.",
         ),
     ] = None,
     index_hash_slots: SlotsOption = None,
 ) -> None:
     """Look up messages of a store directory by key or by time.
 
-    They come oldest first.
-
     \b
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker.
-    It is opened as it lies; nothing is changed or locked.
+    It is opened read-only; nothing is changed or locked. Messages are printed oldest first.
 
-    Give --key, or a time with --from, --to or both; a time also narrows a key. TIME is
-    milliseconds since 1970 or ISO 8601, in local time unless it names a zone. Where nothing is found
-    the exit code is 1, and stderr says so.
+    Give --key, or a time with --from, --to or both; a time also narrows a key. TIME is milliseconds
+    since 1970 or ISO 8601, in local time unless it names a zone. If nothing is found, the exit code
+    is 1, and stderr says so.
 
     \b
-    With --jsonl, questions come on stdin, a JSON object a line, and each is printed back with its
+    With --jsonl, requests come on stdin, a JSON object a line, and each is printed back with its
     answers. "op" is range, get, tag, sql, tag_scan, sql_scan, bytime or key:
       {"op": "get", "topic": "Trade", "queueId": 0, "offset": 0, "max": 32}
       {..., "status": "FOUND", "next": 32, "min": 0, "maxOffset": 99, "offsets": [0, ...]}
-    A line that cannot be answered gives an object with "line" and "error"; the others are
-    answered all the same, and the exit code is 1.
+    An invalid line gives an object with "line" and "error"; the others are answered, and the exit
+    code is 1.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     times = begin_ms is not None or end_ms is not None
     if jsonl and (key is not None or topic is not None or times):
@@ -136,7 +134,7 @@ lets pass; the reference answers in rocketray's own tests were made so.""",
 def _by_key(
     opened: Sequence[OpenStore], topic: str | None, key: str, span: tuple[int, int], max_count: int
 ) -> list[StoredMessage]:
-    """The newest messages with the key, oldest first; of every topic for None."""
+    """Return the newest messages with the key, oldest first; of every topic if *topic* is None."""
     found: list[StoredMessage] = []
     for one in opened:
         one.check_keys()
@@ -149,7 +147,7 @@ def _by_key(
 def _by_time(
     opened: Sequence[OpenStore], topic: str | None, span: tuple[int, int]
 ) -> Iterator[StoredMessage]:
-    """The messages stored in *span*, oldest first."""
+    """Return the messages stored in *span*, oldest first."""
     queues = [
         _of_queue(one.store, name, queue_id, span)
         for one in opened
@@ -177,7 +175,7 @@ def _age(message: StoredMessage) -> tuple[int, int]:
 
 
 def _answer_lines(answers: Answers) -> bool:
-    """Answer every line of stdin; False when one could not be."""
+    """Answer every line of stdin; return False if a line was invalid."""
     all_answered = True
     for number, line in read_lines(sys.stdin.buffer):
         try:

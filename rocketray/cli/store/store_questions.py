@@ -38,12 +38,12 @@ _Answer = dict[str, Any]
 
 
 class Answers:
-    """Answers questions about the stores of one directory."""
+    """Processes requests about the stores of one directory."""
 
     def __init__(
         self, stores: Sequence[OpenStore], limits: PullLimits, registered: Registered
     ) -> None:
-        """*registered* are the filters, by topic and group, whose bits are in the bitmaps."""
+        """Create it; *registered* are the bitmaps' filters, by topic and group."""
         self._stores = stores
         self._limits = limits
         self._registered = registered
@@ -59,7 +59,7 @@ class Answers:
         }
 
     def answer(self, line: Mapping[str, Any]) -> _Answer:
-        """*line* with its answers.
+        """Return *line* with its answers.
 
         Raises:
             ValueError: a field is missing or of the wrong kind, or an expression does not parse.
@@ -68,9 +68,7 @@ class Answers:
         question = _Question(line)
         operation = self._operations.get(question.text("op"))
         if operation is None:
-            raise ValueError(
-                f"op is {line['op']!r:.80}; it is one of {', '.join(self._operations)}"
-            )
+            raise ValueError(f"op is {line['op']!r:.80}; give one of {', '.join(self._operations)}")
         return {**line, **operation(question)}
 
     def _range(self, question: _Question) -> _Answer:
@@ -131,7 +129,7 @@ class Answers:
             case "upper":
                 boundary = "upper"
             case other:
-                raise ValueError(f"boundary is {other!r:.80}; it is lower or upper")
+                raise ValueError(f"boundary is {other!r:.80}; give lower or upper")
         return {"offset": store.reads.queue_offset_by_time(*queue, question.number("ts"), boundary)}
 
     def _key(self, question: _Question) -> _Answer:
@@ -151,13 +149,13 @@ class Answers:
         return store.reads.get_message(*queue, offset, count, message_filter, limits=self._limits)
 
     def _queue(self, question: _Question) -> tuple[MessageStore, tuple[str, int]]:
-        """The queue that is asked about, and its store; any store for one that there is not."""
+        """Return the requested queue, and its store; any store if the queue does not exist."""
         queue = question.text("topic"), question.number("queueId")
         for one in self._stores:
             if one.store.reads.max_queue_offset(*queue):
                 return one.store, queue
         if not self._stores:
-            raise StoreError("there is no store yet; it is made with its topic's first shard")
+            raise StoreError("there is no store yet; it is created with its topic's first shard")
         return self._stores[0].store, queue
 
     def _filter(self, question: _Question) -> MessageFilterLike:
@@ -185,13 +183,13 @@ class _Question:
             return default
         if isinstance(value, str):
             return value
-        raise ValueError(f"{name} is {value!r:.80}; give a text")
+        raise ValueError(f"{name} is {value!r:.80}; give a string")
 
     def number(self, name: str) -> int:
         value = self._line.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
             return value
-        raise ValueError(f"{name} is {value!r:.80}; give a whole number of 64 bits")
+        raise ValueError(f"{name} is {value!r:.80}; give a 64-bit integer")
 
 
 def _offsets(result: GetMessageResult) -> list[int]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["recover", "upgrade", "verify"]
 
 _DirectoryArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Where it is.")
+    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The store directory.")
 ]
 
 
@@ -39,18 +39,18 @@ def verify(
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read all of a store and say what is wrong with it. Nothing is changed.
+    """Verify a store, and list its problems. Nothing is changed.
 
     \b
-    Every record of the log, with its checksum. Every queue entry and every key against the
-    records, and every record against them. The chains of the index, and the checkpoint.
-    Also shown is what the last recovery of the store did; lastRecovery is null where there was
-    none, and for a RocketMQ directory, where "store recover" alone says it.
+    Checks every record of the log, with its checksum; every queue entry and every key against the
+    records, and every record against them; the chains of the index, and the checkpoint. Also shows
+    what the last recovery of the store did; lastRecovery is null if there was none, and for a
+    RocketMQ directory, for which only "store recover" shows it.
 
-    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; nobody
-    may be writing to it meanwhile. Ends with code 1 when there is a problem.
+    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; no
+    process may write to it meanwhile. The exit code is 1 if there is a problem.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    from rocketray.store.recovery.past_recovery import read_past_recovery  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.recovery.past_recovery import read_past_recovery  # noqa: PLC0415 - NumPy
 
     problems = 0
     for path in store_directories(directory):
@@ -75,17 +75,16 @@ def recover(
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a store whole again.
-
-    Finds the end of its log, and lets queues and index agree with it.
+    """Repair a store: its log, its queues and its index.
 
     \b
-    What stands behind the first bad record is cut off the log, and kept in commitlog/broken. A
-    bad record that good ones follow which were on disk is left out and reported, nothing is cut.
-    Queue entries and keys are made again from the log, and good ConsumeQueueExt units are kept.
+    What follows the first bad record is cut off the log, and kept in commitlog/broken. If good
+    records that were on disk follow a bad one, it is skipped and reported, and nothing is cut.
+    Queue entries and keys are rebuilt from the log, and good ConsumeQueueExt units are kept.
 
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker, which
-    can go on with it afterwards. Nobody may have it open. It may be run again at any time.
+    can continue with it afterwards. No process may have it open. The command may be repeated at any
+    time.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     from rocketray.store.files.store_settings import Salvage  # noqa: PLC0415 - imports NumPy
     from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - the same
@@ -102,10 +101,10 @@ def recover(
 
 
 def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> None:
-    """Bring stores of an older rocketray up to this version.
+    """Upgrade stores of an older rocketray to this version.
 
-    Older ones can then not write them any more. DIR is a node's data directory or a shard's; the
-    node must be stopped. A store that is up to date stays as it is.
+    Older versions cannot write them any more. DIR is a node's data directory or a shard's; the node
+    must be stopped. A store that is up to date is not changed.
     """
     from rocketray.store.recovery.upgrade import upgrade_store  # noqa: PLC0415 - imports NumPy
 
@@ -114,7 +113,7 @@ def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> No
         if as_json:
             print_json({"directory": str(path), "hadVersion": had})
         else:
-            print_line(f"{path}: had version {had}")
+            print_line(f"{path}: was version {had}")
 
 
 def _shown_verification(
@@ -148,7 +147,7 @@ def _print_verification(found: dict[str, Any]) -> None:
     print_table(("what", "value"), _rows(shown))
     for problem in found["problems"]:
         print_line(f"{problem['file']}: at {problem['offset']}: {problem['problem']}")
-    print_line(f"{len(found['problems'])} problems" if found["problems"] else "no problem")
+    print_line(f"{len(found['problems'])} problems" if found["problems"] else "no problems")
 
 
 def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> dict[str, Any]:
@@ -189,7 +188,7 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _shown(value: object) -> str:
-    """A value for people: what is in it, without brackets and quotes."""
+    """Return a value for people, without brackets and quotes."""
     if value is None:
         return "none"
     if isinstance(value, dict):

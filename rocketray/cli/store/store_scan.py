@@ -31,10 +31,10 @@ def scan(
     directory: DirectoryArgument,
     *,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of that topic.")
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")
     ] = None,
     queue_id: Annotated[
-        int | None, typer.Option("--queue-id", metavar="N", min=0, help="Only of that queue.")
+        int | None, typer.Option("--queue-id", metavar="N", min=0, help="Only this queue.")
     ] = None,
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,
@@ -42,7 +42,8 @@ def scan(
     sql: SqlOption = None,
     dialect: DialectOption = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Stop after so many messages.")
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, help="Stop after this number of messages."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,12 +52,12 @@ def scan(
     \b
     DIR is one of
       a node's data directory: each of its shards, by topic and queue
-      a shard's directory, or any store that rocketray made
+      a shard's directory, or any store that rocketray wrote
       the store directory of a RocketMQ broker
 
     Nothing is changed or locked, so it may be in use. A line of --json has topic, queueId,
     queueOffset, commitLogOffset, tags, keys, properties, body (base64), storeTimestamp and
-    offsetMsgId. Filters narrow it down: TIME is milliseconds since 1970 or ISO 8601.
+    offsetMsgId. Filters select messages: TIME is milliseconds since 1970 or ISO 8601.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     chosen = chosen_subscription(tags, sql, None, dialect=dialect)
     span = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
@@ -74,7 +75,7 @@ def scan(
 
 
 def _filtered(messages: Iterable[StoredMessage], chosen: Subscription) -> Iterator[StoredMessage]:
-    """The messages that a consumer with this subscription would get."""
+    """Return the messages that a consumer with this subscription would get."""
     from rocketray.filters.expression_filter import ExpressionFilter  # noqa: PLC0415 - NumPy
     from rocketray.filters.message_filter import compile_filter  # noqa: PLC0415 - the same
 

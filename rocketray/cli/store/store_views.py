@@ -37,14 +37,14 @@ def info(
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a store directory holds, and how it is set up.
+    """Show the content and the settings of a store directory.
 
     \b
     DIR is a node's data directory (one part for each shard), a shard's, or the store directory
     of a RocketMQ broker. Nothing is changed or locked, so it may be in use.
 
-    A RocketMQ directory does not say how it was set up. Sizes are read off the files; the number
-    of hash slots of an index file is found from its content, and where that fails it is said.
+    A RocketMQ directory does not contain its settings. Sizes are those of the files; the number of
+    hash slots of an index file is derived from its content, and if that fails, the output says so.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
         for one in opened:
@@ -55,8 +55,8 @@ def info(
 def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None:
     """List the topics and queues of a store directory.
 
-    minOffset is the first message that is still there, maxOffset the next one to come. DIR is as
-    for "store info".
+    minOffset is the first message that is stored, maxOffset the next one to come. DIR is as for
+    "store info".
     """
     with open_stores(directory) as opened:
         rows = [_queue(one.store, *queue) for one in opened for queue in one.store.reads.queues()]
@@ -75,7 +75,7 @@ def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None
 
 
 def shown_time(time_ms: int | None) -> str | None:
-    """A store time for people: local, to the millisecond."""
+    """Return a store time for people: local, to the millisecond."""
     if time_ms is None:
         return None
     try:
@@ -86,7 +86,7 @@ def shown_time(time_ms: int | None) -> str | None:
 
 
 def _info(one: OpenStore) -> dict[str, Any]:
-    """What there is to say of a store; times are milliseconds since 1970."""
+    """Return the description of a store; times are milliseconds since 1970."""
     store, statistics = one.store, one.store.statistics()
     queues = [_queue(store, *queue) for queue in store.reads.queues()]
     times = [
@@ -136,7 +136,7 @@ def _info(one: OpenStore) -> dict[str, Any]:
 
 
 def _lines(found: dict[str, Any]) -> Iterable[tuple[str, object]]:
-    """*found* for people."""
+    """Return the lines that show *found* to people."""
     yield "directory", found["directory"]
     yield "written by", found["writtenBy"]
     yield "stopped", "cleanly" if found["cleanStop"] else "not: abort is there, or it is in use"
@@ -157,7 +157,7 @@ def _lines(found: dict[str, Any]) -> Iterable[tuple[str, object]]:
 
 
 def _files(directory: Path, depth: str) -> dict[str, int]:
-    """How many segment files there are below *directory*, and their lengths together."""
+    """Return the number of segment files below *directory*, and their lengths together."""
     paths = [path for path in directory.glob(depth) if path.name.isdecimal() and path.is_file()]
     return {"count": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
 
@@ -177,7 +177,7 @@ def _queue(store: MessageStore, topic: str, queue_id: int) -> dict[str, Any]:
 
 
 def _stored_ms(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int | None:
-    """When a message was stored; None where there is none, or none that can be read."""
+    """Return when a message was stored; None if there is none, or none that can be read."""
     for message in store.reads.get_message(topic, queue_id, queue_offset, 1).messages:
         if message.queue_offset == queue_offset:
             return message.store_timestamp_ms

@@ -8,5 +8,5 @@ __all__ = ["now_ms"]
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000

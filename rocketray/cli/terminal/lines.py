@@ -18,7 +18,7 @@ LINE_MAX_BYTES = 32 * 1024 * 1024  # a body of 4 MiB, each byte as \u00xx, and i
 
 
 def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers from 1, as soon as each is whole.
+    """Yield the lines that are not blank, with their numbers from 1, as soon as each is complete.
 
     Raises:
         StreamError: a line is longer than ``LINE_MAX_BYTES``.
@@ -28,19 +28,19 @@ def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         number += 1
         if len(line) > LINE_MAX_BYTES:
             raise StreamError(
-                f"line {number} of the input is longer than {LINE_MAX_BYTES} bytes; "
-                "what follows cannot be told apart, so nothing more is read"
+                f"line {number} of the input is longer than {LINE_MAX_BYTES} bytes; the rest of "
+                "the input was not read"
             )
         if not line.isspace():
             yield number, line
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
-    """The JSON object in a line; raises :class:`ValueError` saying why there is none."""
+    """Return the JSON object of a line; raises :class:`ValueError` if it is none."""
     try:
         value = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"a JSON {type(value).__name__}, not an object")  # noqa: TRY004 - as above
+        raise ValueError(f"not a JSON object, but a {type(value).__name__}")  # noqa: TRY004
     return value

@@ -24,14 +24,14 @@ __all__ = [
 
 
 class OutputClosedError(Exception):
-    """The reader of stdout has gone, as ``head`` does: nobody gets what is printed from now on."""
+    """The reader of stdout closed it, as ``head`` does: further output would be lost."""
 
 
 def print_line(text: str) -> None:
-    """One line on stdout, flushed.
+    """Print one line on stdout, and flush it.
 
     Raises:
-        OutputClosedError: its reader has gone.
+        OutputClosedError: the reader closed stdout.
     """
     try:
         sys.stdout.write(text + "\n")
@@ -41,29 +41,29 @@ def print_line(text: str) -> None:
 
 
 def drop_output() -> None:
-    """Let what is still to be printed go nowhere, as at exit nobody could be told of a failure."""
+    """Discard what is still to be printed: a failure at exit could not be reported any more."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def print_any_text() -> None:
-    """Have what stdout's encoding cannot say printed as an escape of ASCII."""
+    """Print characters that stdout's encoding lacks as ASCII escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: object) -> None:
-    """*value* as one line of JSON in ASCII, so that lone surrogates come out as they went in."""
+    """Print *value* as one line of JSON in ASCII, which preserves lone surrogates."""
     print_line(json.dumps(value))
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table that fits the terminal (see table.py); the columns in *right* are numbers.
+    """Print a table that fits the terminal (see table.py); the columns in *right* are numbers.
 
-    Where stdout is no terminal, each row is one line.
+    If stdout is no terminal, each row is one line.
     """
     from .table import table_lines  # noqa: PLC0415 - commands that print JSON do without rich
 
@@ -74,18 +74,18 @@ def print_table(
 
 
 def progress(text: str) -> None:
-    """One line on stderr, for people who wait."""
+    """Print one line of progress on stderr."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def counted(count: int, noun: str) -> str:
-    """As "1 queue" and "2 queues"."""
+    """Return a number with its noun: "1 queue", "2 queues"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def as_time(milliseconds: int | None) -> str | None:
-    """Local time, to the second."""
+    """Return a local time, to the second."""
     if milliseconds is None:
         return None
     when = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()

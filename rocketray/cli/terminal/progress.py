@@ -19,7 +19,7 @@ _AGAIN_S = 15.0  # of silence
 
 
 class ProgressDisplay:
-    """Steps with the seconds since the start."""
+    """Prints steps with the seconds since the start."""
 
     def __init__(self, stream: TextIO, again_s: float = _AGAIN_S) -> None:
         self._console = Console(file=stream, highlight=False, markup=False)
@@ -66,4 +66,4 @@ class ProgressDisplay:
     def _tell_again(self) -> None:
         while not self._is_over.wait(self._said + self._again_s - time.monotonic()):
             if time.monotonic() - self._said >= self._again_s:
-                self.say(f"still {self._step}" if self._step else "still at it")
+                self.say(f"still {self._step}" if self._step else "still working")

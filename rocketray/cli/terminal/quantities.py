@@ -42,12 +42,12 @@ _BINARY = ("TiB", "GiB", "MiB", "KiB", "B")
 
 
 def parse_duration(text: str) -> int | None:
-    """Milliseconds, or None for ``none``; raises :class:`ConfigError`."""
+    """Return milliseconds, or None for ``none``; raises :class:`ConfigError`."""
     return _parse(text, _MILLISECONDS, "a time like 90s, 30m, 72h or 7d")
 
 
 def parse_delay(text: str) -> int:
-    """Milliseconds to wait; raises :class:`typer.BadParameter`."""
+    """Return milliseconds to wait; raises :class:`typer.BadParameter`."""
     try:
         found = parse_duration(text)
     except ConfigError as error:
@@ -58,17 +58,17 @@ def parse_delay(text: str) -> int:
 
 
 def parse_bytes(text: str) -> int | None:
-    """Bytes, or None for ``none``; raises :class:`ConfigError`."""
+    """Return bytes, or None for ``none``; raises :class:`ConfigError`."""
     return _parse(text, _BYTES, "a size like 500MB or 10GiB")
 
 
 def format_duration(milliseconds: int | None) -> str:
-    """A time in the largest unit that it is a whole number of."""
+    """Return a time in the largest unit that it is a whole number of."""
     return _format(milliseconds, {unit: _MILLISECONDS[unit] for unit in ("d", "h", "m", "s", "ms")})
 
 
 def format_bytes(size: int | None) -> str:
-    """A size in the largest binary unit that it is a whole number of."""
+    """Return a size in the largest binary unit that it is a whole number of."""
     return _format(size, {unit: _BYTES[unit] for unit in _BINARY})
 
 
@@ -97,7 +97,7 @@ def parse_queues_per_process(text: str | None) -> QueuesPerProcess:
 
 
 def parse_mode(text: str) -> int:
-    """Permissions as chmod takes them: ``750``; raises :class:`typer.BadParameter`."""
+    """Return permissions as chmod takes them: ``750``; raises :class:`typer.BadParameter`."""
     if re.fullmatch("0?[0-7]{3}", text, re.ASCII) is None:
         raise typer.BadParameter(f"mode {text!r} is not three octal digits like 700 or 750")
     return int(text, 8)

@@ -24,10 +24,10 @@ _NAME = "commands.err"
 
 
 def ray_stderr_in_file(data: Path) -> bool:
-    """From now on have file 2 be that of the node on *data*, and ``sys.stderr`` the one of before.
+    """Redirect file 2 to the node's log on *data*; ``sys.stderr`` keeps the old one.
 
-    Without effect where ``sys.stderr`` is not file 2, as in a program that runs the command; the
-    answer is whether it had one.
+    Returns whether it did: it has no effect if ``sys.stderr`` is not file 2, as in a program that
+    runs the command.
     """
     before = sys.__stderr__
     if before is None or sys.stderr is not before or before.fileno() != _STDERR:
@@ -39,7 +39,8 @@ def ray_stderr_in_file(data: Path) -> bool:
     file = _open(data)
     os.dup2(file, _STDERR)
     os.close(file)
-    sys.stderr = sys.__stderr__ = terminal  # type: ignore[misc]  # faulthandler writes to the latter
+    # faulthandler writes to the latter
+    sys.stderr = sys.__stderr__ = terminal  # type: ignore[misc]
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is before:
             handler.setStream(terminal)
@@ -47,7 +48,7 @@ def ray_stderr_in_file(data: Path) -> bool:
 
 
 def _open(data: Path) -> int:
-    """The end of the file in the node's logs; nowhere, where there is no node or it is not ours."""
+    """Open the end of the file in the node's logs, or the null device if there is no node."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         logs = json.loads((data_directory(data) / "node.json").read_text())["logs"]
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -30,7 +30,7 @@ _PAUSE_S = 0.001
 
 
 class OutputReader:
-    """Who reads stdout; made before the first line that counts is printed."""
+    """The process that reads stdout; to be created before the first line is printed."""
 
     def __init__(self) -> None:
         self._pipe = _pipe_of_stdout()
@@ -39,10 +39,10 @@ class OutputReader:
                 fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def has_read(self, ended: threading.Event) -> bool:
-        """Wait until everything that was printed is read; False when *ended* is set before.
+        """Wait until the reader has read everything; return False if *ended* is set before.
 
         Raises:
-            OutputClosedError: the reader has gone, and did not read all of it.
+            OutputClosedError: the reader closed stdout, and did not read all of it.
         """
         if self._pipe is None:
             return True
@@ -68,5 +68,5 @@ def _pipe_of_stdout() -> int | None:
 
 
 def _unread(pipe: int) -> int:
-    """How many bytes lie in the pipe."""
+    """Return the number of bytes in the pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -12,7 +12,7 @@ __all__ = ["until_signalled"]
 
 @contextmanager
 def until_signalled() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
+    """Return an event that the first SIGINT or SIGTERM sets; a second one ends the process."""
     signalled = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}

@@ -34,11 +34,11 @@ class _Column:
 
     @property
     def wish(self) -> int:
-        """The width at which nothing is broken."""
+        """Return the width at which nothing is broken."""
         return max(map(cell_len, (self.header, *self.cells)))
 
     def floor(self, text_floor: int | None = None) -> int:
-        """The width with a broken header; texts are broken where they may, at *text_floor*."""
+        """Return the width with a broken header; texts may be broken down to *text_floor*."""
         widest = max(map(cell_len, self.cells), default=0)
         if text_floor is not None and not self.is_number:
             widest = min(widest, text_floor)
@@ -51,7 +51,7 @@ def table_lines(
     right: Sequence[str] = (),
     width: int | None = None,
 ) -> Iterator[str]:
-    """The lines of a table, no wider than *width*; the columns in *right* are numbers."""
+    """Return the lines of a table, no wider than *width*; the columns in *right* are numbers."""
     columns = [
         _Column(header, tuple(row[index] for row in rows), header in right)
         for index, header in enumerate(headers)
@@ -67,7 +67,7 @@ def table_lines(
 
 
 def _widths(columns: Sequence[_Column], width: int | None) -> list[int] | None:
-    """How wide each column is; None where they do not fit side by side."""
+    """Return the width of each column; None if they do not fit side by side."""
     widths = [column.wish for column in columns]
     if width is None:
         return widths
@@ -85,7 +85,7 @@ def _widths(columns: Sequence[_Column], width: int | None) -> list[int] | None:
 
 
 def _row(columns: Sequence[_Column], widths: Sequence[int], cells: Sequence[str]) -> Iterator[str]:
-    """The lines of one row: as many as its longest cell has."""
+    """Return the lines of one row: as many as its longest cell has."""
     broken = [_broken(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for number in range(max(map(len, broken))):
         texts = [lines[number] if number < len(lines) else "" for lines in broken]
@@ -99,7 +99,7 @@ def _row(columns: Sequence[_Column], widths: Sequence[int], cells: Sequence[str]
 
 
 def _broken(text: str, width: int) -> list[str]:
-    """*text* in lines of at most *width*."""
+    """Break *text* into lines of at most *width*."""
     if cell_len(text) <= width:
         return [text]
     lines = [""]
@@ -116,7 +116,7 @@ def _broken(text: str, width: int) -> list[str]:
 
 
 def _blocks(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A line for each cell that is not empty, and a blank one between rows."""
+    """Return a line for each cell that is not empty, and a blank one between rows."""
     widest = max(map(cell_len, headers))
     for number, row in enumerate(rows):
         if number:

@@ -19,7 +19,7 @@ AGAIN_S = 15.0
 
 @contextmanager
 def waiting(what: str, again_s: float = AGAIN_S) -> Iterator[None]:
-    """Say *what* is still going on, and for how long, until the block is left."""
+    """Print that *what* is still running, and for how long, until the block is left."""
     begun, is_over = time.monotonic(), threading.Event()
 
     def tell() -> None:

@@ -31,7 +31,7 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
     (("send", "T", "x", "--tag", "pay"), 2, "No such option: --tag .*: --tags\\)"),
     (("send", "T", "x", "--property", "TAGS=x"), 2, "TAGS is RocketMQ's own, .* with --tags"),
     (("send", "T", "x", "--property", "KEYS=x"), 2, "give keys with --key"),
-    (("send", "T", "x", "--property", "UNIQ_KEY=x"), 2, "each message gets one by itself"),
+    (("send", "T", "x", "--property", "UNIQ_KEY=x"), 2, "each message gets its own"),
     (("send", "T", "x", "--property", "region"), 2, "'region' has no '='"),
     (
         ("send", "T", "x", "--delay", "5s", "--delay-level", "3"),
@@ -67,7 +67,7 @@ def test_one_clear_line(
     [
         ("../shop/shop:app", "go to its directory .*: cd ../shop && rocketray up shop:app"),
         ("shop", "named as module:app"),
-        ("a-b:app", "'a-b' is no name of a module"),
+        ("a-b:app", "'a-b' is not a module name"),
         ("nowhere_at_all:app", "No module named 'nowhere_at_all'"),
     ],
 )
@@ -168,6 +168,6 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_full_disk_says_what_to_do() -> None:
     said = str(refusal(AppendStatus.STORE_FULL, "T/0", Path("/srv/log")))
-    assert "shard T/0: no room on the disk of /srv/log; nothing was stored" in said
+    assert "shard T/0: the disk of /srv/log is full; nothing was stored" in said
     assert "df /srv/log" in said
     assert "--retention" in said

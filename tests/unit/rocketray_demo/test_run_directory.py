@@ -26,12 +26,12 @@ def test_a_run_is_resumed_with_its_limit(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_begun_or_resumed_says_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no run of the demo"):
+    with pytest.raises(ConfigError, match="is not a run of the demo"):
         open_run(DemoOptions(resume=tmp_path))
     open_run(DemoOptions(data=tmp_path))
     with pytest.raises(ConfigError, match=f"--resume {tmp_path}"):
         open_run(DemoOptions(data=tmp_path))
-    with pytest.raises(ConfigError, match="begun with --limit none"):
+    with pytest.raises(ConfigError, match="started with --limit none"):
         open_run(DemoOptions(resume=tmp_path, limit=5))
     with pytest.raises(ConfigError, match="leave --data out"):
         open_run(DemoOptions(resume=tmp_path, data=tmp_path / "other"))

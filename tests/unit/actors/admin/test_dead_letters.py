@@ -191,7 +191,7 @@ def test_two_redrives_of_one_group_exclude_each_other(broker: Broker) -> None:
         def forward(
             self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]
         ) -> Sequence[object]:
-            with pytest.raises(StoreLockedError, match="under way"):
+            with pytest.raises(StoreLockedError, match="is running"):
                 redrive(broker, self, "g", ALL)
             return super().forward(topic, queue_id, messages)
 

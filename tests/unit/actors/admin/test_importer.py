@@ -237,7 +237,7 @@ def test_a_queue_that_somebody_else_writes_to_ends_the_import(
             return ack
 
     monkeypatch.setattr(node, "gate", lambda *name: Disturbed(node.shard(*name), [0], after=False))
-    with pytest.raises(StoreError, match="somebody else writes"):
+    with pytest.raises(StoreError, match="another producer writes"):
         import_from(GOLDEN_STORE, node, "TopicA")
 
 
@@ -254,7 +254,7 @@ def test_two_imports_at_once_end_one_of_them(
     with pytest.raises(StoreError, match="stored at offset 1, not 0"):
         import_from(GOLDEN_STORE, node, "TopicA")
     monkeypatch.undo()
-    with pytest.raises(StoreError, match="not what an import of this source left"):
+    with pytest.raises(StoreError, match="not from an import of this source"):
         import_from(GOLDEN_STORE, node, "TopicA")
 
 

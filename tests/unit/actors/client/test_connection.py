@@ -113,7 +113,7 @@ def test_a_topic_whose_making_was_interrupted_is_completed_by_the_same_call(
     assert (coordinator.running, seen[-1].started) == ({*range(24)}, 8)
     assert connection.alter_topic("Trade", 26, seen.append).queues == 26
     assert (coordinator.running, seen[-1].started) == ({*range(26)}, 2)
-    with pytest.raises(ConfigError, match="cannot be cut"):
+    with pytest.raises(ConfigError, match="cannot be reduced"):
         connection.alter_topic("Trade", 1)
 
 

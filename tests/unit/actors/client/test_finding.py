@@ -15,7 +15,7 @@ from rocketray.actors.files.paths import node_file
 from rocketray.actors.runtime.machine import here
 from rocketray.errors import NodeElsewhereError, NodeNotRunningError
 
-NOT_OFFERED = "commands, producers and group members on other machines are not offered yet"
+NOT_OFFERED = "commands, producers and group members on other machines are not supported yet"
 
 
 @pytest.fixture

@@ -36,17 +36,17 @@ SENDS: list[tuple[Wrong, str]] = [
     (lambda p: p.send("T", b"x", queue_id=2), "queues 0 to 1, not 2"),
     (lambda p: p.send("T", b"x", queue_id=-1), "queues 0 to 1, not -1"),
     (lambda p: p.send("T", b"x", queue_id=True), "queues 0 to 1, not True"),
-    (lambda p: p.send("T", b"x", sharding_key=5), "sharding_key is 5; give a text"),
-    (lambda p: p.send(None, b"x"), "None is no name of a topic; give a text"),
-    (lambda p: p.send(["T"], b"x"), r"\['T'\] is no name of a topic"),
+    (lambda p: p.send("T", b"x", sharding_key=5), "sharding_key is 5; give a string"),
+    (lambda p: p.send(None, b"x"), "None is not a name of a topic; give a string"),
+    (lambda p: p.send(["T"], b"x"), r"\['T'\] is not a name of a topic"),
     (lambda p: p.send("T", "x"), "the body is a str; encode it to bytes"),
     (lambda p: p.send("T", None), "the body is a NoneType"),
     (lambda p: p.send("T", b"x", properties=[("a", "b")]), r"properties is \[\('a', 'b'\)\]; give"),
     (lambda p: p.send("T", b"x", properties={"a": 1}), r"use str\(1\)"),
-    (lambda p: p.send("T", b"x", properties={1: "a"}), "the name of property 1 is no text"),
+    (lambda p: p.send("T", b"x", properties={1: "a"}), "the name of property 1 is not a string"),
     (lambda p: p.send("T", b"x", properties={"TAGS": "a"}), "property TAGS is set by the field"),
-    (lambda p: p.send("T", b"x", keys=[5]), "key 5 is no text"),
-    (lambda p: p.send("T", b"x", keys=5), "keys is 5; give a list of texts"),
+    (lambda p: p.send("T", b"x", keys=[5]), "key 5 is not a string"),
+    (lambda p: p.send("T", b"x", keys=5), "keys is 5; give a list of strings"),
     (lambda p: p.send("T", b"x", ack="all"), "ack 'all' is not 'memory' or 'disk'"),
     (lambda p: p.send("T", b"x", ack=["disk"]), r"ack \['disk'\] is not"),
     (lambda p: p.send("T", b"x", delay="soon"), "delay is 'soon'; give seconds"),
@@ -70,9 +70,9 @@ SENDS: list[tuple[Wrong, str]] = [
     (lambda p: p.send_many("T", [b"x"]), r"message 0 is b'x'; make each of them with rr.Mess"),
     (lambda p: p.send_many("T", b"x"), "the messages are b'x'; give a list"),
     (lambda p: p.send_many("T", 5), "the messages are 5; give a list"),
-    (lambda p: p.send_many(None, []), "None is no name of a topic"),
+    (lambda p: p.send_many(None, []), "None is not a name of a topic"),
     (lambda p: p.send_many("T", [rr.Message("U", b"x")]), "message 0 is for topic 'U'"),
-    (lambda p: p.send_many(None, ROWS), "None is no name of a topic"),
+    (lambda p: p.send_many(None, ROWS), "None is not a name of a topic"),
     (lambda _: rr.Message("T", "x"), "the body is a str"),  # type: ignore[arg-type]
     (lambda _: rr.Message("T", b"x", tags=["pay"]), "the tag is"),  # type: ignore[arg-type]
 ]
@@ -82,17 +82,17 @@ CONSUMERS: list[tuple[Wrong, str]] = [
         r"the subscription is 'pay'; make one with rr.Subscription.tags",
     ),
     (lambda c: c("g", "T", None), "the subscription is None"),
-    (lambda c: c(None, "T", ALL), "None is no name of a consumer group"),
+    (lambda c: c(None, "T", ALL), "None is not a name of a consumer group"),
     (lambda c: c("", "T", ALL), "a consumer group name is empty"),
-    (lambda c: c("g", None, ALL), "None is no name of a topic"),
+    (lambda c: c("g", None, ALL), "None is not a name of a topic"),
     (lambda c: c("g", "T", ALL, stategy="sticky"), r"no option stategy=; did you mean strategy=\?"),
     (lambda c: c("g", "T", ALL, qqq=1), "no option qqq=; there are"),
     (lambda c: c("g", "T", ALL, start="begin"), "start is 'begin'; give 'earliest'"),
     (lambda c: c("g", "T", ALL, start=-1), "start is -1"),
     (lambda c: c("g", "T", ALL, start=None), "start is None"),
-    (lambda c: c("g", "T", ALL, client_id=5), "client_id is 5; give a text"),
+    (lambda c: c("g", "T", ALL, client_id=5), "client_id is 5; give a string"),
     (lambda c: c("g", "T", ALL, strategy="fair"), "no strategy 'fair'"),
-    (lambda c: c("g", "T", ALL, broadcast=True), "a broadcast group has a client_id"),
+    (lambda c: c("g", "T", ALL, broadcast=True), "a broadcast group needs a client_id"),
     (
         lambda c: c("g", "T", ALL, strategy="sticky", together=AppInstance("shop", "1")),
         "app 'shop' needs one assignment",
@@ -181,7 +181,7 @@ def test_a_timeout_is_a_number_of_seconds(node: LocalNode, timeout_s: Any) -> No
         (("T", 1), ConfigError, "has 2 queues, not 1"),
         (("U", "4"), InvalidNameError, "1 to 1024 queues, not '4'"),
         (("U", 0), InvalidNameError, "not 0"),
-        ((None,), InvalidNameError, "None is no name of a topic"),
+        ((None,), InvalidNameError, "None is not a name of a topic"),
     ],
 )
 def test_a_topic_is_not_taken_for_one_of_another_size(
@@ -216,7 +216,7 @@ def client_of(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Client:
 @pytest.mark.parametrize("expression", [None, 5, ["pay"], b"pay"])
 def test_an_expression_is_a_text(expression: Any) -> None:
     for make in (rr.Subscription.tags, rr.Subscription.sql):
-        with pytest.raises(rr.StreamError, match="given as text, not as"):
+        with pytest.raises(rr.StreamError, match="a filter must be a string, not"):
             make(expression)
 
 

@@ -214,7 +214,7 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
     shard_start.start_shards(HOME, [topic], {}, range(2), 20.0)
-    with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic being made"):
+    with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic being created"):
         shard_calls.ShardCalls(topic, 3).ask("statistics")
     shard_start.stop_shards([topic])
     assert cluster.stopped == ["shards:T:0", "shards:T:1"]

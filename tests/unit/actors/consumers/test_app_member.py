@@ -194,7 +194,7 @@ def test_a_member_ends_in_order_though_the_coordinator_is_gone(
     one.commit({("A", 0): 42})
     coordinator.failure = ShardUnavailableError("coordinator", 1, "gone")
     one.close()
-    assert "their messages come again" in caplog.text
+    assert "their messages are redelivered" in caplog.text
 
 
 def test_offsets_that_are_moved_by_hand_are_where_it_goes_on() -> None:

@@ -60,7 +60,7 @@ def test_each_expression_has_its_line_and_each_tenfold_too(
         log.look([FirstError(subscription, 0, 7)], 1)
     told = failures(caplog)
     assert len(told) == 2
-    assert all("offset 7, unique key -: it cannot be read any more" in text for text in told)
+    assert all("offset 7, unique key -: it can no longer be read" in text for text in told)
     caplog.clear()
     for count in (9, 10, 99, 5_000, 9_999, 10_000):
         log.look([], count)

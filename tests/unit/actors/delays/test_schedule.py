@@ -204,7 +204,7 @@ def test_a_clock_that_is_set_forward_delivers_what_is_due_once(waiting: Waiting)
 def test_a_target_that_takes_nothing_keeps_its_messages_and_their_order(waiting: Waiting) -> None:
     def refuse(what: str) -> None:
         if what == "forward shut/0":
-            raise ConfigError("the topic does not take messages")
+            raise ConfigError("the topic has no write permission")
 
     waiting.before = refuse
     now = waiting.clock.now_ms

@@ -83,7 +83,7 @@ def test_a_recalled_message_is_never_delivered(node: LocalNode) -> None:
         assert [message.body for message in wait_for(node, 0, 1)] == [b"yes"]
         assert not producer.recall(recalled.recall_handle)
         assert not producer.recall(kept.recall_handle)
-        with pytest.raises(InvalidMessageError, match="is no recall handle"):
+        with pytest.raises(InvalidMessageError, match="is not a recall handle"):
             producer.recall("what")
         other = RecallHandle.parse(kept.recall_handle)._replace(unique_key="another")
         with pytest.raises(InvalidMessageError, match="no delayed message 'another'"):

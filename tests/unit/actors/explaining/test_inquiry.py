@@ -111,7 +111,7 @@ def test_a_filter_is_asked_for_what_the_group_passed_with_it(broker: Broker) -> 
     causes = [cause(broker, key) for key in ("p1", "s1", "p2", "s2")]
     expected = [Cause.DELIVERED, Cause.TAG_MISMATCH, Cause.TAG_MISMATCH, Cause.DELIVERED]
     assert causes == expected
-    assert "when the group was there, it subscribed to tags 'pay'" in told(broker, "s1")
+    assert "when the group read that offset, it subscribed to tags 'pay'" in told(broker, "s1")
     broker.restart_coordinator()
     assert [cause(broker, key) for key in ("p1", "s1", "p2", "s2")] == expected
 

@@ -166,7 +166,7 @@ def test_a_directory_that_another_user_put_there_is_left_alone_and_not_used(
         with node.producer() as producer:
             assert producer.send("T", b"x").queue_offset == 0
         assert [path.name for path in usual.iterdir()] == ["lock"]
-        assert "is left alone" in caplog.text
+        assert "is not used" in caplog.text
     assert names(memory) == {usual.name}
     assert not runtime_link(data).is_symlink()
     assert runtime_directory(data) == usual

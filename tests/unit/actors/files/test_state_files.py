@@ -175,7 +175,7 @@ def test_where_both_are_damaged_both_are_named_and_neither_is_touched(
     beside(state, ".bak").unlink()
     if copy is not None:
         beside(state, ".bak").write_bytes(copy)
-    with pytest.raises(StoreError, match="restore the file from a copy of your own") as raised:
+    with pytest.raises(StoreError, match="restore the file from a backup") as raised:
         read_state(state, number, owns=True)
     assert str(state) in str(raised.value)
     assert f"{state}.bak" in str(raised.value)
@@ -245,14 +245,14 @@ def test_a_copy_that_cannot_be_written_keeps_nobody_waiting(
     in_the_way = beside(state, f".bak.{os.getpid()}.tmp")
     in_the_way.mkdir()
     assert read_state(state, number, owns=True) == 2
-    assert "is not the copy of state.json yet" in caplog.text
+    assert "the copy of state.json, is not updated yet" in caplog.text
 
 
 def test_more_than_can_be_read_again_is_not_written(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "JSON_MAX_BYTES", 100)
-    with pytest.raises(StoreError, match="so it is as it was"):
+    with pytest.raises(StoreError, match="so it was not changed"):
         write_json(state, {"number": "9" * 100})
     assert read_state(state, number, owns=True) == 2
     assert sorted(path.name for path in state.parent.iterdir()) == ["state.json", "state.json.bak"]

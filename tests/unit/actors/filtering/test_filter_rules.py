@@ -19,7 +19,7 @@ def test_the_rules_are_kept_for_the_next_start(tmp_path: Path) -> None:
     assert FilterRules.load(tmp_path) == rules
     assert rules.allowing(["app:f", "shop.filters"]).allowed == (*rules.allowed, "app:f")
     for wrong in ("", "a b", "a:b:c", "shop.*", "../a"):
-        with pytest.raises(ConfigError, match="is no module"):
+        with pytest.raises(ConfigError, match="is neither a module"):
             FilterRules((wrong,))
     with pytest.raises(ConfigError, match="0 ms"):
         FilterRules((), 0)
@@ -52,7 +52,7 @@ def test_a_damaged_file_of_rules_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config" / "filterRules.json"
     path.parent.mkdir()
     path.write_text(content)
-    with pytest.raises(StoreError, match=r"filterRules\.json holds no rules"):
+    with pytest.raises(StoreError, match=r"filterRules\.json has no valid filter rules"):
         FilterRules.load(tmp_path)
 
 

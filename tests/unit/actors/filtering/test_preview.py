@@ -151,7 +151,7 @@ def test_what_is_not_there_is_said(data: Path, tmp_path: Path) -> None:
     every = Subscription.tags("*")
     with pytest.raises(StoreError, match="has no topic 'Absent'"):
         preview(data, "Absent", every, EVERYTHING, show=1)
-    with pytest.raises(StoreError, match="no store directory"):
+    with pytest.raises(StoreError, match="nor a store directory"):
         look(tmp_path, every)
     with pytest.raises(InvalidNameError):
         preview(data, "../x", every, EVERYTHING, show=1)

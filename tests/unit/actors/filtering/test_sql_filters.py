@@ -191,7 +191,7 @@ def test_in_place_of_a_damaged_file_filters_are_born_again(
     filters_file(coordinator.data).write_text("[1]")
     clock.now_ms += 1000
     again = coordinator.restarted()
-    assert "holds no consumer filters" in caplog.text
+    assert "has no valid consumer filters" in caplog.text
     again.beat("g", SMALL)
     assert again.filter_of("g").born_time_ms == clock.now_ms
     assert read_filters(filters_file(coordinator.data))["T"].keys() == {"g"}

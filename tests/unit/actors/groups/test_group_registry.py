@@ -111,7 +111,7 @@ def test_a_group_whose_predecessor_may_live_is_not_deleted() -> None:
     registry.heartbeat(beat("a"), 1, 0)
     registry.heartbeat(beat("a", instance="i2"), 1, 1)
     registry.leave(beat("a", instance="i2"))
-    with pytest.raises(StreamError, match=r"still read by members of group .*, 1 in all"):
+    with pytest.raises(StreamError, match=r"still read by 1 members of group"):
         registry.delete("group", 2)
     registry.delete("group", SESSION_TIMEOUT_MS + 1)
 
@@ -353,7 +353,7 @@ def test_what_a_member_finished_counts_across_a_restart_though_it_gives_the_queu
 
 def test_a_member_that_is_refused_leaves_nothing_behind() -> None:
     registry = GroupRegistry()
-    with pytest.raises(StreamError, match="1 to 255 characters"):
+    with pytest.raises(StreamError, match="1 to 255 printable"):
         registry.heartbeat(beat("a\ni1"), 1, 0)
     assert registry.to_json()["memberships"] == {}
     registry.heartbeat(beat("a"), 1, 0)

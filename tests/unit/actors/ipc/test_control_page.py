@@ -98,7 +98,7 @@ def test_functions_without_futex_agree_with_the_kernels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "what"), [(errno.ENOMEM, "no room for it in memory"), (errno.EMFILE, "ulimit -n")]
+    ("number", "what"), [(errno.ENOMEM, "not enough memory for it"), (errno.EMFILE, "ulimit -n")]
 )
 def test_a_file_that_cannot_be_mapped_goes_only_where_nobody_else_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, what: str
@@ -124,7 +124,7 @@ def test_neither_a_link_nor_another_user_s_file_is_shared_memory(tmp_path: Path)
         Doorbell(tmp_path / "link")
     if os.getuid() == 0:
         os.chown(tmp_path / "bell", 65534, 65534)
-        with pytest.raises(StoreError, match="another user made it"):
+        with pytest.raises(StoreError, match="another user created it"):
             Doorbell(tmp_path / "bell")
 
 

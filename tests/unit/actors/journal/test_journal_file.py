@@ -88,7 +88,7 @@ def test_a_file_of_a_later_version_is_put_aside(
     (tmp_path / "g.journal").write_bytes(line)
     assert read(tmp_path).entries("g") == ()
     assert (tmp_path / "g.journal.unreadable").read_bytes() == line
-    assert "explanations know nothing from before now" in caplog.text
+    assert "explanations cover only the time from now on" in caplog.text
 
 
 def test_a_file_that_is_too_large_is_put_aside_for_that_reason(
@@ -106,7 +106,7 @@ def test_an_endless_line_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFi
         file.write(b"x" * (1 << 20))
     with caplog.at_level(logging.WARNING):
         assert len(read(tmp_path).entries("g")) == 4
-    assert "cut behind entry 4" in caplog.text
+    assert "truncated after entry 4" in caplog.text
 
 
 def test_what_a_dead_writer_left_is_removed(tmp_path: Path) -> None:

@@ -119,6 +119,6 @@ def test_a_cluster_s_token_that_others_can_read_is_told(
     path.write_text("secret")
     path.chmod(mode)
     done = run(WARN, home=tmp_path)
-    told = f"other users of this machine may read {path}, and with it run code as you"
+    told = f"other users of this machine can read {path}, and run code as you with it"
     assert (told in done.stderr) is is_told
     assert done.stderr.count("chmod") == is_told

@@ -74,7 +74,7 @@ def test_the_way_up_the_ladder_and_back(broker: Broker, clock: Clock) -> None:
     give_back(broker, message)
     found = broker.explain("k", "g")
     assert (found.cause, found.message_id) == (Cause.WAITS_FOR_RETRY, message.offset_message_id)
-    assert "failed on it once; it comes again at" in found.steps[-1].detail
+    assert "failed on it once; it is redelivered at" in found.steps[-1].detail
     clock.advance(seconds=10)
     found = broker.explain("k", "g")
     assert found.cause is Cause.NOT_ASSIGNED  # nobody reads the retry topic yet

@@ -24,5 +24,5 @@ def test_a_task_that_went_wrong_is_told_and_done_again(caplog: pytest.LogCapture
     stop.set()
     thread.join(30)
     assert not thread.is_alive()
-    assert "sweeping went wrong; trying again in 0.001 s" in caplog.text
+    assert "sweeping failed; trying again in 0.001 s" in caplog.text
     assert "what nobody thought of" in caplog.text

@@ -67,11 +67,13 @@ def test_a_queue_that_was_made_and_has_no_directory_is_not_made_anew(data: Path)
 
     opened(1).close()  # noted, and not made before: as after an interruption
     directory = shard_directory(data, TOPIC, 0)
-    with pytest.raises(StoreError, match=f"{directory} is not there, and queue T/0 was made there"):
+    with pytest.raises(
+        StoreError, match=f"{directory} is missing, and queue T/0 was created there"
+    ):
         opened(0)
     assert not directory.exists()
     directory.mkdir()  # where its disk would be mounted
-    with pytest.raises(StoreError, match=r"has no store\.json, and queue T/0 was made there"):
+    with pytest.raises(StoreError, match=r"has no store\.json, and queue T/0 was created there"):
         opened(0)
     assert list(directory.iterdir()) == []
 
@@ -333,6 +335,6 @@ def test_a_batch_that_a_shard_failed_with_is_perhaps_stored(
     monkeypatch.setattr(shard.writer.store._index, "put", fail)
     ack = shard.append(payload(0, 3), Durability.MEMORY)
     assert bodies(shard) == [0, 1, 2]
-    with pytest.raises(ShardUnavailableError, match="not known whether some of it is stored"):
+    with pytest.raises(ShardUnavailableError, match="so the outcome is unknown"):
         raise refusal(ack.status, "T/0", data)
     kill(shard)

@@ -116,7 +116,7 @@ def test_halves_go_when_they_and_all_before_them_are_decided_and_old(
 @pytest.mark.parametrize("topic", [HALF_TOPIC, END_TOPIC, OP_TOPIC])
 def test_what_a_service_needs_has_no_limit_of_a_users(broker: Broker, topic: str) -> None:
     broker.create_topic(topic, 1)
-    with pytest.raises(ConfigError, match="the node removes what it is done with"):
+    with pytest.raises(ConfigError, match="only the node removes them"):
         broker.set_retention(topic, RetentionPolicy(max_age_ms=1))
 
 

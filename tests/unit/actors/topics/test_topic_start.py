@@ -119,7 +119,7 @@ def test_it_gives_up_when_no_other_queue_answers_and_says_how_to_go_on() -> None
         node.make()
     assert str(caught.value) == (
         "shard Trade/19 is unavailable: it does not answer yet; 19 of the topic's 64 queues run, "
-        "and no other has started for 120 s; to start the rest ask for the topic again; try again "
+        "and no other has started for 120 s; to start the rest, create the topic again; try again "
         "in 1000 ms"
     )
     assert node.now_s < 200

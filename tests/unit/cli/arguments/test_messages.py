@@ -87,7 +87,7 @@ def test_the_short_forms() -> None:
         ({}, "give the body once"),
         ({"text": "a", "body": "YQ=="}, "give the body once"),
         ({"body": "not base64!"}, "base64"),
-        ({"text": "\ud800"}, "no valid text"),
+        ({"text": "\ud800"}, "invalid text"),
         ({"text": "a", "tag": "pay"}, "no field 'tag'"),
         ({"text": 5}, "text is 5"),
         ({"text": "a", "keys": [1]}, "keys is [1]"),
@@ -96,7 +96,7 @@ def test_the_short_forms() -> None:
         ({"text": "a", "queueId": "1"}, "queueId is '1'"),
         ({"text": "a", "queueId": True}, "queueId is True"),
         ({"text": "a", "tags": "*"}, "can never be matched"),
-        ({"text": "a", "keys": ["a b"]}, "has a blank"),
+        ({"text": "a", "keys": ["a b"]}, "has a space"),
     ],
 )
 def test_what_cannot_be_sent_says_why(value: dict[str, Any], says: str) -> None:

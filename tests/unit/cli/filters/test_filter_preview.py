@@ -34,7 +34,7 @@ def test_a_preview_counts_and_shows(data: Path) -> None:
     assert found["bytesRead"] > 100
     shown = rocketray(*arguments, "--max-scan", "2")
     assert shown.stdout.startswith("Trade/0@1")
-    assert "only 2 of 5 messages were looked at" in shown.stdout
+    assert "only 2 of 5 messages were scanned" in shown.stdout
 
 
 def test_a_filter_that_looks_like_a_slip_is_told(data: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_change_is_taken_back_while_nobody_was_there_to_switch(node: LocalNode
     put(node, "T", numbers(3))
     node.consumer("g", "T", OLD).close()
     assert run_here("groups", "migrate", "g", "T", "--tags", "b || c").code == 0
-    assert run_here("groups", "migrate", "g", "T", "--abort").out == "the change is dropped\n"
+    assert run_here("groups", "migrate", "g", "T", "--abort").out == "the change was dropped\n"
     with node.consumer("g", "T", OLD) as member:
         while not member.assignment():
             member.poll(0.1)
@@ -90,6 +90,6 @@ def test_a_change_is_dropped_before_it_switches(node: LocalNode) -> None:
     with node.consumer("g", "T", OLD):
         done = run_here("groups", "migrate", "g", "T", "--tags", "b", "--timeout", "0")
         assert done.code == 1
-        assert "do not know of the change after 0 s" in done.err
+        assert "have not received the change after 0 s" in done.err
         assert run_here("groups", "migrate", "g", "T", "--abort").code == 0
         assert run_here("groups", "migrate", "g", "T", "--abort").code == 1

@@ -182,8 +182,8 @@ def test_a_filter_that_looks_like_a_slip_is_told(
 
 def test_who_replaces_a_subscription_is_told_the_old_one(node: LocalNode) -> None:
     command = "consume", "T", "--group", "audit", "--timeout", "0.1"
-    assert "until now" not in run_here(*command, "--sql", "amount > 100").err
+    assert "had the subscription" not in run_here(*command, "--sql", "amount > 100").err
     done = run_here(*command, "--sql", "amount > 200")
     assert done.code == 0
-    assert "group audit subscribed with sql 'amount > 100' until now\n" in done.err
-    assert "until now" not in run_here(*command, "--sql", "amount > 200").err
+    assert "group audit had the subscription sql 'amount > 100' before\n" in done.err
+    assert "had the subscription" not in run_here(*command, "--sql", "amount > 200").err

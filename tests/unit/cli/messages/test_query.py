@@ -23,7 +23,7 @@ def test_milliseconds_and_iso_8601(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-5", "yesterday", "2023-13-01", "٣"])
 def test_what_is_no_time_is_wrong_usage(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no time"):
+    with pytest.raises(typer.BadParameter, match="is not a time"):
         parse_time_ms(text)
 
 

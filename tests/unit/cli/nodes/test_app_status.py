@@ -79,8 +79,8 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
     assert errors == [
         f"shop host 0 failed at {when}: ValueError: no database (/apps/shop.py:12)",
         f"shop host 1 failed at {when}: ValueError: no database (/apps/shop.py:12)",
-        f"{agent}7 failures are of messages that do not decode",
-        f"{agent}7 failures are of messages that do not decode\n",
+        f"{agent}7 failures to decode a message",
+        f"{agent}7 failures to decode a message\n",
     ]
     assert max(map(len, f"{hosts}\n{agents}".splitlines())) <= 80
 
@@ -171,7 +171,7 @@ def test_members_of_before_a_restart_are_not_said_to_run() -> None:
     silent = replace(idle, group="shop-pay", members=members, unheard=frozenset(members))
     said = without_hosts([idle, silent])
     assert said.startswith("no app is up")
-    assert "not reported since the node started: shop-pay; they are forgotten" in said
+    assert "not reported since the node started: shop-pay; they are removed" in said
     half = replace(silent, unheard=frozenset("m"))
     assert "groups have members: shop-pay; they belong" in without_hosts([half])
 

@@ -93,7 +93,7 @@ def test_where_groups_are_closed_status_shows_why_and_all_else(
         shown, for_programs = run_here("status"), run_here("status", "--json")
     assert (shown.code, shown.err) == (for_programs.code, for_programs.err) == (1, "")
     first, empty, closed, other = shown.out.splitlines()
-    assert first == "no app was brought up with rocketray up, and consumer groups are closed"
+    assert first == "no app was started with rocketray up, and consumer groups are closed"
     assert empty == ""
     assert closed.startswith("problem: consumer groups are closed")
     assert str(tmp_path / "config" / name) in closed

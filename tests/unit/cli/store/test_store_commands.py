@@ -72,9 +72,9 @@ def test_a_store_that_is_open_for_writing_can_be_scanned(tmp_path: Path) -> None
 
 
 def test_what_is_no_store_says_so(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         store_directories(tmp_path)
     done = rocketray("store", "scan", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"rocketray: {tmp_path} is no store")
+    assert done.stderr.startswith(f"rocketray: {tmp_path} is not a store")
     assert rocketray("store", "scan", tmp_path / "absent").returncode == 2

@@ -49,7 +49,7 @@ def test_counts_are_printed_for_people_and_the_second_run_finds_all_there(node: 
     assert "  other topic: " in first.out
     second = run_here("store", "import", GOLDEN_STORE, "--topic", "TopicB")
     assert second.code == 0
-    assert "imported 0, there before" in second.out
+    assert "imported 0, already imported" in second.out
 
 
 @pytest.mark.parametrize("options", [(), ("--all", "--topic", "TopicA")])

@@ -29,8 +29,8 @@ def test_lone_surrogates_are_read_as_they_are() -> None:
         (b"nonsense", "not JSON"),
         (b"\xff", "not JSON"),
         (b"[" * 100_000, "not JSON"),
-        (b"[1]", "a JSON list, not an object"),
-        (b"null", "a JSON NoneType, not an object"),
+        (b"[1]", "not a JSON object, but a list"),
+        (b"null", "not a JSON object, but a NoneType"),
     ],
 )
 def test_what_is_no_object_says_so(line: bytes, says: str) -> None:
