@@ -72,7 +72,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         seed = config.getoption("--seed")
         terminalreporter.write_line(
             f"Random tests: repeat with --seed={seed}, and --shrink; a seed that fails goes to "
-            "tests/data/failed_seeds.json, with the fix of what it found."
+            "tests/data/failed_seeds.json, in the commit that fixes the bug."
         )
 
 

@@ -213,7 +213,7 @@ if _ISAL is None:
     def _crc32_spans_by_tables(
         data: InBytes, starts: InInt64s, sizes: InInt64s, out: OutInt32s
     ) -> None:
-        """Write the CRC-32 of each span, sign bit cleared, to *out* int32[n]; 0 for an empty span."""
+        """Write each span's CRC-32, sign bit cleared, to *out* int32[n]; 0 for an empty span."""
         assert len(starts) == len(sizes) == len(out)
         for i in range(len(starts)):
             end = starts[i] + max(sizes[i], 0)

@@ -31,7 +31,7 @@ def test_a_history(seed: int, tmp_path: Path) -> None:
 
 
 def test_explain_names_the_cause_that_the_model_knows(seed: int, tmp_path: Path) -> None:
-    causes = run_histories(5, seed, tmp_path)
+    causes = run_histories(3, seed + 1, tmp_path)  # the first one has a test of its own
     assert causes[Cause.DELIVERED] > 0
 
 
