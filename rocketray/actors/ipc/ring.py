@@ -254,7 +254,7 @@ class ShardRing(_Ring):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nobody has cut the ring short (invariant 4)."""
+        """Whether no process has cut the ring short (invariant 4)."""
         return self._file.is_whole
 
     def look(self) -> bool:

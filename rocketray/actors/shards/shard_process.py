@@ -234,7 +234,7 @@ class ShardProcess:
         return shard
 
     def _fail(self, shard: OwnedShard, error: Exception) -> None:
-        """Close a shard that failed; the others go on."""
+        """Close a shard that failed; the others continue."""
         if not self._discard(shard):
             return  # another thread has closed it
         shard.abandon()
