@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode, LocalShard
+from support.local_node import LocalNode
 
 from rocketray.actors.producers.async_producer import AsyncProducer
 from rocketray.actors.producers.producer import Producer
@@ -84,9 +84,6 @@ def choose(key: str, queues: int, _message: Message) -> int:
 def test_a_queue_that_takes_nothing_blocks_neither_the_loop_nor_other_queues(
     node: LocalNode,
 ) -> None:
-    shard = node.shards["Dead", 0]
-    assert isinstance(shard, LocalShard)
-
     async def beat(gaps: list[float]) -> None:
         while True:
             before = time.monotonic()
@@ -98,7 +95,7 @@ def test_a_queue_that_takes_nothing_blocks_neither_the_loop_nor_other_queues(
         producer = make(node, timeout_s=2.0)
         await producer.open()
         await producer.send("Dead", b"first")
-        shard.stall()
+        node.stall("Dead", 0)
         heart = asyncio.create_task(beat(gaps))
         dead = [asyncio.create_task(producer.send("Dead", LARGE)) for _ in range(20)]
         for number in range(500):
