@@ -153,7 +153,7 @@ class QueueOwners:
             self._enter("expire", queue, process)
 
     def forget(self, queues: Iterable[int] | None = None) -> None:
-        """Let nobody reclaim *queues*, by default all: they are to be read in another way."""
+        """Let no member reclaim *queues*, by default all: they are to be read in another way."""
         for queue in tuple(self._queues) if queues is None else queues:
             if self.state(queue) is _LAPSED:
                 self._enter("forget", queue)
