@@ -1,61 +1,68 @@
-"""One topic, four systems, and each gets what it subscribed to: python examples/trade.py.
+"""One topic, four systems: each agent is a consumer group and gets what it subscribed to.
 
-Trade carries order, pay and logistics messages. Each system is a consumer group of its own and
-says which tags it wants, so all of them see the same messages, at their own pace. The filter runs
-beside the log, on hashes of the tags. "Aa" and "BB" have the same hash, so both come through it;
-then the consumer compares the texts, and the fifth group gets only what it asked for.
+Trade carries order, pay and logistics messages. Run it with ``python examples/trade.py`` and end it
+with Ctrl-C; if no node runs on ./rocketray-data, it starts one. Each system prints its messages.
 """
 
 from __future__ import annotations
 
-import tempfile
-import time
-
 import rocketray as rr
 
-SYSTEMS = {
-    "logistics": "logistics",
-    "payment": "pay",
-    "success-rate": "order || pay",
-    "real-time": "*",
-    "collision": "Aa",
-}
-MESSAGES = [
-    ("order", "order 17: two books"),
-    ("pay", "order 17: paid 120"),
-    ("logistics", "order 17: on its way"),
-    ("order", "order 18: a lamp"),
-    ("Aa", "a tag"),
-    ("BB", "another tag with the same hash"),
-]
-SECONDS = 3
+app = rr.App("trade")
 
 
-def main() -> None:
-    """Run a node for a moment, send the messages, and show what each system got."""
-    with tempfile.TemporaryDirectory() as data, rr.Node(data) as node, node.connection() as client:
-        client.create_topic("Trade", queues=2)
-        systems = {
-            name: client.consumer(f"trade-{name}", "Trade", rr.Subscription.tags(tags))
-            for name, tags in SYSTEMS.items()
-        }
-        with client.producer() as producer:
-            for tag, text in MESSAGES:
-                producer.send("Trade", text.encode(), tags=tag, sharding_key="one after the other")
+class Event(rr.Record):
+    """What happened to an order."""
 
-        received: dict[str, list[str]] = {name: [] for name in SYSTEMS}
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            for name, consumer in systems.items():
-                for batch in consumer.poll(timeout_s=0.1):
-                    received[name] += [body.decode() for body in batch.bodies()]
-                    consumer.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+    order_id: str
+    kind: str
+    note: str
 
-        for name, texts in received.items():
-            print(f"{name:12}  {SYSTEMS[name]:12}  {' | '.join(texts)}")
-        for consumer in systems.values():
-            consumer.close()
+
+trade = app.topic("Trade", value_type=Event, queues=2, tag="kind", keys=["order_id"])
+
+
+@app.agent(trade, tags="logistics")
+async def logistics(events: rr.Stream[Event]) -> None:
+    """Deliver what was sent off."""
+    async for event in events:
+        print(f"logistics     {event.order_id}: {event.note}")
+
+
+@app.agent(trade, tags="pay")
+async def payment(events: rr.Stream[Event]) -> None:
+    """Book payments."""
+    async for event in events:
+        print(f"payment       {event.order_id}: {event.note}")
+
+
+@app.agent(trade, tags="order || pay")
+async def success_rate(events: rr.Stream[Event]) -> None:
+    """Compute how many orders were paid."""
+    count = {"order": 0, "pay": 0}
+    async for event in events:
+        count[event.kind] += 1
+        print(f"success rate  {count['pay']} of {count['order']} orders are paid")
+
+
+@app.agent(trade, tags="*")
+async def real_time(events: rr.Stream[Event]) -> None:
+    """Show everything."""
+    async for event in events:
+        print(f"real time     {event.order_id}: {event.kind}, {event.note}")
+
+
+@app.task
+async def send_events() -> None:
+    """Send some messages; those with one key are stored, and delivered, in their order."""
+    for order_id, kind, note in (
+        ("order-17", "order", "two books"),
+        ("order-17", "pay", "120"),
+        ("order-18", "order", "a lamp"),
+        ("order-17", "logistics", "on its way"),
+    ):
+        await trade.send(key="shop", value=Event(order_id=order_id, kind=kind, note=note))
 
 
 if __name__ == "__main__":
-    main()
+    app.main()

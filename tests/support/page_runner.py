@@ -10,8 +10,9 @@ A page's fenced blocks are its steps, in order:
   what that terminal printed before. ``^C`` stops the terminal's command.
 
 In what is shown, ``…`` stands for the rest of a line or for a part of it, and alone on its line for
-any lines. Blanks count as one. ``rocketray start`` is the node that all pages share: it has been
-started already, in a directory that ROCKETRAY_DATA names.
+any lines. Blanks count as one, and what commands print of a slow start is left out. ``rocketray
+start`` is the node that all pages share: it has been started already, in a directory that
+ROCKETRAY_DATA names.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ __all__ = ["Block", "PageRunner", "Terminal", "blocks_of", "shown_as"]
 
 _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NODE = "rocketray start"
+_SLOW = re.compile(r"still .*, for \d+ s now|.* queues run; the others are being started")
 _APPEARS_S = 240  # a busy machine starts processes slowly
 
 
@@ -71,9 +73,9 @@ def shown_as(shown: str) -> re.Pattern[str]:
 
 
 def _plain(text: str) -> str:
-    """*text* with single blanks and without empty lines."""
+    """*text* with single blanks, and without empty lines and those of a busy machine."""
     lines = (re.sub(r"[ \t]+", " ", line).strip() for line in text.splitlines())
-    return "".join(f"{line}\n" for line in lines if line)
+    return "".join(f"{line}\n" for line in lines if line and not _SLOW.fullmatch(line))
 
 
 class PageRunner(AbstractContextManager["PageRunner"]):

@@ -1,0 +1,161 @@
+"""The pages of the tutorial, those of the how-to with commands, and the examples do what they show.
+
+All of them are run on one node, each in a directory of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.commands import start_node, stop_node
+from support.page_runner import PageRunner, Terminal, blocks_of, shown_as
+from support.source_tree import ROOT
+from support.stores import GOLDEN_STORE
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(1200),
+    pytest.mark.long(reason="each page starts and stops programs, and waits for a real redelivery"),
+]
+
+DOCS = ROOT / "docs"
+EXAMPLES = ROOT / "examples"
+TUTORIAL = sorted(path for path in DOCS.glob("tutorial/*.md") if path.name != "index.md")
+HOW_TO = [
+    path
+    for path in sorted(DOCS.glob("how-to/*.md"))
+    if any(block.language == "console" for block in blocks_of(path))
+]
+
+
+@dataclass(frozen=True)
+class Node:
+    """The node of all pages: its environment, and what it printed when it started."""
+
+    environ: dict[str, str]
+    log: str
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """The node; it ends cleanly."""
+    directory = tmp_path_factory.mktemp("docs")
+    scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environ = dict(os.environ) | {
+        "ROCKETRAY_DATA": str(directory / "data"),
+        "PATH": scripts,
+        "PYTHONUNBUFFERED": "1",
+        "COLUMNS": "120",
+    }
+    process = start_node(directory / "data", directory / "node.log", environ=environ)
+    yield Node(environ, (directory / "node.log").read_text())
+    stop_node(process)
+
+
+@pytest.mark.parametrize("page", [*TUTORIAL, *HOW_TO], ids=lambda path: path.stem)
+def test_a_page_does_what_it_shows(page: Path, node: Node, tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN_STORE, tmp_path / "store")  # a broker's, for the page that reads one
+    with PageRunner(tmp_path, node.environ, node.log) as runner:
+        runner.run(page)
+
+
+def test_every_block_of_the_tutorial_is_run() -> None:
+    assert len(TUTORIAL) == 5
+    for page in TUTORIAL:
+        for block in blocks_of(page):
+            assert block.language == "console" or Path(block.title).suffix, f"{page}: {block.text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "trade",
+            [
+                "logistics     order-17: on its way",
+                "payment       order-17: 120",
+                "success rate  1 of 2 orders are paid",
+                "real time     order-17: logistics, on its way",
+            ],
+        ),
+        (
+            "sql_filters",
+            [
+                "medium      order-1",
+                "summer sale order-1",
+                "by air      order-3",
+                "by air      order-4",
+            ],
+        ),
+        (
+            "ordered_failures",
+            [
+                "account a: step 1 booked, attempt 1",
+                "account a: step 2 booked, attempt 3",
+                "account a: step 3 is a dead letter",
+                "account a: step 4 booked, attempt 1",
+                "account b: step 2 booked, attempt 1",
+            ],
+        ),
+        (
+            "windowed_counts",
+            [
+                "eu: 12 in the window from 1700000000",
+                "eu: 1 in the window from 1700000010",
+                "eu: 15 in the window from 1700000000",
+                "us: 9 in the window from 1700000000",
+            ],
+        ),
+    ],
+)
+def test_an_example_prints_what_its_agents_get(
+    name: str, lines: list[str], node: Node, tmp_path: Path
+) -> None:
+    command = f"python {EXAMPLES / name}.py"
+    terminal = Terminal(command, tmp_path, node.environ, tmp_path / "log")
+    try:
+        for line in lines:
+            terminal.wait_for(shown_as(line), anywhere=True)
+        printed = terminal.printed()
+    finally:
+        terminal.close()
+    if name == "ordered_failures":
+        steps = re.findall(r"account a: step (\d) booked", printed)
+        assert steps == ["1", "2", "4"]
+    if name == "sql_filters":
+        assert len(re.findall(r"order-\d$", printed, re.MULTILINE)) == 4
+
+
+def test_the_spark_example_writes_each_payment_once(node: Node, tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "spark_sink.py")]
+    for expected in (["o-1: 120.0", "o-3: 7.0"], ["o-1: 120.0"] * 2 + ["o-3: 7.0"] * 2):
+        done = subprocess.run(
+            command, cwd=tmp_path, env=node.environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_the_examples_tests_pass() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(EXAMPLES / "test_shop.py")],
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+
+
+def test_every_example_is_short() -> None:
+    for file in EXAMPLES.glob("*.py"):
+        assert len(file.read_text().splitlines()) < 80, file
