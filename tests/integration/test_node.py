@@ -321,7 +321,7 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Conne
             while (member.counters() - before).scanned < 1000 and time.monotonic() < deadline:
                 member.poll(0.1)
             assert (member.counters() - before).bloom_rejected == 995
-            old = ray.get(shard.ask.remote("statistics")).epoch
+            old = connection.shard_statistics("Bits")[0].epoch
             pid = ray.get(shard.pid.remote())
             os.kill(pid, signal.SIGKILL)
             _wait_for_new_pid(shard, pid)

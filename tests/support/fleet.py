@@ -65,7 +65,7 @@ class Fleet:
     """The processes, the journals that they write, and notes of their ends."""
 
     def __init__(self, connection: Connection, random: Random) -> None:
-        connection.create_topic(TOPIC, QUEUES)
+        connection.create_topic(TOPIC, QUEUES, queues_per_process=1)
         self._connection, self._random = connection, random
         self._directory = connection.data.parent  # where the app finds its journal, too
         self.journals = Journals(self._directory / "seen")
