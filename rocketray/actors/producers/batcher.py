@@ -95,9 +95,9 @@ class Batcher:
 
         Return the batch and the number of the message in it.
         """
-        timeout_s = handling.timeout_s
         with link.lock:
             batch, index = self._collect(link, content, handling)
+            timeout_s = handling.timeout_s
             if handling.at_once:
                 self.hand_over(link, timeout_s)
             else:

@@ -31,6 +31,7 @@ _IN_TIME = {
     "disk": Handling(Durability.DISK),
     "none": Handling(None, one_way=True),
 }
+_PLAINLY = _IN_TIME[None]
 _AT_ONCE = {ack: handling._replace(at_once=True) for ack, handling in _IN_TIME.items()}
 
 
@@ -55,7 +56,7 @@ class MessageSends:
         at_once: bool = False,
     ) -> MessageFuture:
         """Send one message, *at_once* or when it is time."""
-        handling = _handling(ack, at_once=at_once)
+        handling = _handling(ack, at_once=at_once) if at_once or ack is not None else _PLAINLY
         tags = options.pop("tags", None)
         keys = options.pop("keys", ())
         properties = options.pop("properties", None)
@@ -64,8 +65,9 @@ class MessageSends:
             queue_id = options.pop("queue_id", None)
             sharding_key = options.pop("sharding_key", None)
         if not options:  # most messages
-            link = self._links.link(topic, queue_id, sharding_key)
-            return self._add(link, (body, tags, keys, properties), handling)
+            link, batcher = self._links.link(topic, queue_id, sharding_key), self._batcher
+            batch, index = batcher.add(link, (body, tags, keys, properties), handling)
+            return MessageFuture(batcher, link, batch, index)
         options["queue_id"], options["sharding_key"] = queue_id, sharding_key
         check_send(function, ("topic", "body"), options)
         if (timeout_s := options.get("timeout_s")) is not None:
