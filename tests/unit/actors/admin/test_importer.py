@@ -266,7 +266,7 @@ def test_a_batch_that_the_shard_refuses_ends_the_import(
             return Ack(AppendStatus.STORE_FULL)
 
     monkeypatch.setattr(node, "gate", lambda *name: Full(node.shard(*name), [0], after=False))
-    with pytest.raises(StoreError, match="no room"):
+    with pytest.raises(StoreError, match="is full; nothing was stored"):
         import_from(GOLDEN_STORE, node)
 
 
