@@ -139,9 +139,13 @@ class SteppedFeed(Feed):
             self._poll()
 
     def note_new(self) -> None:
-        """Tell the watcher of queues that are read from now on."""
+        """Tell the watcher of queues that are read from now on.
+
+        A member that opens a queue after its lease has expired delivers nothing of it: another
+        member may own the queue by then.
+        """
         for _, queue_id in sorted(self.member.assignment()):
-            if queue_id not in self.positions:
+            if queue_id not in self.positions and self.member.is_leased:
                 start = self.member._queues.streams[queue_id].ring.description().start
                 self.positions[queue_id] = self.committed[queue_id] = start
                 self.app.watcher.began(self, queue_id, start)
