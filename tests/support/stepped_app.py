@@ -24,7 +24,7 @@ from rocketray.testing import Broker, Member
 from rocketray.topology.connection import ConsumedBatch
 from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module
-from rocketray.topology.delivery.delivery import Delivery
+from rocketray.topology.delivery.delivery import Delivery, position_text
 from rocketray.topology.delivery.failure import fail
 from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.flow import FlowLimits
@@ -203,7 +203,9 @@ class Handler:
         if as_list:
             self.inbox.give_list(Hand([(delivery, start, end)], is_list=True))
         feed = delivery.owner
-        assert isinstance(feed, SteppedFeed), f"nobody owns what comes from {delivery.place()}"
+        assert isinstance(feed, SteppedFeed), (
+            f"nobody owns what comes from {position_text(delivery)}"
+        )
         self.hand = feed, delivery, start, end
         for index in range(start, end):
             self._app.watcher.handed(feed, delivery, index)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rocketray.topology.connection import ConsumedBatch
     from rocketray.topology.values.failure_rules import FailureRules
 
-__all__ = ["DeliveredEvent", "Delivery", "Owner", "split"]
+__all__ = ["DeliveredEvent", "Delivery", "Owner", "position_text", "split"]
 
 
 class Owner(Protocol):
@@ -168,11 +168,6 @@ class Delivery:
         is_over = self.is_passed or self.is_withdrawn
         return None if is_over else self.attempts.failing(self.cursor)
 
-    def place(self, index: int | None = None) -> str:
-        """Return topic, queue and offset of the message at *index*, or at the cursor, for logs."""
-        offset = self.shared.next_queue_offset(self.cursor if index is None else index)
-        return f"at topic {self.topic} queue {self.queue_id} offset {offset}"
-
     def event(self, make: Callable[[Delivery, int, Any], DeliveredEvent]) -> DeliveredEvent:
         """Return the event of the message at the cursor: the same object while the cursor stays."""
         if self._event is None or self._event.index != self.cursor:
@@ -218,6 +213,12 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
 
 def _always() -> bool:
     return True
+
+
+def position_text(delivery: Delivery, index: int | None = None) -> str:
+    """Return topic, queue and offset of the message at *index*, or at the cursor, for logs."""
+    offset = delivery.shared.next_queue_offset(delivery.cursor if index is None else index)
+    return f"at topic {delivery.topic} queue {delivery.queue_id} offset {offset}"
 
 
 def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMessage:

@@ -28,7 +28,7 @@ from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 from rocketray.topology.values.shared_batch import DAMAGE
 
-from .delivery import Delivery, Owner
+from .delivery import Delivery, Owner, position_text
 from .inbox import Hand, Inbox
 
 __all__ = ["fail", "fail_message"]
@@ -101,7 +101,7 @@ async def _settle(
     is_decoding: bool,
 ) -> bool:
     """Pause the queue, or send the message at the cursor back; return whether it is done with."""
-    rules, place, reason = owner.rules, delivery.place(), reason_of(error)
+    rules, place, reason = owner.rules, position_text(delivery), reason_of(error)
     attempt = delivery.attempts.note(delivery.cursor)
     is_held = rules.holds(is_decoding=is_decoding)
     limit = rules.decode_attempts if is_decoding else rules.max_attempts

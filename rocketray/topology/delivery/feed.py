@@ -37,7 +37,7 @@ from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE
 
-from .delivery import Delivery, split
+from .delivery import Delivery, position_text, split
 from .flow import FlowLimits, SharedWindow, Window
 from .offsets import OffsetLedger
 from .outlet import OrderedOutlet, Outlet
@@ -352,7 +352,7 @@ class Feed:
         delivery.acks.acknowledge(index)
         logger.error(
             "group %s: the message %s is damaged and is not delivered: %s",
-            *(self.membership.group, delivery.place(index), error),
+            *(self.membership.group, position_text(delivery, index), error),
         )
 
     async def _give_back_overdue(self, overdue: Iterable[tuple[Delivery, int]]) -> None:

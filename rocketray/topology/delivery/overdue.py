@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from .delivery import Delivery
+from .delivery import Delivery, position_text
 
 __all__ = ["CONSUME_TIMEOUT_MS", "NOT_ACKNOWLEDGED", "OverdueWatch"]
 
@@ -64,7 +64,7 @@ class OverdueWatch:
         logger.warning(
             "group %s: the message %s is not %s for %.0f minutes; %s",
             self._group,
-            delivery.place(index),
+            position_text(delivery, index),
             "finished" if is_held else "acknowledged",
             waited_ms / 60_000,
             "its handler still has it, and its queue is not committed past it"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 
-from .delivery import Delivery
+from .delivery import Delivery, position_text
 
 __all__ = ["until_through", "withdraw"]
 
@@ -50,7 +50,7 @@ async def until_through(deliveries: Collection[Delivery], may_wait: Callable[[],
     for one in active:
         logger.warning(
             "a queue is revoked, but a handler keeps it until it has finished the message %s",
-            one.place(),
+            position_text(one),
         )
     await _wait_while(lambda: any(one.is_active for one in active) and may_wait(), math.inf)
 
