@@ -216,9 +216,7 @@ class ShardProcess:
                 filter_doorbell=self._filter_doorbell,
             )
         except Exception as error:  # any error closes this shard alone
-            reason = error
-            if not isinstance(reason, StreamError):
-                reason = StoreError(why_closed(name, error, _ADVICE))
+            reason = StoreError(why_closed(name, error, _ADVICE))
             self._note_closed(place, reason)
             raise reason from error
         with self._tables:
