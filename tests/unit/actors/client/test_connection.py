@@ -60,7 +60,7 @@ class Coordinator:
         self.interrupt_at: int | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return SimpleNamespace(remote=lambda *arguments: (getattr(self, f"do_{name}"), arguments))
+        return SimpleNamespace(remote=lambda *given, **_: (getattr(self, f"do_{name}"), given))
 
     def do_topics(self) -> dict[str, TopicConfig]:
         return dict(self.catalog.topics)

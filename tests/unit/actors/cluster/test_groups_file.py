@@ -87,7 +87,9 @@ def test_a_save_that_fails_is_made_up_for_by_the_next(
     registry.heartbeat(beat(0, q0=9), 2, 0)
     with monkeypatch.context() as patched:
         patched.setattr(state_files, "JSON_MAX_BYTES", 100)
-        with pytest.raises(StoreError, match=r"groups\.json: it would have .* as it was"):
+        with pytest.raises(
+            StoreError, match=r"groups\.json: it would have .* so it was not changed"
+        ):
             file.save(registry)
     assert content(tmp_path)["offsetTable"] == {"T@g": {"0": 7}}
     assert file.must_save(registry)

@@ -230,7 +230,7 @@ def test_a_ring_that_was_cut_short_is_dropped_and_the_others_go_on(running: Shar
     assert other.is_stored(other.send(b"after"))
     assert third.is_stored(third.send(b"after"))
     assert not running.closed()
-    assert running.shard("T", 0).statistics().rings == 1
+    wait_until(lambda: running.shard("T", 0).statistics().rings == 1)
 
 
 @pytest.fixture
