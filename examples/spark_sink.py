@@ -37,7 +37,7 @@ def payments(frame: DataFrame) -> DataStreamWriter:
 def send_trade() -> None:
     """Send three messages, two of them payments."""
     with rr.Client() as client:
-        client.create_topic("LakeTrade", queues=2)
+        client.topics.create("LakeTrade", queues=2)
     with rr.Producer() as producer:
         for tag, order_id, amount in (("pay", "o-1", 120), ("order", "o-2", 9), ("pay", "o-3", 7)):
             body = json.dumps({"order_id": order_id, "amount": amount}).encode()

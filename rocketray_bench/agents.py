@@ -84,7 +84,7 @@ def read_backlog(
             async with asyncio.timeout(_TIMEOUT_S):
                 await pace.done.wait()
         group = f"{app.conf.id}-reader"
-        committed = next(each.offsets for each in connection.groups() if each.group == group)
+        committed = next(each.offsets for each in connection.groups.all() if each.group == group)
         assert sum(committed.values()) == count, f"{committed} of {count} messages are committed"
         return pace
 

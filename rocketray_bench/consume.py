@@ -53,7 +53,7 @@ def run(options: BenchOptions) -> list[Row]:
     rows = {"Bench": options.amount(1_000_000), "Orders": options.amount(300_000)}
     with bench_node() as connection:
         for topic in rows:
-            connection.create_topic(topic, 1)
+            connection.topics.create(topic, 1)
         with connection.producer() as producer:
             table = order_table(rows["Bench"])
             producer.send_many("Bench", table, property_columns=["a", "region"])

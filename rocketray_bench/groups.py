@@ -53,7 +53,7 @@ class _Use:
     _memory: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.filter_pid = self.connection.filter_statistics().pid
+        self.filter_pid = self.connection.filters.statistics().pid
         self._memory = self._memory_now()
         self.begin()
 
@@ -86,7 +86,7 @@ def run(options: BenchOptions) -> list[Row]:
     ceilings = measure()
     table = order_table(options.amount(_TABLE_ROWS)).select(["body", "tags"])
     with bench_node() as connection:
-        connection.create_topic("Bench", 1)
+        connection.topics.create("Bench", 1)
         with connection.producer() as producer:
             producer.send_many("Bench", table)
             found = [row for count in groups for row in _groups(connection, count, ceilings)]
@@ -158,7 +158,7 @@ def _members(
 ) -> Iterator[Row]:
     """Measure a group whose members share the queues of a topic; each queue gets *part*."""
     many, topic = _many(count, "member"), f"Shared{count}"
-    connection.create_topic(topic, max(_MEMBERS), queues_per_process="shared")
+    connection.topics.create(topic, max(_MEMBERS), queues_per_process="shared")
     with ExitStack() as stack:
         use = _Use(connection)
         everything = Subscription.tags("*")

@@ -27,7 +27,7 @@ def run(options: BenchOptions) -> list[Row]:
     seconds = options.amount(60)
     with bench_node() as connection:
         node_share, node_bytes = _idle(seconds)
-        connection.create_topic("Idle", _QUEUES)
+        connection.topics.create("Idle", _QUEUES)
         with connection.producer() as producer:
             for queue_id in range(_QUEUES):
                 producer.send("Idle", b"x", queue_id=queue_id)

@@ -36,8 +36,8 @@ def run(options: BenchOptions) -> list[Row]:
     ceilings = measure()
     count = options.amount(10_000) + _WARM_UP
     with bench_node() as connection:
-        connection.create_topic("Agent", _QUEUES)
-        connection.create_topic("Member", _QUEUES)
+        connection.topics.create("Agent", _QUEUES)
+        connection.topics.create("Member", _QUEUES)
         to_agent = asyncio.run(_agent_times(connection, count))
         to_member = _member_times(connection, count)
     return [

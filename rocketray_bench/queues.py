@@ -46,7 +46,7 @@ def _measure(
     options: BenchOptions, connection: Connection, queues: int, ceilings: Ceilings
 ) -> list[Row]:
     nobody_bytes = _node_bytes()
-    connection.create_topic("Bench", queues)
+    connection.topics.create("Bench", queues)
     rate, used_us = _rate(options, connection)
     time.sleep(_SETTLE_S)
     seconds = options.amount(_IDLE_S)

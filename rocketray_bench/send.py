@@ -38,7 +38,7 @@ def run(options: BenchOptions) -> list[Row]:
     copy = ceilings.copy(_RECORD_BYTES)
     with bench_node() as connection:
         for queues in _QUEUES:
-            connection.create_topic(f"Bench{queues}", queues)
+            connection.topics.create(f"Bench{queues}", queues)
         bench = _Bench(options, connection)
         return [
             *bench.latencies("memory", options.amount(20_000), ceilings),

@@ -114,7 +114,7 @@ class _Job:
         groups = [_group(name) for name in _AGENTS]
         before, deadline = -1, time.monotonic() + _STALL_S
         while True:
-            offsets = {group.group: group.offsets for group in self.connection.groups()}
+            offsets = {group.group: group.offsets for group in self.connection.groups.all()}
             left = [
                 end - max(offsets.get(group, {}).get(queue, 0), 0)
                 for group in groups
@@ -209,12 +209,12 @@ def _start_spark(run: RunDirectory) -> SparkSession:
 
 
 def _make_topic(connection: Connection, run: RunDirectory) -> None:
-    if not run.is_resumed and TOPIC in connection.topics():
+    if not run.is_resumed and TOPIC in connection.topics.all():
         raise ConfigError(
             f"the node on {run.path} has a topic {TOPIC!r} already; use another --data, "
             f"or remove it: rocketray topics delete {TOPIC} --data {run.path}"
         )
-    connection.create_topic(TOPIC, QUEUES)
+    connection.topics.create(TOPIC, QUEUES)
 
 
 @contextmanager

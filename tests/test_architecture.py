@@ -43,7 +43,7 @@ BASE = LAYERS[0]  # single modules that may use each other
 # The rooms of a part, in the same way; "" is what stands in the part itself.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "actors": (
-        ("runtime",),
+        ("calls", "runtime"),
         ("files",),
         ("ray_process", "ipc", "journal"),
         ("groups",),

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.filtering.engine import FilterEngine
+from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.groups.member_options import MemberOptions
@@ -143,10 +143,9 @@ class Broker(LocalNode):
             finally:
                 self._stored()
 
-    def attach_stream(self, path: str) -> None:
-        """Let the filter fill a match ring, as far as it can now."""
-        super().attach_stream(path)
-        self.step()
+    def filter_calls(self) -> FilterApi:
+        """Return the filter, which fills a match ring at once as far as it can."""
+        return _SteppedFilter(self.filter, self.step)
 
     # Time
 
@@ -223,8 +222,10 @@ class Broker(LocalNode):
     def lag_of(self, group: str) -> int:
         """Return how many messages that match its filters the group has not finished."""
         self._beat()
-        found = [description for description in self.groups() if description.group == group]
-        return sum(lag.count for description in found for lag in self.lag(description).values())
+        found = [description for description in self.groups.all() if description.group == group]
+        return sum(
+            lag.count for description in found for lag in self.filters.lag(description).values()
+        )
 
     # Faults
 
@@ -255,8 +256,8 @@ class Broker(LocalNode):
             if name == SHARED_PROCESS and "services" in vars(self):
                 self.services.close()
                 del self.services
-            self._end_process(name)
-            self._open(config)
+            self.end_process(name)
+            self.open_shards(config, range(config.queues))
             self._stored()
 
     @contextmanager
@@ -279,7 +280,7 @@ class Broker(LocalNode):
     def restart_coordinator(self) -> None:
         """Restart the coordinator; it loses reports since it last saved offsets."""
         with self._lock:
-            self.state = ClusterState(self.data, self.rules, self.clock, self.clock.steady)
+            self.load_state()
             self._restless()
 
     def crash(self, member: Member) -> None:
@@ -337,8 +338,8 @@ class Broker(LocalNode):
 
     def _watch_disk(self, disk: DiskUse) -> None:
         self.disk = disk
-        for topic in self.topics():
-            for shard in self._shards_of(topic):
+        for topic in self.topics.all():
+            for shard in self.shards_of(topic):
                 shard.writer.watch_disk(disk)
 
     async def _unfinished(self, deadline: float) -> str:
@@ -371,11 +372,12 @@ class Broker(LocalNode):
     def _visible(self, topic: str, queue_id: int) -> int:
         return self.shard(topic, queue_id).writer.control.visible()
 
-    def _open(self, topic: TopicConfig) -> None:
-        super()._open(topic)
+    def open_shards(self, topic: TopicConfig, queues: range) -> None:
+        """Open the shards of queues of a topic; leave those alone that are open."""
+        super().open_shards(topic, queues)
         self._restless()
-        for shard in self._shards_of(topic.name):
-            shard.writer.watch_disk(self.disk)
+        for queue_id in queues:
+            self.shard(topic.name, queue_id).writer.watch_disk(self.disk)
 
     def _append(self, key: tuple[str, int], payload: bytes, durability: int, attempt: int) -> Ack:
         """Store a batch in the current shard: it may have been restarted."""
@@ -402,6 +404,21 @@ class Broker(LocalNode):
     def _serve_in_time(self) -> int:
         self._stored()
         return max(self._serving.next_ms - self.clock(), 1)
+
+
+class _SteppedFilter:
+    """The calls of a filter whose streams are served at once."""
+
+    def __init__(self, engine: FilterEngine, step: Callable[[], None]) -> None:
+        self._engine = engine
+        self._step = step
+        self.lag = engine.lag
+        self.ask_predicate = engine.ask_predicate
+        self.statistics = engine.statistics
+
+    def attach(self, path: str) -> None:
+        self._engine.attach(path)
+        self._step()
 
 
 class _PeriodicTask:

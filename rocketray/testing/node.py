@@ -7,24 +7,25 @@ of its own: a subclass steps the shards and the filter.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from rocketray.actors.calls.endpoint import InProcess, ServedObjects
 from rocketray.actors.client.lookup import find_by_offset_id, merge
+from rocketray.actors.client.node_client import NodeClient
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.system_services import SystemServices
+from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.files.runtime_lock import remove_runtime
+from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.actors.filtering.engine import FilterEngine
+from rocketray.actors.filtering.filter_api import FILTERS, FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.filtering.lag import FilteredLag, LagCounter, lag_questions
-from rocketray.actors.groups.group_administration import GroupQuestion
-from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.journal.group_journal import JournalEntry
+from rocketray.actors.groups.groups_api import GROUPS, SESSIONS
 from rocketray.actors.producers.queue_link import ShardGate
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
@@ -32,12 +33,11 @@ from rocketray.actors.shards.shard_writer import ShardStatistics
 from rocketray.actors.shards.stored_facts import StoredFacts
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.actors.topics.queue_tail import QueueTail
-from rocketray.actors.topics.topic_start import TopicProgress
+from rocketray.actors.topics.topic_start import Started
+from rocketray.actors.topics.topics_api import TOPICS
 from rocketray.actors.transactions.transaction_state import TransactionOverview
-from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
-from rocketray.names import QueuesPerProcess
-from rocketray.store.retention import KEEP_ALL, DiskUse, ExpiredFile, RetentionPolicy
+from rocketray.store.retention import DiskUse, ExpiredFile
 from rocketray.transaction import Decision, Verdict
 
 __all__ = ["EMPTY_DISK", "LocalNode"]
@@ -45,8 +45,8 @@ __all__ = ["EMPTY_DISK", "LocalNode"]
 EMPTY_DISK = DiskUse(0, 1 << 40)
 
 
-class LocalNode:
-    """The parts of a node over one data directory."""
+class LocalNode(NodeClient):
+    """The parts of a node over one data directory, and a client of it."""
 
     def __init__(
         self,
@@ -57,109 +57,43 @@ class LocalNode:
         steady_ms: Callable[[], int] | None = None,
     ) -> None:
         """Take *sizes*: fields of :class:`~rocketray.config.StoreConfig` for new shards."""
-        self.data = data
+        served = ServedObjects()
+        super().__init__(data, InProcess(served))
         self.sizes = sizes
         self.clock_ms = clock_ms
         self.rules = rules
         self.disk = EMPTY_DISK
         self.processes: dict[str, ShardProcess] = {}
         """The shard processes of the node, all in this one; opened when a topic needs them."""
-        self.state = ClusterState(data, rules, clock_ms, steady_ms)
-        self.filter = FilterEngine(data, rules)
-        self._lag = LagCounter(data)
         self._starting = threading.Lock()  # of processes
-        self._opening = threading.Lock()  # a topic that is returned has its shards
-        for deleted in self.state.deleted_topics():
-            self.state.remove_files(deleted)
-        for topic in self.topics().values():
-            self._open(topic)
+        self._steady_ms = steady_ms
+        self.load_state()
+        self.filter = FilterEngine(data, rules)
+        served.serve(SESSIONS, lambda: self.state)
+        served.serve(GROUPS, lambda: self.state.administration)
+        served.serve(TOPICS, lambda: self.topic_service)
+        served.serve(FILTERS, self.filter_calls)
+        self.topic_service.start_all()
+
+    def load_state(self) -> None:
+        """Load the coordinator's state from disk, as a coordinator does that starts."""
+        self.state = ClusterState(self.data, self.rules, self.clock_ms, self._steady_ms)
+        self.topic_service = TopicService(self.state, _LocalShards(self))
 
     def problems(self) -> list[str]:
         """Return the node's problems, a line each; none if all is well."""
+        self.topic_service.note_closed()
         return self.state.problems.lines()
 
     # Topics
 
-    def create_topic(
-        self,
-        topic: str,
-        queues: int = 4,
-        retention: RetentionPolicy = KEEP_ALL,
-        *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
-        on_progress: Callable[[TopicProgress], None] | None = None,
-    ) -> TopicConfig:
-        """Create a topic unless it exists; an existing one keeps its queues and its retention.
-
-        Queues that are missing, because an earlier call failed half-way, are opened.
-        """
-        with self._opening:
-            existing = self.topics().get(topic)
-            made = existing or self.state.create_topic(
-                topic,
-                queues,
-                retention,
-                internal=internal,
-                queues_per_process=queues_per_process,
-            )
-            missing = self._missing(made)
-            if missing or existing is None:
-                self._open(made)
-            _report(made, missing, on_progress)
-            return made
-
-    def alter_topic(
-        self, topic: str, queues: int, on_progress: Callable[[TopicProgress], None] | None = None
-    ) -> TopicConfig:
-        """Create a topic, or give it more queues."""
-        with self._opening:
-            altered = self.state.create_topic(topic, queues)
-            missing = self._missing(altered)
-            self._open(altered)
-            _report(altered, missing, on_progress)
-            return altered
-
-    def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
-        """Set a topic's retention, by time or by bytes per queue."""
-        return self.state.set_retention(topic, retention)
-
-    def set_permission(self, topic: str, perm: int) -> TopicConfig:
-        """Allow writing (2), reading (4) or both (6)."""
-        changed = self.state.set_permission(topic, perm)
-        for shard in self._shards_of(topic):
-            shard.set_writable(changed.writable)
-        return changed
-
-    def set_bitmaps(self, topic: str, mode: str) -> TopicConfig:
-        """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, if that pays off."""
-        changed = self.state.set_bitmaps(topic, mode)
-        self.order_bitmaps()
-        return changed
-
-    def order_bitmaps(self) -> None:
-        """Order shards to keep groups' filter bitmaps, as a node does periodically."""
-        for order in self.state.bitmap_orders():
-            shards = self._shards_of(order.topic.name)
-            answers = [shard.keep_bitmaps(order.living) for shard in shards]
-            self.state.take_bitmaps(order, answers)
-
-    def delete_topic(self, topic: str) -> None:
-        """Remove a topic and all its messages."""
-        deleted = self.state.delete_topic(topic)
-        for process in deleted.by_process():
-            self._process(process).remove(topic)
-            if process != SHARED_PROCESS:
-                self._end_process(process)
-        self.state.remove_files(deleted)
-
-    def topics(self) -> dict[str, TopicConfig]:
-        """Return all topics."""
-        return self.state.topics()
+    def create_topic(self, topic: str, queues: int = 1) -> TopicConfig:
+        """Create a topic unless it exists; producers call it."""
+        return self.topics.ensure(topic, queues)
 
     def topic(self, name: str) -> TopicConfig:
         """Return a topic; raise :class:`TopicNotFoundError`."""
-        return self.state.topic(name)
+        return self.topics.get(name)
 
     def expire(self, disk: DiskUse | None = None) -> list[ExpiredFile]:
         """Have every shard remove files beyond its topic's retention that no group needs.
@@ -176,41 +110,11 @@ class LocalNode:
 
     def shard_statistics(self, topic: str) -> list[ShardStatistics]:
         """Return the counters of a topic's shards, by queue."""
-        return [shard.statistics() for shard in self._shards_of(topic)]
+        return [shard.statistics() for shard in self.shards_of(topic)]
 
-    # Groups
-
-    def groups(self) -> list[GroupDescription]:
-        """Return all groups, an entry for each topic."""
-        return self.state.groups()
-
-    def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
-        """Return the lag of *group* in each queue of its topic."""
-        return dict(zip(group.offsets, self._lag.answer(lag_questions(group)), strict=True))
-
-    def journal(self, group: str) -> tuple[JournalEntry, ...]:
-        """Return the known changes of a group's offsets and filters, oldest first."""
-        return self.state.journal(group)
-
-    def delete_group(self, group: str) -> None:
-        """Delete a group that has no members."""
-        self.state.delete_group(group)
-
-    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
-        """See :class:`~rocketray.actors.groups.group_administration.GroupAdministration`."""
-        return self.state.ask_groups(question, *arguments)
-
-    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """Report for a member."""
-        return self.state.heartbeat(beat)
-
-    def leave(self, beat: Heartbeat) -> None:
-        """Leave for a member."""
-        self.state.leave(beat)
-
-    def attach_stream(self, path: str) -> None:
-        """Let the filter fill a match ring."""
-        self.filter.attach(Path(path))
+    def filter_calls(self) -> FilterApi:
+        """Return the object behind the calls of the filter actor."""
+        return self.filter
 
     # Messages
 
@@ -257,9 +161,7 @@ class LocalNode:
         end_ms: int = 2**63 - 1,
     ) -> list[StoredMessage]:
         """Return the topic's messages with a business key or unique key, oldest first."""
-        answers = [
-            shard.query(key, max_count, begin_ms, end_ms) for shard in self._shards_of(topic)
-        ]
+        answers = [shard.query(key, max_count, begin_ms, end_ms) for shard in self.shards_of(topic)]
         return merge(answers, max_count)
 
     def query_by_time(
@@ -267,7 +169,7 @@ class LocalNode:
     ) -> list[StoredMessage]:
         """Return the messages stored from *begin_ms* to *end_ms*, inclusive, oldest first."""
         answers = [
-            shard.query_by_time(begin_ms, end_ms, max_count) for shard in self._shards_of(topic)
+            shard.query_by_time(begin_ms, end_ms, max_count) for shard in self.shards_of(topic)
         ]
         return merge(answers, max_count)
 
@@ -275,22 +177,17 @@ class LocalNode:
         """Return all stored messages of a topic, queue by queue, in order within each."""
         return [
             message
-            for shard in self._shards_of(topic)
+            for shard in self.shards_of(topic)
             for message in shard.writer.store.reads.scan()
         ]
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
         """Explain why the message with that id or key was, or was not, delivered to *group*."""
-        return inquire(self, self.groups(), message, group, topic)
+        return inquire(self, self.groups.all(), message, group, topic)
 
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
         """Return the facts of the message's shard on it."""
         return self.shard(message.topic, message.queue_id).facts(message)
-
-    def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
-        """Return the result of a class filter for a stored message."""
-        place = message.topic, message.queue_id, message.queue_offset
-        return self.filter.ask_predicate(subscription, place)
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """Return the messages for which a producer of *group* is asked to decide."""
@@ -334,23 +231,20 @@ class LocalNode:
         """Close it."""
         self.close()
 
-    def _shards_of(self, topic: str) -> list[OwnedShard]:
+    def shards_of(self, topic: str) -> list[OwnedShard]:
+        """Return the shards of a topic, by queue."""
         return [self.shard(topic, queue_id) for queue_id in range(self.topic(topic).queues)]
 
-    def _missing(self, topic: TopicConfig) -> int:
-        """Return how many queues have no shard."""
-        return sum(
-            process not in self.processes
-            or self.processes[process].find(topic.name, queue_id) is None
-            for process, queues in topic.by_process().items()
-            for queue_id in queues
-        )
-
-    def _open(self, topic: TopicConfig) -> None:
-        for process, queues in topic.by_process().items():
-            closed = self._process(process).open(topic, queues).closed
+    def open_shards(self, topic: TopicConfig, queues: range) -> None:
+        """Open the shards of queues of a topic; leave those alone that are open."""
+        for name, queue_ids in topic.by_process(queues).items():
+            closed = self._process(name).open(topic, queue_ids).closed
             if closed:
                 raise next(iter(closed.values()))
+
+    def end_process(self, name: str) -> None:
+        """Close a shard process with all its shards."""
+        self.processes.pop(name).close()
 
     def _process(self, name: str) -> ShardProcess:
         with self._starting:
@@ -358,15 +252,59 @@ class LocalNode:
                 self.processes[name] = self._start_process(name)
             return self.processes[name]
 
-    def _end_process(self, name: str) -> None:
-        self.processes.pop(name).close()
-
     def _start_process(self, name: str) -> ShardProcess:
         return ShardProcess(self.data, name, self.sizes, clock_ms=self.clock_ms)
 
 
-def _report(
-    topic: TopicConfig, started: int, on_progress: Callable[[TopicProgress], None] | None
-) -> None:
-    if on_progress is not None:
-        on_progress(TopicProgress(topic.name, topic.queues, topic.queues, started))
+class _LocalShards:
+    """The shards of a :class:`LocalNode`, for its topics."""
+
+    def __init__(self, node: LocalNode) -> None:
+        self._node = node
+
+    def start(
+        self,
+        topics: list[TopicConfig],
+        queues: range | None,
+        wait_s: float | None,  # noqa: ARG002 - of the protocol
+    ) -> Started:
+        began: list[str] = []
+        for topic in topics:
+            wanted = range(topic.queues) if queues is None else queues
+            missing = [queue_id for queue_id in wanted if not self._is_open(topic, queue_id)]
+            if missing:
+                self._node.open_shards(topic, wanted)
+            began += [f"{topic.name}/{queue_id}" for queue_id in missing]
+        return Started({}, (), tuple(began))
+
+    def remove(self, topic: TopicConfig) -> None:
+        for name in topic.by_process():
+            process = self._node.processes.get(name)
+            if process is not None:
+                process.remove(topic.name)
+                if name != SHARED_PROCESS:
+                    self._node.end_process(name)
+
+    def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for topic in topics:
+            for name, queue_ids in topic.by_process().items():
+                if process := self._node.processes.get(name):
+                    closed = process.closed()
+                    places = [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
+                    found |= {place: closed.get(place) for place in places}
+        return found
+
+    def set_writable(self, topic: TopicConfig) -> None:
+        for shard in self._node.shards_of(topic.name):
+            shard.set_writable(topic.writable)
+
+    def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> list[list[Answer] | None]:
+        return [
+            [shard.keep_bitmaps(order.living) for shard in self._node.shards_of(order.topic.name)]
+            for order in orders
+        ]
+
+    def _is_open(self, topic: TopicConfig, queue_id: int) -> bool:
+        process = self._node.processes.get(topic.process_of(queue_id))
+        return process is not None and process.find(topic.name, queue_id) is not None

@@ -9,7 +9,7 @@ exception is ``GroupConsumer.commit``, which is local and cheap.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
     from rocketray.actors.groups.assignment import Strategy
     from rocketray.actors.groups.failing import FailingMessage
-    from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat, HeartbeatReply
+    from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
+    from rocketray.actors.groups.heartbeat import AppInstance
     from rocketray.actors.producers.batch import AckMode
+    from rocketray.actors.topics.topics import Topics
     from rocketray.delay import Delay
     from rocketray.filters.subscription import Subscription
     from rocketray.message import ForwardedMessage, Message, StoredMessage
-    from rocketray.store.retention import RetentionPolicy
-
-    from .routes import GroupOnTopic
 
 __all__ = [
-    "Connection",
+    "AppNode",
     "ConsumedBatch",
     "Forwarder",
     "GroupConsumer",
@@ -234,7 +233,7 @@ class Forwarder(Producer, Protocol):
         ...
 
 
-class Connection(Protocol):
+class AppNode(Protocol):
     """A node as an app sees it."""
 
     @property
@@ -273,48 +272,21 @@ class Connection(Protocol):
         """Return a producer for any topic; *ack* says whether stored means in memory or on disk."""
         ...
 
-    def topics(self) -> Mapping[str, Any]:
-        """Return all topics by name; each has its number of ``queues``."""
+    @property
+    def topics(self) -> Topics:
+        """The node's topics."""
         ...
 
-    def alter_topic(self, topic: str, queues: int) -> Any:
-        """Create *topic*, or add queues to it."""
+    @property
+    def groups(self) -> GroupsApi:
+        """The calls about consumer groups."""
         ...
 
-    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """Report a member to the coordinator."""
-        ...
-
-    def leave(self, beat: Heartbeat) -> None:
-        """Release everything that a member owned."""
-        ...
-
-    def groups(self) -> Sequence[GroupOnTopic]:
-        """Return all groups, an entry for each topic."""
-        ...
-
-    def delete_topic(self, topic: str) -> None:
-        """Remove a topic and all its messages."""
-        ...
-
-    def delete_group(self, group: str) -> None:
-        """Delete a group that has no members."""
+    @property
+    def sessions(self) -> SessionsApi:
+        """The calls of group members."""
         ...
 
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
         """Return a reader of one queue, which may not exist yet."""
-        ...
-
-    def create_topic(
-        self,
-        topic: str,
-        queues: int = ...,
-        retention: RetentionPolicy = ...,
-        *,
-        internal: bool = ...,
-    ) -> Any:
-        """Create *topic* unless it exists; an existing one stays as it is.
-
-        An *internal* topic is one of an app itself, which patterns leave out.
-        """
         ...

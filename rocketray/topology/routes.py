@@ -8,36 +8,21 @@ owner now gets status 503.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any
 
 from faust.app.router import Router
 from yarl import URL
 
+from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.member_options import new_client_id
 from rocketray.hashing import java_hash_code
 
-__all__ = ["LOOK_INTERVAL_S", "GroupOnTopic", "KeyRouter", "member_name", "owned_queues", "owners"]
+__all__ = ["LOOK_INTERVAL_S", "KeyRouter", "member_name", "owned_queues", "owners"]
 
 LOOK_INTERVAL_S = 2.0
 Owners = Mapping[str, Mapping[int, str]]
 """The address of the instance that owns a queue, by topic and queue id."""
-
-
-class GroupOnTopic(Protocol):
-    """One group on one topic, as the coordinator describes it."""
-
-    @property
-    def group(self) -> str:
-        """The group's name."""
-
-    @property
-    def topic(self) -> str:
-        """The topic's name."""
-
-    @property
-    def members(self) -> Mapping[str, Sequence[int]]:
-        """The queues that each member owns."""
 
 
 def member_name(conf: Any) -> str:
@@ -46,7 +31,7 @@ def member_name(conf: Any) -> str:
 
 
 def owned_queues(
-    groups: Iterable[GroupOnTopic], names: Container[str]
+    groups: Iterable[GroupDescription], names: Container[str]
 ) -> Iterator[tuple[str, str, int]]:
     """Yield (address, topic, queue id) for each queue of a member of the groups *names*.
 
@@ -64,7 +49,7 @@ def _address(member: str) -> str:
     return member.partition("#")[2].partition("@")[2]
 
 
-def owners(groups: Iterable[GroupOnTopic], names: Container[str]) -> Owners:
+def owners(groups: Iterable[GroupDescription], names: Container[str]) -> Owners:
     """Return the owner of each queue of the topics that the groups *names* read."""
     found: dict[str, dict[int, str]] = {}
     for address, topic, queue in owned_queues(groups, names):
@@ -83,7 +68,7 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
         """Refresh the owners from the coordinator."""
         connection = await self.app.connect()
         mine = {agent.membership.group for agent in self.app.agents.values() if agent.membership}
-        self._owners = owners(await asyncio.to_thread(connection.groups), mine)
+        self._owners = owners(await asyncio.to_thread(connection.groups.all), mine)
 
     def key_store(self, table_name: str, key: Any) -> URL:
         """Return the address of the instance that owns *key*; raise KeyError when none does."""

@@ -117,7 +117,7 @@ STEPS: tuple[Callable[[ClusterState], object], ...] = (
     lambda state: state.create_topic("T", 2),
     lambda state: state.heartbeat(beat()),
     lambda state: state.heartbeat(beat(0, 1, q0=3, q1=4)),
-    lambda state: state.ask_groups("move_offsets", "g", "T", {0: 1}),
+    lambda state: state.administration.move_offsets("g", "T", {0: 1}),
     lambda state: state.heartbeat(beat(q0=5, q1=7)),
     lambda state: state.heartbeat(beat(0, 1)),
     lambda state: state.save(),

@@ -133,7 +133,7 @@ def wait_until_shared(connection: Connection, group: str) -> None:
     """Return when the group has two members and each owns a queue."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        members = [entry.members for entry in connection.groups() if entry.group == group]
+        members = [entry.members for entry in connection.groups.all() if entry.group == group]
         if [len(queues) for queues in members[0].values()] == [1, 1]:
             return
         time.sleep(0.2)
@@ -219,7 +219,7 @@ def test_tables_of_apps_survive_the_kill_of_an_instance(node: Node, connection: 
                     told[key] = max(told[key], value)
 
     def committed() -> int:
-        (group,) = [one for one in connection.groups() if one.group == "words-count"]
+        (group,) = [one for one in connection.groups.all() if one.group == "words-count"]
         return sum(group.offsets.values())
 
     try:

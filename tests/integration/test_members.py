@@ -20,7 +20,8 @@ from support.fleet import ORDERED, PLAIN, Fleet, start, wait_until
 from support.journal import Journals
 from support.verdict import out_of_order
 
-from rocketray.actors.client.actor_names import GATEWAY_NAME, find_actor
+from rocketray.actors.calls.endpoint import GATEWAY_NAME
+from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node, NodeOptions
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
@@ -248,7 +249,7 @@ def test_a_group_changes_what_it_subscribes_to_while_it_runs(
                 readers.leave()
             wait_until(
                 lambda: (
-                    [one.subscription for one in connection.groups() if one.group == "changed"]
+                    [one.subscription for one in connection.groups.all() if one.group == "changed"]
                     == [Subscription.tags("odd")]
                 ),
                 lambda: "the change does not end",
@@ -281,7 +282,7 @@ def test_a_gateway_that_dies_costs_what_was_not_committed_a_second_delivery_and_
     readers.members[0].on_revoke = lambda _queues: revoked.set()
 
     def offsets() -> dict[int, int]:
-        [group] = [one for one in connection.groups() if one.group == "away"]
+        [group] = [one for one in connection.groups.all() if one.group == "away"]
         return dict(group.offsets)
 
     def numbers(queue_id: int) -> list[int]:

@@ -19,12 +19,8 @@ from ray.core.generated import gcs_pb2
 from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
-from rocketray.actors.client.actor_names import (
-    COORDINATOR_NAME,
-    SHARED_NAME,
-    find_actor,
-    process_actor,
-)
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME
+from rocketray.actors.client.actor_names import SHARED_NAME, find_actor, process_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node, NodeOptions, ensure_node
 from rocketray.actors.consumers.member import GroupConsumer
@@ -115,11 +111,11 @@ def test_a_second_node_on_the_directory_is_refused_and_a_connection_is_not(node:
     with pytest.raises(StoreLockedError, match="another process runs a node"):
         Node(node.data)
     with ensure_node(node.data) as connection:
-        assert isinstance(connection.topics(), dict)
+        assert isinstance(connection.topics.all(), dict)
 
 
 def test_the_nodes_own_ray_has_no_process_that_nothing_uses(node: Node) -> None:
-    assert node.connection().topics() is not None
+    assert node.connection().topics.all() is not None
     programs = [
         (path / "cmdline").read_bytes()
         for path in Path("/proc").glob("[0-9]*")
@@ -143,7 +139,7 @@ def test_actors_run_at_the_priority_of_the_program_that_started_the_node(
     """Ray's default is nice 15: a program that computes would take nearly all of the processor."""
     connection.create_topic("Nice", 1)
     actors = [find_actor(process_actor("Nice:0")), find_actor(COORDINATOR_NAME)]
-    pids = [*ray.get([actor.pid.remote() for actor in actors]), connection.filter_statistics().pid]
+    pids = [*ray.get([actor.pid.remote() for actor in actors]), connection.filters.statistics().pid]
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in pids] == [own] * 3
 
@@ -194,7 +190,7 @@ def test_a_killed_process_loses_and_repeats_nothing_of_any_of_its_topics(
 ) -> None:
     topics = ["%RETRY%one", "%DLQ%one", "Changelog"]
     for topic in topics:
-        connection.create_topic(topic, 1, internal=True)
+        connection.topics.ensure(topic, 1, internal=True)
     host = ray.get_actor(SHARED_NAME, namespace=NAMESPACE)
     with connection.producer() as producer:
         for block in range(3):
@@ -209,7 +205,7 @@ def test_a_killed_process_loses_and_repeats_nothing_of_any_of_its_topics(
         assert bodies == list(range(1_500))
     [message] = connection.query_by_time("Changelog", 0, 2**62, 1)
     assert connection.view(message.offset_message_id) == message
-    connection.delete_topic("Changelog")
+    connection.topics.delete("Changelog")
     assert connection.shard_statistics("%DLQ%one")[0].max_queue_offset == 1_500
 
 
@@ -277,7 +273,7 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
     ):
         for name in ("filter", "coordinator"):
             actor = ray.get_actor(name, namespace=NAMESPACE)
-            os.kill(_pid(actor, name), signal.SIGKILL)
+            os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
         for number in range(20):
             producer.send("Back", b"%d" % number, properties={"n": str(number)})
         found: list[bytes] = []
@@ -301,7 +297,7 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Conne
     ):
         assert isinstance(member, GroupConsumer)
         for round_ in range(2):
-            assert connection.set_bitmaps("Bits", "on").bitmaps == "on"
+            assert connection.topics.set_bitmaps("Bits", "on").bitmaps == "on"
             deadline = time.monotonic() + 60
             while not filters.exists() and time.monotonic() < deadline:
                 time.sleep(0.1)  # a member that was silent for long is told of a little later
@@ -327,13 +323,7 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Conne
             _wait_for_new_pid(shard, pid)
             assert connection.shard_statistics("Bits")[0].epoch > old
     assert found == [*range(5), *range(1000, 1005)]
-    connection.delete_topic("Bits")
-
-
-def _pid(actor: ray.actor.ActorHandle, name: str) -> int:
-    if name == "filter":
-        return int(ray.get(actor.statistics.remote()).pid)
-    return int(ray.get(actor.pid.remote()))
+    connection.topics.delete("Bits")
 
 
 def test_tables_and_calls_reach_the_same_log(
@@ -365,7 +355,7 @@ def test_a_member_of_another_node_reads_through_the_gateway(
 def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connection) -> None:
     """Ray never runs one where no raylet has the label, and so the directory."""
     connection.create_topic("Labels", 1)
-    connection.create_topic("HostedLabels", 1, internal=True)
+    connection.topics.ensure("HostedLabels", 1, internal=True)
     coordinator = find_actor(COORDINATOR_NAME)
     ray.get(coordinator.open_gateway.remote())
     home = ray.get(coordinator.home.remote())
@@ -426,14 +416,14 @@ def test_explain_finds_what_is_not_in_its_topic_yet_and_knows_after_a_restart(
         member.commit("Why", 0, batches[-1].next_queue_offset)
     with connection.producer() as producer:
         skipped = producer.send("Why", b"")
-    [group] = [each for each in connection.groups() if each.group == "why"]
+    [group] = [each for each in connection.groups.all() if each.group == "why"]
     moves = plan_moves(connection, [group], to="latest")
-    carry_out(connection, moves, 30, who="a test")
+    carry_out(connection.groups, moves, 30, who="a test")
     os.kill(ray.get(find_actor(COORDINATOR_NAME).pid.remote()), signal.SIGKILL)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with contextlib.suppress(ShardUnavailableError):
-            assert connection.journal("why")
+            assert connection.groups.journal("why")
             break
         time.sleep(0.1)
     assert connection.explain(sent[2].offset_message_id, "why").cause is Cause.DELIVERED

@@ -12,8 +12,10 @@ from dataclasses import replace
 import pytest
 import ray
 
-from rocketray.actors.client.actor_names import COORDINATOR_NAME, process_actor
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME
+from rocketray.actors.client.actor_names import process_actor
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.ray_transport import WAITING_GROUP
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import COORDINATOR_THREADS
 from rocketray.actors.cluster.node import Node, NodeOptions
@@ -43,14 +45,14 @@ def connection(node: Node) -> Iterator[Connection]:
 
 def test_topics_change_and_go(connection: Connection) -> None:
     connection.create_topic("Short", 1)
-    assert connection.alter_topic("Short", 2).queues == 2
+    assert connection.topics.alter("Short", 2).queues == 2
     with connection.producer() as producer:
         producer.send("Short", b"x", queue_id=1)
-        connection.set_permission("Short", 4)
+        connection.topics.set_permission("Short", 4)
         with pytest.raises(StreamError, match="has no write permission"):
             producer.send("Short", b"x")
-    connection.delete_topic("Short")
-    assert "Short" not in connection.topics()
+    connection.topics.delete("Short")
+    assert "Short" not in connection.topics.all()
     with pytest.raises(TopicNotFoundError), connection.producer() as producer:
         producer.send("Short", b"x")
 
@@ -73,7 +75,7 @@ def test_a_program_is_warned_once_of_a_filter_that_looks_like_a_slip(
 
 
 def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
-    connection.create_topic("Brief", 1, RetentionPolicy(max_bytes=1))
+    connection.topics.ensure("Brief", 1, RetentionPolicy(max_bytes=1))
     with connection.producer() as producer:
         first = producer.send("Brief", b"0", keys=["first"])
         for number in range(1, 200):
@@ -96,12 +98,12 @@ def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
         producer.send("Doomed", b"gone", queue_id=0)
         shard = ray.get_actor(process_actor("Doomed:0"), namespace=NAMESPACE)
         os.kill(ray.get(shard.pid.remote()), signal.SIGKILL)
-        connection.delete_topic("Doomed")
+        connection.topics.delete("Doomed")
         assert not shard_directory(node.data, "Doomed", 0).parent.exists()
         assert not producer_rings_directory(node.data, "Doomed", 0).parent.exists()
     connection.create_topic("Doomed", 1)
     assert connection.shard_statistics("Doomed")[0].max_queue_offset == 0
-    connection.delete_topic("Doomed")
+    connection.topics.delete("Doomed")
 
 
 def test_topics_that_are_slow_to_start_keep_no_heartbeat_waiting(connection: Connection) -> None:
@@ -112,17 +114,18 @@ def test_topics_that_are_slow_to_start_keep_no_heartbeat_waiting(connection: Con
     ]
     pids = ray.get([shard.pid.remote() for shard in shards])
     coordinator = ray.get_actor(COORDINATOR_NAME, namespace=NAMESPACE)
+    start = coordinator.call.options(concurrency_group=next(iter(WAITING_GROUP)))
     beat = Heartbeat("g", "Slow0", Subscription.tags("*"), "member", "instance", frozenset())
-    ray.get(coordinator.heartbeat.remote(beat))
+    connection.sessions.heartbeat(beat)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
         starting = [
-            coordinator.start_queues.remote(topic.name, topic.topic_id, range(1), 8.0)
+            start.remote("TopicsApi", "start_queues", topic.name, topic.topic_id, range(1), 8.0)
             for topic in topics * (COORDINATOR_THREADS // len(topics))
         ]
         begun = time.monotonic()
-        ray.get(coordinator.heartbeat.remote(replace(beat, number=1)))
+        connection.sessions.heartbeat(replace(beat, number=1))
         heard_after_s = time.monotonic() - begun
     finally:
         for pid in pids:

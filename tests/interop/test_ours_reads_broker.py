@@ -211,7 +211,7 @@ def test_what_the_broker_left_is_imported_into_a_node(
         assert report.imported == sum(len(expected[queue]) for queue in OWN)
         assert report.read == report.imported + sum(report.skipped.values())
         assert set(report.skipped) == {"system topic"}
-        topics = node.topics().values()
+        topics = node.topics.all().values()
         assert {(topic.name, queue) for topic in topics for queue in range(topic.queues)} == OWN
         for queue in OWN:
             shard = node.shard(*queue)

@@ -72,7 +72,7 @@ def test_a_coordinators_files(tmp_path: Path) -> None:
     def use(data: Path) -> None:
         again = a_state(data)
         again.topics()
-        again.groups()
+        again.administration.all()
         again.bitmap_orders()
         again.expiry_orders()
         again.save()

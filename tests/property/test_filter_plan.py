@@ -87,7 +87,7 @@ class Migration(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.registry = GroupRegistry()
-        self.administration = GroupAdministration(self.registry)
+        self.administration = GroupAdministration(self.registry, self.request, self.request)
         self.now_ms = self.lives = 0
         self.ends = [5] * QUEUES
         self.delivered: set[tuple[int, int, bool]] = set()
@@ -143,7 +143,7 @@ class Migration(RuleBasedStateMachine):
     def restart_the_coordinator(self) -> None:
         self.registry = GroupRegistry()
         self.registry.load(json.loads(self.saved), self.now_ms)
-        self.administration = GroupAdministration(self.registry)
+        self.administration = GroupAdministration(self.registry, self.request, self.request)
 
     @rule(is_new=st.booleans())
     def prepare(self, is_new: bool) -> None:
@@ -157,10 +157,13 @@ class Migration(RuleBasedStateMachine):
     def abort(self) -> None:
         self.ask("abort_change")
 
+    def request(self) -> contextlib.AbstractContextManager[int]:
+        return contextlib.nullcontext(self.now_ms)
+
     def ask(self, question: str, *arguments: object) -> None:
         self.now_ms += 1
         with contextlib.suppress(StreamError):
-            self.administration.answer(question, self.now_ms, "g", "T", *arguments)  # type: ignore[arg-type]
+            getattr(self.administration, question)("g", "T", *arguments)
             self.save()
 
     def save(self) -> None:

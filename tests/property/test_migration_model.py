@@ -118,11 +118,12 @@ class Migration(Group):
     @rule()
     def abort(self) -> None:
         """It is refused when a queue has its switch, or members ask for the new filter."""
-        found = self.broker.ask_groups("change_progress", "g", "T")
+        found = self.broker.groups.change_progress("g", "T")
         try:
             self.ask("abort_change")
         except StreamError:
             return
+        assert found is not None
         assert not found.plan.switches
         self.new, self.is_switching = None, False
         self.ended.clear()
@@ -184,7 +185,7 @@ class Migration(Group):
 
     def ask(self, question: Any, *arguments: Any) -> None:
         """Ask the coordinator about the group."""
-        self.broker.ask_groups(question, "g", "T", *arguments)
+        getattr(self.broker.groups, question)("g", "T", *arguments)
 
     def heal(self) -> None:
         """A change that is under way comes to its end first."""

@@ -127,7 +127,7 @@ class AppHistory(RuleBasedStateMachine):
 
     def places(self) -> list[tuple[str, int]]:
         """The queues that are there of those where appends may fail."""
-        topics = self.broker.topics()
+        topics = self.broker.topics.all()
         return [place for place in SYSTEM_QUEUES if place[0] in topics]
 
     def heard(self, number: int) -> int:

@@ -170,7 +170,7 @@ class AppMachine(AppHistory):
             self.broker.restart_filter()
         elif part == "shard":
             self.broker.restart_shard(TOPIC, queue_id)
-        elif SCHEDULE_TOPIC in self.broker.topics():
+        elif SCHEDULE_TOPIC in self.broker.topics.all():
             self.broker.restart_shard(SCHEDULE_TOPIC)
 
     def restart_coordinator(self) -> None:
@@ -235,10 +235,10 @@ class AppMachine(AppHistory):
         """The lag of one queue each time, as counting costs more than most rules; all letters."""
         number = self.steps % (QUEUES + 1)
         place = (retry_topic(GROUP), 0) if number == QUEUES else (TOPIC, number)
-        for group in self.broker.groups():
+        for group in self.broker.groups.all():
             if group.topic == place[0]:
                 asked = replace(group, offsets={place[1]: group.offsets[place[1]]})
-                assert self.broker.lag(asked)[place[1]].count == self.model.lag(number)
+                assert self.broker.filters.lag(asked)[place[1]].count == self.model.lag(number)
         for box in letter_boxes(self.broker):
             found = box.letters, box.redriven
             assert found == (len(self.model.letters), len(self.model.redriven - self.model.unheard))

@@ -61,7 +61,7 @@ class CommitWatch:
     def look(self, committed: Mapping[tuple[str, int], int]) -> None:
         """Compare what a commit of these next queue offsets covers with what is on disk."""
         self.seen = 0
-        for topic in self._node.topics().keys() & set(self._topics):
+        for topic in self._node.topics.all().keys() & set(self._topics):
             for queue_id in range(self._node.topic(topic).queues):
                 writer = self._node.shard(topic, queue_id).writer
                 flushed = writer.control.flushed()  # first: what comes to disk now comes too late

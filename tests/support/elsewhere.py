@@ -18,9 +18,11 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rocketray.actors.client.actor_names import COORDINATOR_NAME, find_actor
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME
+from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.cluster.coordinator_actor import WAITING_GROUP, CoordinatorActor
+from rocketray.actors.client.ray_transport import WAITING_GROUP
+from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
 from rocketray.actors.cluster.gateway_actor import GatewayActor
 from rocketray.actors.cluster.node import ensure_node
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
@@ -46,7 +48,7 @@ def main(address: str, data: str) -> None:
     (other,) = {each["NodeID"] for each in ray.nodes() if each["Alive"]} - {here}
     connection = Connection.open(data)
     connection.create_topic(_TOPIC, _QUEUES)
-    connection.create_topic(_HOSTED, 1, internal=True)
+    connection.topics.ensure(_HOSTED, 1, internal=True)
     with connection.producer() as producer:
         for queue_id in range(_QUEUES):
             producer.send(_TOPIC, b"before", queue_id=queue_id)
@@ -70,7 +72,7 @@ def main(address: str, data: str) -> None:
     _kill_and_await()
     found |= {
         "here again": {name: node == here for name, (_, node) in _actors().items()},
-        "topics again": sorted(connection.topics()),
+        "topics again": sorted(connection.topics.all()),
         "messages again": _count(connection),
         "files": _there(other, _files, data),
     }
@@ -108,7 +110,7 @@ def _refused(other: str) -> list[str]:
     home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote())
     tries: list[tuple[type, str, tuple[Any, ...]]] = [
         (CoordinatorActor, "pid", ({}, FilterRules())),
-        (FilterActor, "statistics", (FilterRules(),)),
+        (FilterActor, "pid", (FilterRules(),)),
         (GatewayActor, "ready", ()),
         (ShardProcessActor, "pid", (f"{_TOPIC}:0", {})),
     ]

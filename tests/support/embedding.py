@@ -37,7 +37,7 @@ def main(data: str, server: str) -> None:
     said = [
         _error_of(call)
         for call in (
-            connection.topics,
+            connection.topics.all,
             lambda: producer.send("Trade", b"after"),
             lambda: client.query("Trade", "key"),
             lambda: client.transactions(10),

@@ -117,11 +117,11 @@ class History:
         self.clock = Clock()
         self.broker = Broker(data, clock=self.clock)
         self.broker.create_topic("T", QUEUES)
-        self.broker.create_topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
+        self.broker.topics.ensure(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
         self.groups = [Group("g"), Group("h")]
         for group in self.groups:
-            self.broker.create_topic(retry_topic(group.name), RETRY_QUEUES, internal=True)
-            self.broker.create_topic(dead_letter_topic(group.name), 1, internal=True)
+            self.broker.topics.ensure(retry_topic(group.name), RETRY_QUEUES, internal=True)
+            self.broker.topics.ensure(dead_letter_topic(group.name), 1, internal=True)
         self.producer = self.broker.producer()
         self.transactions = Producer(self.broker, group="pg", check=lambda _: "unknown")
         self.sent: dict[str, Sent] = {}
@@ -308,7 +308,7 @@ class History:
         )
         moves = plan_moves(self.broker, [found], queue_id=queue, **goal)
         first_ms = self.clock()
-        carry_out(self.broker, moves, 30, sleep=lambda _: self.settle_later(group))
+        carry_out(self.broker.groups, moves, 30, sleep=lambda _: self.settle_later(group))
         self.settle(group)
         [moved] = moves
         to = moved.to_offset
@@ -339,10 +339,9 @@ class History:
         new = self.random.choice(FILTERS)
         if new is group.filter:
             return
-        ask = self.broker.ask_groups
-        ask("prepare_change", group.name, "T", new.subscription)
+        self.broker.groups.prepare_change(group.name, "T", new.subscription)
         self.settle(group)
-        ask("switch_change", group.name, "T")
+        self.broker.groups.switch_change(group.name, "T")
         group.new = new
         self.settle(group)
         self.settle(group)
@@ -364,11 +363,11 @@ class History:
             result = self.producer.send("T", bytes(7 << 19), **options)
             sent.names += [result.message_id, result.offset_message_id]
         self.find_arrived()
-        self.broker.set_retention("T", RetentionPolicy(max_age_ms=1000))
+        self.broker.topics.set_retention("T", RetentionPolicy(max_age_ms=1000))
         self.clock.advance(hours=30)
         self.has_expired = True
         self.broker.expire()
-        self.broker.set_retention("T", KEEP_ALL)
+        self.broker.topics.set_retention("T", KEEP_ALL)
         self.find_arrived()
         for shard in self.broker.shard_statistics("T"):
             for sent in self.between(shard.queue_id, 0, shard.min_queue_offset):
@@ -390,7 +389,7 @@ class History:
         return sorted(found, key=lambda sent: sent.place or (0, 0))
 
     def described(self, group: Group) -> GroupDescription | None:
-        found = [each for each in self.broker.groups() if each.group == group.name]
+        found = [each for each in self.broker.groups.all() if each.group == group.name]
         return next((each for each in found if each.topic == "T"), None)
 
     def filter_at(self, group: Group, sent: Sent) -> Filter:
@@ -465,7 +464,7 @@ class History:
             [
                 f"{name} of {sent} for {group}, in history {self.seed}",
                 *(f"step {step.stage}: {step.detail}" for step in steps),
-                *(f"journal {entry}" for entry in self.broker.journal(group.name)),
+                *(f"journal {entry}" for entry in self.broker.groups.journal(group.name)),
                 f"actions {self.log}",
             ]
         )

@@ -21,12 +21,8 @@ import ray
 from support.journal import Journals
 from support.verdict import Death, Offsets, Verdict, chronicle, judge
 
-from rocketray.actors.client.actor_names import (
-    COORDINATOR_NAME,
-    SHARED_NAME,
-    find_actor,
-    process_actor,
-)
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME
+from rocketray.actors.client.actor_names import SHARED_NAME, find_actor, process_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json
@@ -65,7 +61,7 @@ class Fleet:
     """The processes, the journals that they write, and notes of their ends."""
 
     def __init__(self, connection: Connection, random: Random) -> None:
-        connection.create_topic(TOPIC, QUEUES, queues_per_process=1)
+        connection.topics.create(TOPIC, QUEUES, queues_per_process=1)
         self._connection, self._random = connection, random
         self._directory = connection.data.parent  # where the app finds its journal, too
         self.journals = Journals(self._directory / "seen")
@@ -125,11 +121,9 @@ class Fleet:
     def kill_actor(self, name: str) -> None:
         """End an actor's process; Ray starts it again. One that is away already is left alone."""
         with suppress(ShardUnavailableError, ray.exceptions.RayError):
-            actor = find_actor(name)
-            question = actor.statistics if name == "filter" else actor.pid
-            answer = ray.get(question.remote(), timeout=60)
+            pid = ray.get(find_actor(name).pid.remote(), timeout=60)
             at_ns = time.monotonic_ns()
-            _kill(answer.pid if name == "filter" else answer)
+            _kill(pid)
             if name == COORDINATOR_NAME:
                 self._note_forgotten(at_ns)
 
@@ -263,7 +257,9 @@ class Fleet:
     def _ask(self, group: str) -> tuple[Offsets, dict[str, list[int]]]:
         """The group's offsets, and who owns the topic's queues; waits for the coordinator."""
         topics = _topics(group)
-        found = {topics[one.topic]: one for one in self._connection.groups() if one.group == group}
+        found = {
+            topics[one.topic]: one for one in self._connection.groups.all() if one.group == group
+        }
         offsets = {
             (is_retry, queue): offset
             for is_retry, one in found.items()

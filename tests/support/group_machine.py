@@ -136,7 +136,7 @@ class Group(RuleBasedStateMachine):
 
     @rule()
     def restart_host(self) -> None:
-        if SCHEDULE_TOPIC in self.broker.topics():
+        if SCHEDULE_TOPIC in self.broker.topics.all():
             self.broker.restart_shard(SCHEDULE_TOPIC)
 
     @precondition(lambda self: any(queue.committed >= 0 for queue in self.model.queues))
@@ -145,7 +145,7 @@ class Group(RuleBasedStateMachine):
         """Somebody sets the group's offset, back or forward, while its members live."""
         queue = self.model.queues[queue_id]
         queue.moves_to = queue.ordered = data.draw(st.integers(0, len(queue.sent)))
-        self.broker.ask_groups("move_offsets", "g", "T", {queue_id: queue.moves_to})
+        self.broker.groups.move_offsets("g", "T", {queue_id: queue.moves_to})
 
     @rule()
     def settle(self) -> None:
@@ -247,9 +247,9 @@ class Group(RuleBasedStateMachine):
     @invariant()
     def the_lag_is_that_of_the_lists(self) -> None:
         queue_id = self.steps % QUEUES  # each in its turn: counting costs more than most rules
-        for group in self.broker.groups():
+        for group in self.broker.groups.all():
             asked = replace(group, offsets={queue_id: group.offsets[queue_id]})
-            assert self.broker.lag(asked)[queue_id].count == self.model.lag(queue_id)
+            assert self.broker.filters.lag(asked)[queue_id].count == self.model.lag(queue_id)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and see which delayed messages came."""

@@ -40,7 +40,7 @@ class Ladder:
 
 def stored_in(node: LocalNode, topic: str) -> list[StoredMessage]:
     """The messages in queue 0 of a topic, none where it does not exist."""
-    if topic not in node.topics():
+    if topic not in node.topics.all():
         return []
     node.create_topic(topic, 1)  # so that it is there, if another is only making it
     end = node.shard_statistics(topic)[0].max_queue_offset

@@ -132,7 +132,7 @@ class LaterModel(GroupModel):
             while (stored := self.broker.message_at(TOPIC, queue_id, len(queue.sent))) is not None:
                 self._came(queue_id, stored)
                 queue.sent.append(Sent("C", int(stored.body)))
-        if GIVEN_UP_TOPIC in self.broker.topics():
+        if GIVEN_UP_TOPIC in self.broker.topics.all():
             end = self.broker.shard(GIVEN_UP_TOPIC, 0).writer.control.visible()
             for offset in range(self._given_up_seen, end):
                 stored = self.broker.message_at(GIVEN_UP_TOPIC, 0, offset)

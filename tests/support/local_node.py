@@ -95,7 +95,7 @@ class LocalNode(node.LocalNode):
         """The shards of the topics that have processes of their own."""
         return {
             (topic.name, queue_id): self.shard(topic.name, queue_id)
-            for topic in self.topics().values()
+            for topic in self.topics.all().values()
             for queue_id in range(topic.queues)
             if topic.process_of(queue_id) != SHARED_PROCESS
         }
@@ -150,12 +150,12 @@ class LocalNode(node.LocalNode):
         )
         return process
 
-    def _end_process(self, name: str) -> None:
+    def end_process(self, name: str) -> None:
         self._threads.pop(name).stop()
-        super()._end_process(name)
+        super().end_process(name)
 
-    def _open(self, topic: TopicConfig) -> None:
-        super()._open(topic)
+    def open_shards(self, topic: TopicConfig, queues: range) -> None:
+        super().open_shards(topic, queues)
         if SHARED_PROCESS in self.processes:
             self.services.wake()
 

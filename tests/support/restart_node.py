@@ -22,7 +22,7 @@ def main(data: str) -> None:
             member.commit("Kept", 0, batch.next_queue_offset)
     with Node(data) as node, node.connection() as connection:
         total = connection.shard_statistics("Kept")[0].max_queue_offset
-        (group,) = connection.groups()
+        (group,) = connection.groups.all()
         with connection.consumer("g", "Kept", ALL) as member:
             left = 0
             for _ in range(30):

@@ -312,7 +312,7 @@ class RetryModel(GroupModel):
 
     def _new(self, topic: str, queue_id: int) -> list[StoredMessage]:
         """What a queue got since the last call."""
-        if topic not in self.broker.topics():
+        if topic not in self.broker.topics.all():
             return []
         seen = self._seen.get((topic, queue_id), 0)
         end = self.broker.shard(topic, queue_id).writer.control.visible()

@@ -33,7 +33,7 @@ def main(data: Path) -> None:
         said["send"] = _said(producer.send, "Trade", b"more")
     _fill(ballast)
     said["create"] = _said(connection.create_topic, "Other", 1)
-    topics = list(connection.topics())
+    topics = list(connection.topics.all())
     said["stop"] = _said(node.stop)
     ballast.unlink()
     os.close(lock_node(data))  # it is given back

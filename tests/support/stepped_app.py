@@ -278,7 +278,7 @@ class SteppedApp:
     async def step(self) -> None:
         """Open what is to be read, and poll each feed once."""
         for topic in (TOPIC, retry_topic(self.rules.group)):
-            if topic not in self.feeds and topic in self.broker.topics():
+            if topic not in self.feeds and topic in self.broker.topics.all():
                 member = self.broker.consumer(
                     self.rules.group, topic, self.membership.subscription, client_id=self.name
                 )

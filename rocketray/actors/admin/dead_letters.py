@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -44,6 +44,7 @@ from rocketray.actors.retries.undeliverable import NODE_GROUPS, first_place
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.actors.topics.queue_views import QueueView, open_queues
+from rocketray.actors.topics.topics import Topics
 from rocketray.delay import DELAY_PROPERTIES
 from rocketray.errors import (
     ConfigError,
@@ -88,11 +89,9 @@ class DeadLetters(Protocol):
     def data(self) -> Path:
         """The node's data directory."""
 
-    def topics(self) -> Mapping[str, TopicConfig]:
-        """Return all topics by name."""
-
-    def create_topic(self, topic: str, queues: int = ..., *, internal: bool = ...) -> TopicConfig:
-        """Create a topic unless it exists."""
+    @property
+    def topics(self) -> Topics:
+        """The node's topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ class Journal:
 def letter_boxes(node: DeadLetters) -> list[LetterBox]:
     """Return the dead letters of all groups, by group."""
     boxes = []
-    for name, topic in sorted(node.topics().items()):
+    for name, topic in sorted(node.topics.all().items()):
         if name.startswith(DEAD_LETTER_PREFIX) and _has_files(node.data, name):
             with open_queues(node.data, name) as views:
                 spans = [range(view.minimum, view.maximum) for view in views]
@@ -256,18 +255,18 @@ class _Targets:
     def _queue_count(self, topic: str) -> int:
         count = self._queues.get(topic)
         if count is None:
-            config = self._node.topics().get(topic)
+            config = self._node.topics.all().get(topic)
             if config is None and self._group in NODE_GROUPS:
                 raise TopicNotFoundError(topic)
             if config is None:
-                config = self._node.create_topic(topic, RETRY_QUEUES, internal=True)
+                config = self._node.topics.ensure(topic, RETRY_QUEUES, internal=True)
             count = self._queues[topic] = config.queues
         return count
 
 
 def _topic(node: DeadLetters, group: str, topic: str | None) -> TopicConfig:
     name = topic or dead_letter_topic(check_group(group))
-    config = node.topics().get(name)
+    config = node.topics.all().get(name)
     if config is None:
         raise ConfigError(
             f"group {group!r} has no dead letters: there is no topic {name!r}; see: "

@@ -24,7 +24,7 @@ from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.ring import AppendStatus, Durability
 from rocketray.actors.producers.queue_link import ShardGate
 from rocketray.actors.shards.shard_writer import ShardStatistics
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topics import Topics
 from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError, StoreError
 from rocketray.message import StoredMessage
 from rocketray.names import is_system_topic
@@ -50,11 +50,9 @@ class ImportTarget(Protocol):
     def data(self) -> Path:
         """The node's data directory."""
 
-    def topics(self) -> Mapping[str, TopicConfig]:
-        """Return all topics."""
-
-    def create_topic(self, topic: str, queues: int) -> TopicConfig:
-        """Create a topic unless it exists."""
+    @property
+    def topics(self) -> Topics:
+        """The node's topics."""
 
     def gate(self, topic: str, queue_id: int) -> ShardGate:
         """Return the calls of a shard."""
@@ -100,7 +98,7 @@ class Importer:
                     f"{self._source.directory} has no topic {topic!r}; it has: "
                     f"{', '.join(sorted(there)) or 'none'}"
                 )
-            existing = self._target.topics().get(topic)
+            existing = self._target.topics.all().get(topic)
             if existing is not None and existing.queues < there[topic]:
                 raise ConfigError(
                     f"topic {topic!r} has {existing.queues} queues, and {there[topic]} in "
@@ -108,7 +106,7 @@ class Importer:
                     f"rocketray topics alter {topic} --queues {there[topic]}"
                 )
         for topic in chosen:
-            self._open(topic, self._target.create_topic(topic, there[topic]).queues)
+            self._open(topic, self._target.topics.ensure(topic, there[topic]).queues)
 
     def run(
         self,

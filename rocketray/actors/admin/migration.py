@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
 
-from rocketray.actors.groups.group_administration import GroupQuestion
+from rocketray.actors.groups.groups_api import GroupsApi
 from rocketray.actors.groups.subscription_changes import PlanProgress
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
@@ -17,15 +16,8 @@ _LOOK_S = 0.2
 _TELL_S = 5.0
 
 
-class Node(Protocol):
-    """The node calls that a change needs."""
-
-    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
-        """Ask the coordinator."""
-
-
 def migrate(
-    node: Node,
+    groups: GroupsApi,
     group: str,
     topic: str,
     subscription: Subscription,
@@ -44,10 +36,9 @@ def migrate(
     Raises:
         StreamError: the group cannot be changed so, or a member does not learn of it in time.
     """
-    ask = node.ask_groups
-    ask("prepare_change", group, topic, subscription)
+    groups.prepare_change(group, topic, subscription)
     waited_s, told_s = 0.0, 0.0
-    while (found := _progress(node, group, topic)) is not None and waited_s < timeout_s:
+    while (found := groups.change_progress(group, topic)) is not None and waited_s < timeout_s:
         if waited_s - told_s >= _TELL_S:
             told_s = waited_s
             tell(f"waiting for {_awaited(found)}; {timeout_s - waited_s:.0f} s are left")
@@ -58,7 +49,7 @@ def migrate(
                 return found  # no member is there to switch
         elif not found.unaware:
             tell(f"all members have received {subscription}; switching")
-            ask("switch_change", group, topic)
+            groups.switch_change(group, topic)
             continue
         sleep(_LOOK_S)
         waited_s += _LOOK_S
@@ -76,8 +67,3 @@ def _awaited(found: PlanProgress) -> str:
         return f"members {', '.join(found.unaware)} to receive the change"
     queues = sorted({*found.without_switch, *found.before_switch})
     return f"the owners of queues {', '.join(map(str, queues))} to reach the switch"
-
-
-def _progress(node: Node, group: str, topic: str) -> PlanProgress | None:
-    found: PlanProgress | None = node.ask_groups("change_progress", group, topic)
-    return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-from rocketray.actors.groups.group_administration import GroupQuestion
 from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.groups.groups_api import GroupsApi
 from rocketray.actors.shards.shard_writer import ShardStatistics
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 
@@ -18,17 +18,14 @@ Target = Literal["earliest", "latest"]
 _LOOK_S = 0.1
 
 
-class Node(Protocol):
-    """The node calls that a seek needs."""
+class Positions(Protocol):
+    """The positions in queues that a plan needs."""
 
     def shard_statistics(self, topic: str) -> list[ShardStatistics]:
         """Return the statistics of a topic's shards, by queue."""
 
     def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
         """Return the offset of the first message stored at that time or later."""
-
-    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
-        """Ask the coordinator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ class OffsetMove:
 
 
 def plan_moves(
-    node: Node,
+    node: Positions,
     groups: Sequence[GroupDescription],
     *,
     to: Target | None = None,
@@ -94,7 +91,7 @@ def plan_moves(
 
 
 def carry_out(
-    node: Node,
+    groups: GroupsApi,
     moves: Sequence[OffsetMove],
     timeout_s: float,
     sleep: Callable[[float], None] = time.sleep,
@@ -115,9 +112,9 @@ def carry_out(
         targets = orders.setdefault((move.group, move.topic), {})
         orders[move.group, move.topic] = {**targets, move.queue_id: move.to_offset}
     for (group, topic), targets in orders.items():
-        name = node.ask_groups("move_offsets", group, topic, targets, who)
+        name = groups.move_offsets(group, topic, targets, who)
         waited_s = 0.0
-        while left := _left(node, group, topic, name, set(targets)):
+        while left := _left(groups, group, topic, name, set(targets)):
             if waited_s >= timeout_s:
                 raise StreamError(
                     f"members of group {group!r} still hold queues {sorted(left)} of topic "
@@ -127,13 +124,12 @@ def carry_out(
             waited_s += _LOOK_S
 
 
-def _left(node: Node, group: str, topic: str, name: str, targets: set[int]) -> set[int]:
+def _left(groups: GroupsApi, group: str, topic: str, name: str, targets: set[int]) -> set[int]:
     """Return the queues still to be moved: all of them if the coordinator is unavailable."""
     try:
-        left: set[int] = node.ask_groups("moves_left", group, topic, name)
+        return groups.moves_left(group, topic, name)
     except ShardUnavailableError:
         return targets
-    return left
 
 
 def _inside(where: str, offset: int, first: int, end: int) -> int:

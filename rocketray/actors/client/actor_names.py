@@ -1,4 +1,4 @@
-"""The names of a node's actors in Ray, and their look-up."""
+"""Finding a node's actors in Ray by their names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from rocketray.actors.topics.catalog import SHARED_PROCESS
 from rocketray.errors import ShardUnavailableError
 
 __all__ = [
-    "COORDINATOR_NAME",
-    "FILTER_NAME",
-    "GATEWAY_NAME",
     "RETRY_AFTER_MS",
     "SHARED_NAME",
     "actor_or_none",
@@ -19,9 +16,6 @@ __all__ = [
     "process_actor",
 ]
 
-COORDINATOR_NAME = "coordinator"
-GATEWAY_NAME = "gateway"
-FILTER_NAME = "filter"
 RETRY_AFTER_MS = 1000
 
 

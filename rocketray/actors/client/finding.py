@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.node_lock import node_holder
 from rocketray.actors.files.paths import node_file
@@ -21,7 +22,7 @@ from rocketray.errors import (
     StoreError,
 )
 
-from .actor_names import COORDINATOR_NAME, find_actor
+from .actor_names import find_actor
 
 __all__ = ["find_node"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.topics import Topics
 from rocketray.message import StoredMessage
 from rocketray.store.formats.message_id import decode_offset_id
 
@@ -15,8 +16,9 @@ __all__ = ["Lookups", "find_by_offset_id", "merge"]
 class Lookups(Protocol):
     """The calls of a connection that this module needs."""
 
-    def topics(self) -> Mapping[str, TopicConfig]:
-        """Return all topics by name."""
+    @property
+    def topics(self) -> Topics:
+        """The node's topics."""
 
     def view_at(self, topic: str, queue_id: int, physical_offset: int) -> StoredMessage | None:
         """Return the message at a physical offset of a shard's log, or None."""
@@ -31,7 +33,7 @@ def find_by_offset_id(node: Lookups, offset_message_id: str) -> StoredMessage | 
     An id that names none of the cluster's shards is looked up in all of them.
     """
     wanted = decode_offset_id(offset_message_id)
-    topics = node.topics()
+    topics = node.topics.all()
     shard = TopicCatalog(topics).shard_of_host(wanted.store_host)
     if shard is not None:
         found = node.view_at(*shard, wanted.physical_offset)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -14,19 +13,14 @@ from rocketray.actors.producers.async_producer import AsyncProducer as NodeAsync
 from rocketray.actors.producers.options import ProducerOptions, batch_settings
 from rocketray.actors.producers.producer import Producer as NodeProducer
 from rocketray.actors.remote.remote_consumer import Member
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.topic_start import TopicProgress
-from rocketray.errors import ConfigError, StreamError
+from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.names import QueuesPerProcess, check_queue_count, check_topic
-from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .connection import Connection
 
 __all__ = ["AsyncProducer", "Client", "Producer"]
 
 _LOG = logging.getLogger(__name__)
-_QUEUES = 4
 
 
 class Client(Connection):
@@ -36,41 +30,6 @@ class Client(Connection):
         found = Connection.open(data)
         super().__init__(found.data, found.node)
         self._doubted: set[tuple[str, Subscription]] = set()
-
-    def create_topic(
-        self,
-        topic: str,
-        queues: int | None = None,
-        retention: RetentionPolicy = KEEP_ALL,
-        *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
-        on_progress: Callable[[TopicProgress], None] | None = None,
-    ) -> TopicConfig:
-        """Create a topic, by default with 4 queues, or return the existing one.
-
-        Returns when all its queues answer. After an error, or an interruption, the same call starts
-        the missing queues; *on_progress* gets the progress.
-
-        Raises:
-            ConfigError: it exists, and has another number of queues.
-        """
-        wanted = _QUEUES if queues is None else check_queue_count(queues)
-        existing = self.topics().get(check_topic(topic))
-        if existing is not None and queues not in (None, existing.queues):
-            raise ConfigError(
-                f"topic {topic!r} exists and has {existing.queues} queues, not {queues}; leave "
-                "queues= out to take it as it is, or give it more with "
-                f"alter_topic({topic!r}, {queues})"
-            )
-        return super().create_topic(
-            topic,
-            wanted,
-            retention,
-            internal=internal,
-            queues_per_process=queues_per_process,
-            on_progress=on_progress,
-        )
 
     def consumer(
         self,

@@ -19,23 +19,22 @@ A damaged file is restored from its copy (state_files.py). If the copy is damage
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rocketray.actors.files.paths import control_path, filters_file, journal_directory
 from rocketray.actors.files.problems import Problems
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.sql_filters import SqlFilters
-from rocketray.actors.groups.group_administration import GroupAdministration, GroupQuestion
-from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.groups.group_administration import GroupAdministration
 from rocketray.actors.groups.group_offsets import LONG_MAX
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.actors.journal.group_journal import GroupJournals, JournalEntry
+from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.journal.journal_file import JournalFiles
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
@@ -95,9 +94,16 @@ class ClusterState:
         self._closed: str | None = None
         self._groups_file = GroupsFile(data)
         self.registry = self._load_groups()
-        self._administration = GroupAdministration(
-            self.registry, rules.check, self._end_of, self._clock_ms
+        self.administration = GroupAdministration(
+            self.registry,
+            self._looking,
+            self._changing,
+            queues=self._queues,
+            check=rules.check,
+            end_of=self._end_of,
+            wall_ms=clock_ms,
         )
+        """The requests of operators about groups."""
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
         self._bitmaps = BitmapBoard(self._catalog.topics.values())
 
@@ -127,6 +133,9 @@ class ClusterState:
     def topic(self, name: str) -> TopicConfig:
         """Return one topic; raise :class:`TopicNotFoundError`."""
         return self._catalog.get(name)
+
+    def _queues(self) -> dict[str, int]:
+        return dict(self._catalog.queues())
 
     def _end_of(self, topic: str, queue_id: int) -> int:
         """Return the end of a queue; the greatest offset if its shard has never run."""
@@ -242,32 +251,19 @@ class ClusterState:
             self.registry.leave(beat)
             self._save_groups()
 
-    def groups(self) -> list[GroupDescription]:
-        """Return all groups, one entry a topic."""
+    @contextmanager
+    def _looking(self) -> Iterator[int]:
+        """Guard a request that changes nothing; yield the time."""
         with self._lock:
             self._check_open()
-            return self.registry.describe(self._catalog.queues(), self._steady_ms())
+            yield self._steady_ms()
 
-    def delete_group(self, group: str) -> None:
-        """Remove a group and its offsets; it must have no members."""
-        with self._lock:
-            self._check_open()
-            self.registry.delete(group, self._steady_ms())
+    @contextmanager
+    def _changing(self) -> Iterator[int]:
+        """Guard a request, and save what it changed unless it raises; yield the time."""
+        with self._looking() as now_ms:
+            yield now_ms
             self._save_decisions()
-
-    def journal(self, group: str) -> tuple[JournalEntry, ...]:
-        """Return the known events of the group's offsets and filters."""
-        with self._lock:
-            self._check_open()
-            return self._journals.entries(group)
-
-    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
-        """Call the method of :class:`GroupAdministration` named *question*; saved on return."""
-        with self._lock:
-            self._check_open()
-            answer = self._administration.answer(question, self._steady_ms(), *arguments)
-            self._save_decisions()
-            return answer
 
     # Periodic tasks of the owner
 

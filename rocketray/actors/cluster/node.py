@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rocketray.actors.client.actor_names import COORDINATOR_NAME, FILTER_NAME
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME
 from rocketray.actors.client.connection import Connection, lose_node
+from rocketray.actors.client.ray_transport import WAITING_GROUP
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, token_file
@@ -55,7 +56,7 @@ from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError
 from rocketray.names import QueuesPerProcess, check_queues_per_process
 
-from .coordinator_actor import COORDINATOR_THREADS, WAITING_GROUP, CoordinatorActor
+from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .gateway_actor import GatewayActor
 from .one_node import end_actors, make_room, name_is_taken
 from .shard_process_actor import ShardProcessActor
@@ -165,7 +166,7 @@ class Node:
             self._options.queues_per_process,
             groups=WAITING_GROUP,
         )
-        ray.get([self._filter.statistics.remote(), self._coordinator.topics.remote()])
+        ray.get([actor.home.remote() for actor in (self._filter, self._coordinator)])
         self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self._starts_ray)
         write_json(node_file(self.data), self.description(), backup=False)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import time
 
-from rocketray.actors.client.actor_names import COORDINATOR_NAME, FILTER_NAME, find_actor
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME
+from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
 from rocketray.errors import ActorError, ShardUnavailableError

@@ -23,9 +23,9 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
-from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat, HeartbeatReply
+from rocketray.actors.groups.groups_api import SessionsApi
+from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
 from rocketray.actors.groups.lease import Lease
 from rocketray.actors.groups.member_options import StartFrom
 from rocketray.actors.runtime.clock import steady_clock_ms
@@ -36,7 +36,7 @@ from rocketray.filters.subscription import Subscription
 from .member import HEARTBEAT_INTERVAL_S
 from .start_offset import next_begin
 
-__all__ = ["AppGroups", "AppMember"]
+__all__ = ["AppMember"]
 
 _LOG = logging.getLogger(__name__)
 _EVERYTHING = Subscription.tags("*")  # positions are dense: their readers have no filter
@@ -44,22 +44,12 @@ _QUICK_INTERVAL_S = 0.1
 _QUICK_BEATS = 20  # two seconds: during a rebalance another member waits
 
 
-class AppGroups(Protocol):
-    """The calls that a member needs."""
-
-    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """Report to the coordinator."""
-
-    def leave(self, beat: Heartbeat) -> None:
-        """Release all queues and leave the group."""
-
-
 class AppMember:
     """The membership of one app instance; any thread may call it."""
 
     def __init__(
         self,
-        groups: AppGroups,
+        sessions: SessionsApi,
         group: str,
         client_id: str,
         bounds: Callable[[Queue], tuple[int, int]],
@@ -73,7 +63,7 @@ class AppMember:
 
         *on_change* and *on_failure* are called in the heartbeat thread. *clock_ms* is monotonic.
         """
-        self._groups = groups
+        self._sessions = sessions
         self._group = group
         self._client_id = client_id
         self._instance = uuid.uuid4().hex
@@ -176,7 +166,7 @@ class AppMember:
             for topic in self._topics:
                 beat = self._report(topic, with_commits=not is_unsure)
                 try:
-                    reply = self._groups.heartbeat(beat)
+                    reply = self._sessions.heartbeat(beat)
                 except (ShardUnavailableError, OSError):
                     with self._lock:
                         late = {(topic, queue): at for queue, at in beat.commits.items()}
@@ -211,7 +201,7 @@ class AppMember:
             self._held, self._granted = {}, {}
         try:
             for report in reports:
-                self._groups.leave(report)
+                self._sessions.leave(report)
         except (StreamError, OSError) as error:
             _LOG.warning(
                 "the last commits were not reported, so their messages are redelivered: %s", error

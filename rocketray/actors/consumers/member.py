@@ -27,7 +27,8 @@ from typing import Protocol, Self, Unpack
 from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.groups.group_offsets import check_member_topic
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.groups.groups_api import SessionsApi
+from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.groups.lease import Lease
 from rocketray.actors.groups.member_options import MemberOptions, check_member, new_client_id
 from rocketray.actors.groups.subscription_change import PlanFollower
@@ -44,20 +45,18 @@ from .local_offsets import open_local_offsets
 from .member_queues import MemberQueues, OnRevoke, QueueNode
 from .queue_ownership import QueueOwnership
 
-__all__ = ["GroupConsumer", "Groups"]
+__all__ = ["GroupConsumer", "MemberNode"]
 
 _LOG = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_S = 1.0
 
 
-class Groups(QueueNode, Protocol):
-    """The calls that a member needs."""
+class MemberNode(QueueNode, Protocol):
+    """The parts of a node that a member needs."""
 
-    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """Report to the coordinator."""
-
-    def leave(self, beat: Heartbeat) -> None:
-        """Release all queues and leave the group."""
+    @property
+    def sessions(self) -> SessionsApi:
+        """The calls of members to the coordinator."""
 
 
 class GroupConsumer:
@@ -65,7 +64,7 @@ class GroupConsumer:
 
     def __init__(
         self,
-        node: Groups,
+        node: MemberNode,
         group: str,
         topic: str,
         subscription: Subscription,
@@ -196,7 +195,7 @@ class GroupConsumer:
         held = self._ownership.held()
         self._queues.give_up(held, self.on_revoke)
         try:
-            self._node.leave(self._beat(held))
+            self._node.sessions.leave(self._beat(held))
         finally:
             if self._local is not None:
                 self._local.close()
@@ -274,7 +273,7 @@ class GroupConsumer:
     def _report(self, beat: Heartbeat) -> None:
         """Send a heartbeat, and take what the coordinator grants."""
         asked_ms = self._lease.asked_at()
-        reply = self._node.heartbeat(beat)
+        reply = self._node.sessions.heartbeat(beat)
         granted = dict(reply.granted)
         if self._local is not None:
             granted = {queue: self._local.get(queue) for queue in granted}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rocketray.actors.files.paths import control_path
+from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
 from rocketray.actors.groups.member_options import StartFrom
 from rocketray.actors.groups.subscription_change import PlanFollower
@@ -48,8 +49,9 @@ class QueueNode(Protocol):
     def data(self) -> Path:
         """The node's data directory."""
 
-    def attach_stream(self, path: str) -> None:
-        """Have the filter actor fill a ring."""
+    @property
+    def filters(self) -> FilterApi:
+        """The calls of the filter actor."""
 
     def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
         """Return the offset of the first message stored at that time or later, else the end."""
@@ -279,7 +281,7 @@ class MemberQueues:
             with self._lock:
                 self._counted += counters
         if not stream.is_attached and self._clock_ms() >= self._retry_ms:
-            self._node.attach_stream(str(stream.ring.path))
+            self._node.filters.attach(str(stream.ring.path))
             stream.is_attached = True
 
     def _batches(self, stream: QueueStream, max_messages: int) -> list[ConsumedBatch]:

@@ -6,13 +6,13 @@ topic is found, or the reason why it is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.actors.shards.shard_writer import ShardStatistics
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topics import Topics
 from rocketray.delay import (
     DELAY_LEVEL,
     DELAY_LEVELS_MS,
@@ -50,8 +50,9 @@ class Arrivals(Protocol):
     def clock_ms(self) -> int:
         """Return the node's clock, in milliseconds since 1970."""
 
-    def topics(self) -> Mapping[str, TopicConfig]:
-        """Return all topics by name."""
+    @property
+    def topics(self) -> Topics:
+        """The node's topics."""
 
     def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
         """Return the topic's messages with a business key or unique key, oldest first."""
@@ -83,7 +84,7 @@ def is_before_arrival(message: StoredMessage) -> bool:
 
 def copies_with(node: Arrivals, key: str, topics: Sequence[str]) -> list[StoredMessage]:
     """Return the copies with *key* of messages that are, or were, on their way to *topics*."""
-    there = node.topics()
+    there = node.topics.all()
     return [
         copy
         for name in OWN_TOPICS
@@ -108,7 +109,7 @@ def arrival_of(node: Arrivals, message: StoredMessage) -> Arrival:
 
 def _arrived(node: Arrivals, copy: StoredMessage) -> StoredMessage | None:
     topic, key = copy.properties.get(REAL_TOPIC, ""), copy.unique_key
-    if key is None or topic not in node.topics():
+    if key is None or topic not in node.topics.all():
         return None
     found = [one for one in node.query(topic, key, _COPIES_MAX) if one.unique_key == key]
     return found[0] if found else None
@@ -176,7 +177,7 @@ def _half(node: Arrivals, half: StoredMessage) -> Arrival:
 
 def _decision(node: Arrivals, half: StoredMessage) -> tuple[str | None, int]:
     """Return the first decision about *half*, which counts, and its time."""
-    if half.unique_key is None or END_TOPIC not in node.topics():
+    if half.unique_key is None or END_TOPIC not in node.topics.all():
         return None, 0
     wanted = half.queue_offset, half.unique_key, half.properties.get(PRODUCER_GROUP, "")
     for stored in node.query(END_TOPIC, half.unique_key, _COPIES_MAX):
@@ -199,7 +200,7 @@ def _delayed(node: Arrivals, copy: StoredMessage) -> Arrival:
     def end(cause: Cause, result: str, detail: str) -> Arrival:
         return Arrival(last, (*steps, ExplainStep("delay", result, detail)), cause)
 
-    if waiting and topic not in node.topics():
+    if waiting and topic not in node.topics.all():
         detail = f"it is due in topic {due}, but there is no such topic now"
         return end(Cause.DELAYED, "waits", detail)
     if waiting:
@@ -208,7 +209,7 @@ def _delayed(node: Arrivals, copy: StoredMessage) -> Arrival:
     if _has_copy(node, SCHEDULE_LETTERS, last):
         detail = f"topic {due} could not store it: it is a dead letter in {SCHEDULE_LETTERS}"
         return end(Cause.UNDELIVERABLE, "dead letter", detail)
-    if topic not in node.topics():
+    if topic not in node.topics.all():
         detail = f"it was for topic {due}, and there is no such topic now"
         return end(Cause.TOPIC_DELETED, "no topic", detail)
     if due_ms <= node.clock_ms() and _may_be_removed(node, topic, due_ms):
@@ -225,12 +226,12 @@ def _stored(message: StoredMessage) -> ExplainStep:
 
 def _has_copy(node: Arrivals, topic: str, message: StoredMessage) -> bool:
     key = message.unique_key
-    return key is not None and topic in node.topics() and bool(node.query(topic, key, 1))
+    return key is not None and topic in node.topics.all() and bool(node.query(topic, key, 1))
 
 
 def _may_be_removed(node: Arrivals, topic: str, since_ms: int) -> bool:
     """Return whether *topic* may have removed messages stored since then."""
-    if topic not in node.topics():
+    if topic not in node.topics.all():
         return True
     for shard in node.shard_statistics(topic):
         if shard.min_queue_offset > 0:

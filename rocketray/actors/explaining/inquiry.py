@@ -1,15 +1,18 @@
 """Gathers the facts about a message and a group that explain why it was delivered or not.
 
-Calls the coordinator, some shards, the shard host and, for a class filter, the filter actor.
+Calls the coordinator, some shards, the shared process and, for a class filter, the filter actor.
 Changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
+from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.groups.groups_api import GroupsApi
 from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
 from rocketray.actors.journal.passages import PlaceHistory, history_of
 from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
@@ -44,11 +47,13 @@ class Inquiries(Arrivals, Protocol):
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
         """Return the facts that the message's shard has about it."""
 
-    def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
-        """Return a class filter's result; raise :class:`PredicateError`."""
+    @property
+    def filters(self) -> FilterApi:
+        """The calls of the filter actor."""
 
-    def journal(self, group: str) -> tuple[JournalEntry, ...]:
-        """Return the known events of a group's offsets and filters, oldest first."""
+    @property
+    def groups(self) -> GroupsApi:
+        """The calls about groups."""
 
 
 def inquire(
@@ -76,7 +81,7 @@ class _Inquiry:
         self._groups = groups
         self._group = group
         self._read = {each.topic: each for each in groups if each.group == group}
-        self._journal: Sequence[JournalEntry] = node.journal(group)
+        self._journal: Sequence[JournalEntry] = node.groups.journal(group)
 
     def explain(self, wanted: str, topic: str | None) -> Explanation:
         """Return the explanation."""
@@ -139,7 +144,7 @@ class _Inquiry:
             found.failing.get(message.queue_id),
             self._stands_still(found, subscription, stored, history),
             found.is_broadcast,
-            self._node.topics()[message.topic].readable,
+            self._node.topics.all()[message.topic].readable,
         )
 
     def _stands_still(
@@ -162,7 +167,7 @@ class _Inquiry:
             one = self._node.message_at(message.topic, queue, offset)
             try:
                 if one is not None:
-                    self._node.ask_predicate(subscription, one)
+                    _ask_predicate(self._node, subscription, one)
             except PredicateError as error:
                 return StandsStill(offset, str(error))
         return None
@@ -181,7 +186,7 @@ class _Inquiry:
         given_back = [
             name
             for name in (retry_topic(group), dead_letter_topic(group))
-            if name in self._node.topics()
+            if name in self._node.topics.all()
         ]
         for topics in [[topic]] if topic else (self._own_topics(), self._open_topics(), given_back):
             ordered = self._with_key(wanted, topics)
@@ -191,20 +196,20 @@ class _Inquiry:
 
     def _own_topics(self) -> list[str]:
         """Return the topics that the group reads, except its retry topic."""
-        there = self._node.topics()
+        there = self._node.topics.all()
         return [name for name in self._read if name in there and name != retry_topic(self._group)]
 
     def _open_topics(self) -> list[str]:
         """Return all topics except system topics."""
         return [
             name
-            for name in self._node.topics()
+            for name in self._node.topics.all()
             if not (is_system_topic(name) or name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)))
         ]
 
     def _with_key(self, wanted: str, topics: Sequence[str]) -> list[StoredMessage]:
         """Return the messages with a key in *topics*, or on their way there, oldest first."""
-        there = self._node.topics()
+        there = self._node.topics.all()
         in_topics = [
             one
             for name in topics
@@ -219,7 +224,7 @@ class _Inquiry:
 
     def _not_found(self, wanted: str, topic: str | None) -> Iterator[Found]:
         yield from self._expired(wanted)
-        if topic is not None and topic not in self._node.topics():
+        if topic is not None and topic not in self._node.topics.all():
             yield self._no_topic(topic)
         deleted = self._deleted()
         for name, time_ms in deleted.items():
@@ -253,7 +258,7 @@ class _Inquiry:
             place = decode_offset_id(wanted)
         except ConfigError:
             return
-        shard = TopicCatalog(dict(self._node.topics())).shard_of_host(place.store_host)
+        shard = TopicCatalog(dict(self._node.topics.all())).shard_of_host(place.store_host)
         if shard is None:
             return
         topic, queue = shard
@@ -283,7 +288,7 @@ class _Inquiry:
 
     def _deleted(self) -> dict[str, int]:
         """Return the deleted topics that the group read, with the times of their deletion."""
-        there = self._node.topics()
+        there = self._node.topics.all()
         return {
             entry.topic: entry.time_ms
             for entry in self._journal
@@ -306,10 +311,15 @@ class _Judge:
                 subscription,
                 self._stored.message,
                 self._stored.tags_code,
-                self._node.ask_predicate,
+                partial(_ask_predicate, self._node),
                 self._stored.bitmap_of(self._group),
             )
         return self._known[subscription]
+
+
+def _ask_predicate(node: Inquiries, subscription: Subscription, message: StoredMessage) -> bool:
+    place = message.topic, message.queue_id, message.queue_offset
+    return node.filters.ask_predicate(subscription, place)
 
 
 def _others(wanted: str, ordered: Sequence[StoredMessage]) -> Iterator[ExplainStep]:

@@ -11,25 +11,28 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import consumer_directory, filter_doorbell_path
 from rocketray.actors.files.runtime_lock import RuntimeLock
+from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.match_ring import MatchRing
 from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
+from .filter_api import FILTERS, FilterStatistics
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
-from .lag import FilteredLag, LagCounter, LagQuestion
+from .lag import FilteredLag, LagCounter, lag_questions
 from .predicate_question import ask_once
 from .predicate_stream import PredicateStream
 
-__all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine", "FilterStatistics"]
+__all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine"]
 
 _LOG = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.5
@@ -39,20 +42,8 @@ MATCH_RING_SUFFIX = ".match"
 _SWITCH_INTERVAL_S = 0.0005
 
 
-@dataclass(frozen=True, slots=True)
-class FilterStatistics:
-    """The statistics of a filter actor.
-
-    ``stuck_calls`` counts calls of predicates that exceeded their time and still have not returned.
-    """
-
-    pid: int
-    streams: int
-    stuck_calls: int
-
-
 class FilterEngine:
-    """All streams of a node, served in turn by one thread."""
+    """All streams of a node, served in turn by one thread: the object behind ``FilterApi``."""
 
     def __init__(self, data: Path, rules: FilterRules) -> None:
         self._data = data
@@ -60,33 +51,35 @@ class FilterEngine:
         self._runtime = RuntimeLock(data)
         self._doorbell = Doorbell(filter_doorbell_path(data))
         self._streams: dict[Path, FilterStream] = {}
+        self._lag = LagCounter(data)
         self._lock = threading.Lock()
 
     def attach_all(self) -> None:
         """Take over the streams of an earlier incarnation."""
         for path in consumer_directory(self._data).glob(f"*{MATCH_RING_SUFFIX}"):
             try:
-                self.attach(path)
+                self.attach(str(path))
             except StreamError as error:
                 _LOG.warning("a stream of the previous filter actor is not resumed: %s", error)
 
-    def attach(self, path: Path) -> None:
+    def attach(self, path: str) -> None:
         """Begin to serve the ring that a member created; idempotent.
 
         Raises:
             StreamError: the subscription does not compile, or there is no such shard. The ring
                 has the error as well.
         """
+        ring = Path(path)
         with self._lock:
-            if path in self._streams:
+            if ring in self._streams:
                 return
         try:
-            stream = self._open(path)  # may import a module: other streams do not wait for it
+            stream = self._open(ring)  # may import a module: other streams do not wait for it
         except StreamError as error:
-            MatchRing(path).fail(str(error))
+            MatchRing(ring).fail(str(error))
             raise
         with self._lock:
-            served = self._streams.setdefault(path, stream)
+            served = self._streams.setdefault(ring, stream)
         if served is not stream:
             stream.close()
         self.wake()
@@ -155,6 +148,10 @@ class FilterEngine:
         """See :func:`ask_once`."""
         return ask_once(self._data, self._rules, subscription, place)
 
+    def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
+        """Return the group's lag in each queue of its topic."""
+        return dict(zip(group.offsets, self._lag.answer(lag_questions(group)), strict=True))
+
     def statistics(self) -> FilterStatistics:
         """Return the current statistics."""
         with self._lock:
@@ -178,30 +175,23 @@ class FilterActor:
         self._home = home
         data = home.directory()
         self._engine = FilterEngine(data, rules)
-        self._lag = LagCounter(data)
+        self._served = ServedObjects()
+        self._served.serve(FILTERS, lambda: self._engine)
         self._engine.attach_all()
         self._stop = threading.Event()
         threading.Thread(target=self._run, name="filter", daemon=True).start()
 
-    def attach(self, path: str) -> None:
-        """See :meth:`FilterEngine.attach`."""
-        self._engine.attach(Path(path))
-
-    def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
-        """See :func:`ask_once`."""
-        return self._engine.ask_predicate(subscription, place)
-
-    def lag(self, questions: list[LagQuestion]) -> list[FilteredLag]:
-        """See :class:`LagCounter`."""
-        return self._lag.answer(questions)
-
-    def statistics(self) -> FilterStatistics:
-        """See :class:`FilterStatistics`."""
-        return self._engine.statistics()
+    def call(self, interface: str, method: str, /, *arguments: Any, **options: Any) -> Any:
+        """See :meth:`ServedObjects.call`."""
+        return self._served.call(interface, method, *arguments, **options)
 
     def home(self) -> Home:
         """Return the home of the actor's node."""
         return self._home
+
+    def pid(self) -> int:
+        """Return the process id, for tests that end it."""
+        return os.getpid()
 
     def stop(self) -> None:
         """Stop the thread."""

@@ -3,57 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from contextlib import AbstractContextManager
 
+from rocketray.actors.journal.group_journal import JournalEntry
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
+from .group_descriptions import GroupDescription
 from .group_offsets import LONG_MAX, check_next_offset
 from .group_registry import GroupRegistry
 from .subscription_change import FilterPlan
 from .subscription_changes import PlanProgress
 
-__all__ = ["GroupAdministration", "GroupQuestion"]
+__all__ = ["GroupAdministration"]
 
-GroupQuestion = Literal[
-    "abort_change",
-    "change_progress",
-    "move_offsets",
-    "moves_left",
-    "prepare_change",
-    "switch_change",
-]
-_QUESTIONS = frozenset(get_args(GroupQuestion))
+Request = Callable[[], AbstractContextManager[int]]
 
 
 class GroupAdministration:
-    """Changes to groups; ``now_ms`` is as in :class:`GroupRegistry`."""
+    """Descriptions of groups, and changes to them: the object behind ``GroupsApi``."""
 
     def __init__(
         self,
         registry: GroupRegistry,
+        looking: Request,
+        changing: Request,
+        *,
+        queues: Callable[[], Mapping[str, int]] = dict,
         check: Callable[[str, str, Subscription], None] = lambda *_: None,
         end_of: Callable[[str, int], int] = lambda *_: LONG_MAX,
         wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """Create it for *registry*.
 
-        *check* raises if the node refuses to filter by a subscription for a group. *end_of* returns
-        the end of a queue, and raises if the topic has no such queue. *wall_ms* is the wall clock.
+        *looking* and *changing* guard each request, and yield the time, as in
+        :class:`GroupRegistry`; *changing* saves what the request changed. *queues* returns the
+        number of queues by topic. *check* raises if the node refuses to filter by a subscription
+        for a group. *end_of* returns the end of a queue, and raises if the topic has no such queue.
+        *wall_ms* is the wall clock.
         """
         self._registry = registry
+        self._looking = looking
+        self._changing = changing
+        self._queues = queues
         self._check = check
         self._end_of = end_of
         self._wall_ms = wall_ms
 
-    def answer(self, question: GroupQuestion, now_ms: int, *arguments: Any) -> Any:
-        """Call the method named *question* and return its result."""
-        assert question in _QUESTIONS
-        return getattr(self, question)(now_ms, *arguments)
+    def all(self) -> list[GroupDescription]:
+        """Return all groups, one entry a topic."""
+        with self._looking() as now_ms:
+            return self._registry.describe(self._queues(), now_ms)
 
-    def prepare_change(
-        self, now_ms: int, group: str, topic: str, subscription: Subscription
-    ) -> FilterPlan:
+    def journal(self, group: str) -> tuple[JournalEntry, ...]:
+        """Return the known events of the group's offsets and filters."""
+        with self._looking():
+            return self._registry.journals.entries(group)
+
+    def delete(self, group: str) -> None:
+        """Remove a group and its offsets; see :meth:`GroupRegistry.delete`."""
+        with self._changing() as now_ms:
+            self._registry.delete(group, now_ms)
+
+    def prepare_change(self, group: str, topic: str, subscription: Subscription) -> FilterPlan:
         """Let the group hold another subscription beside its own; see subscription_change.py.
 
         The subscription that a change came from may be asked for as soon as every queue has
@@ -64,43 +76,46 @@ class GroupAdministration:
             StreamError: the group is unknown, subscribes so already, or is changing to another.
             SubscriptionRefusedError: the node does not filter by it.
         """
-        self._shared(group, topic)
-        self._check(group, topic, subscription)
-        under_way, version = self._registry.changes.get(group, topic), max(now_ms, 1)
-        if under_way is not None and subscription == under_way.old:
-            version = max(version, under_way.version + 1)
-            self._registry.settle_change(group, topic, self._wall_ms(), goes_back=True)
-        existing = self._registry.subscriptions.get(group, topic)
-        return self._registry.changes.begin(
-            group, topic, FilterPlan(version, existing, subscription)
-        )
+        with self._changing() as now_ms:
+            self._shared(group, topic)
+            self._check(group, topic, subscription)
+            under_way, version = self._registry.changes.get(group, topic), max(now_ms, 1)
+            if under_way is not None and subscription == under_way.old:
+                version = max(version, under_way.version + 1)
+                self._registry.settle_change(group, topic, self._wall_ms(), goes_back=True)
+            existing = self._registry.subscriptions.get(group, topic)
+            plan = FilterPlan(version, existing, subscription)
+            return self._registry.changes.begin(group, topic, plan)
 
-    def change_progress(self, now_ms: int, group: str, topic: str) -> PlanProgress | None:
+    def change_progress(self, group: str, topic: str) -> PlanProgress | None:
         """Return the progress of the group's change; None without one."""
-        return self._registry.progress(group, topic, now_ms)
+        with self._changing() as now_ms:
+            return self._registry.progress(group, topic, now_ms)
 
-    def switch_change(self, now_ms: int, group: str, topic: str) -> FilterPlan:
+    def switch_change(self, group: str, topic: str) -> FilterPlan:
         """Let each queue switch, once all members know the plan.
 
         Raises:
             StreamError: no change is prepared, or a member does not know the plan.
         """
-        found = self._registry.progress(group, topic, now_ms)
-        return self._registry.changes.switch(group, topic, found.unaware if found else [])
+        with self._changing() as now_ms:
+            found = self._registry.progress(group, topic, now_ms)
+            return self._registry.changes.switch(group, topic, found.unaware if found else [])
 
-    def abort_change(self, now_ms: int, group: str, topic: str) -> None:
+    def abort_change(self, group: str, topic: str) -> None:
         """Drop a prepared change.
 
         Raises:
             StreamError: queues may have switched, or members ask for the new subscription.
         """
-        found = self._registry.progress(group, topic, now_ms)
-        updated = found.updated if found else []
-        members = len({*updated, *found.outdated}) if found else 0
-        self._registry.changes.abort(group, topic, updated, members)
+        with self._changing() as now_ms:
+            found = self._registry.progress(group, topic, now_ms)
+            updated = found.updated if found else []
+            members = len({*updated, *found.outdated}) if found else 0
+            self._registry.changes.abort(group, topic, updated, members)
 
     def move_offsets(
-        self, now_ms: int, group: str, topic: str, targets: Mapping[int, int], who: str = ""
+        self, group: str, topic: str, targets: Mapping[int, int], who: str = ""
     ) -> str:
         """Order the group to resume at other offsets; return the name of the order.
 
@@ -112,17 +127,19 @@ class GroupAdministration:
             ConfigError: the topic has no such queue.
             OffsetOutOfRangeError: the offset is negative, or behind the end of the queue.
         """
-        self._shared(group, topic)
-        for queue, offset in targets.items():
-            check_next_offset(topic, queue, offset, self._end_of(topic, queue))
-        name = self._registry.moves.order(group, topic, targets, who)
-        self._registry.carry_out_moves(group, topic, now_ms)
-        return name
+        with self._changing() as now_ms:
+            self._shared(group, topic)
+            for queue, offset in targets.items():
+                check_next_offset(topic, queue, offset, self._end_of(topic, queue))
+            name = self._registry.moves.order(group, topic, targets, who)
+            self._registry.carry_out_moves(group, topic, now_ms)
+            return name
 
-    def moves_left(self, now_ms: int, group: str, topic: str, name: str) -> set[int]:
+    def moves_left(self, group: str, topic: str, name: str) -> set[int]:
         """Return the queues of an order that their owners have not released yet."""
-        self._registry.carry_out_moves(group, topic, now_ms)
-        return self._registry.moves.left(name)
+        with self._changing() as now_ms:
+            self._registry.carry_out_moves(group, topic, now_ms)
+            return self._registry.moves.left(name)
 
     def _shared(self, group: str, topic: str) -> Subscription:
         """Return the subscription of a group whose members share the messages."""

@@ -17,7 +17,7 @@ import threading
 
 from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
 
-from .remote_calls import POLL_MAX_S, Gateway, PollReply
+from .remote_calls import POLL_MAX_S, GatewayApi, PollReply
 
 __all__ = ["NOTHING", "Arrived", "LongPoll"]
 
@@ -36,7 +36,7 @@ NOTHING: Arrived = "", PollReply(0, [], frozenset())
 class LongPoll:
     """One thread brings replies, one takes them; any may call the others."""
 
-    def __init__(self, gateway: Gateway, name: str) -> None:
+    def __init__(self, gateway: GatewayApi, name: str) -> None:
         """Prepare to poll the proxy *name*."""
         self._gateway = gateway
         self._name = name

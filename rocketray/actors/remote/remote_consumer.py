@@ -40,7 +40,7 @@ from rocketray.store.reading.packed_records import unpack_records
 
 from .kept_batches import KeptBatches
 from .long_poll import NOTHING, LongPoll
-from .remote_calls import CommitReply, Gateway, JoinRequest, PollReply
+from .remote_calls import CommitReply, GatewayApi, JoinRequest, PollReply
 from .remote_commits import RemoteCommits
 
 __all__ = ["Member", "RemoteGroupConsumer"]
@@ -55,7 +55,7 @@ class RemoteGroupConsumer:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: GatewayApi,
         group: str,
         topic: str,
         subscription: Subscription,

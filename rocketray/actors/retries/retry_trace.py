@@ -6,12 +6,12 @@ those in the group's retry topic, and its dead letter. The newest one shows the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topics import Topics
 from rocketray.delay import DELAY_LEVEL, DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC
 from rocketray.message import StoredMessage
 
@@ -36,8 +36,9 @@ class Traces(Protocol):
     def view(self, offset_message_id: str) -> StoredMessage | None:
         """Return the message with that offset id, or None."""
 
-    def topics(self) -> Mapping[str, TopicConfig]:
-        """Return all topics by name."""
+    @property
+    def topics(self) -> Topics:
+        """The node's topics."""
 
     def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
         """Return the topic's messages with a business key or unique key, oldest first."""
@@ -94,7 +95,7 @@ def trace(node: Traces, message: StoredMessage, group: str) -> RetryTrace | None
 def _topics(node: Traces, group: str) -> Iterator[str]:
     """Yield the topics that may have copies; other groups' retry topics have none."""
     own = {SCHEDULE_TOPIC, retry_topic(group), dead_letter_topic(group)}
-    for name in node.topics():
+    for name in node.topics.all():
         if name in own or not name.startswith("%"):
             yield name
 

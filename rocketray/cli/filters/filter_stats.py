@@ -46,8 +46,8 @@ def stats(
     evaluationErrors, predicateErrors, predicateTimeouts.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     with connect(data) as connection:
-        chosen = chosen_groups(connection.groups(), group)
-        stuck = connection.filter_statistics().stuck_calls
+        chosen = chosen_groups(connection.groups.all(), group)
+        stuck = connection.filters.statistics().stuck_calls
     if stuck:
         progress(f"warning: {stuck} calls of predicates do not return; see predicateTimeouts")
     if as_json:

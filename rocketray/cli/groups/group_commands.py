@@ -39,7 +39,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     starts.
     """
     with connect(data) as connection:
-        found = chosen_groups(connection.groups(), None)
+        found = chosen_groups(connection.groups.all(), None)
     if as_json:
         for group in found:
             print_json(_fields(group))
@@ -79,8 +79,8 @@ def lag(
     with connect(data) as connection:
         rows = [
             (each.group, each.topic, queue, each.offsets[queue], found)
-            for each in chosen_groups(connection.groups(), group)
-            for queue, found in connection.lag(each).items()
+            for each in chosen_groups(connection.groups.all(), group)
+            for queue, found in connection.filters.lag(each).items()
         ]
     if as_json:
         for name, topic, queue, offset, found in rows:
@@ -110,7 +110,7 @@ def delete(
 ) -> None:
     """Delete a group without members. A new group of that name starts afresh."""
     with connect(data) as connection:
-        connection.delete_group(group)
+        connection.groups.delete(group)
     if as_json:
         print_json({"group": group, "deleted": True})
     else:

@@ -61,13 +61,13 @@ def migrate(
 
     with connect(data) as connection:
         if abort:
-            connection.ask_groups("abort_change", group, topic)
+            connection.groups.abort_change(group, topic)
             print_json({"aborted": True}) if as_json else print_line("the change was dropped")
             return
         subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
         tell_doubts(connection.data, [topic], subscription)
         found = carry_out(
-            connection, group, topic, subscription, timeout_s=timeout_s, tell=progress
+            connection.groups, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )
     if as_json:
         print_json(_fields(found))

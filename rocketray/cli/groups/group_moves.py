@@ -152,7 +152,7 @@ def _move(
     with connect(data) as connection:
         found = [
             each
-            for each in chosen_groups(connection.groups(), group)
+            for each in chosen_groups(connection.groups.all(), group)
             if topic is None or each.topic == topic
         ]
         if not found:
@@ -160,7 +160,7 @@ def _move(
         moves = plan(connection, found)
         if not dry_run:
             who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
-            carry_out(connection, moves, _WAIT_S, who=who)
+            carry_out(connection.groups, moves, _WAIT_S, who=who)
     if as_json:
         for move in moves:
             print_json({**_fields(move), "moved": not dry_run})

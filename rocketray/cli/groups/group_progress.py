@@ -58,7 +58,7 @@ def progress(
     messages on which a group's filter failed since the coordinator started.
     """
     with connect(data) as connection:
-        found = chosen_groups(connection.groups(), group)
+        found = chosen_groups(connection.groups.all(), group)
         rows = [row for each in found for row in _rows(connection, each)]
     errors = {(each.group, each.topic): each.counters.errors for each in found}
     if as_json:
@@ -85,7 +85,7 @@ def progress(
 
 
 def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str, Any]]:
-    lags = connection.lag(group)
+    lags = connection.filters.lag(group)
     for queue, shard in enumerate(connection.shard_statistics(group.topic)):
         offset = group.offsets.get(queue, -1)
         done = max(offset, shard.min_queue_offset)

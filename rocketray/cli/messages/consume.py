@@ -119,7 +119,7 @@ def consume(
         options["broadcast"] = True
         options["client_id"] = client_id or platform.node()
     with connect(data) as connection, until_signalled() as signalled:
-        before = _subscribed(connection.groups(), group, topic)
+        before = _subscribed(connection.groups.all(), group, topic)
         with connection.consumer(group, topic, subscription, **options) as consumer:
             if before not in (None, subscription):
                 progress(f"group {group} had the subscription {before} before")

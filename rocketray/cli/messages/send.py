@@ -134,7 +134,7 @@ def send(
             connect(data) as connection,
             connection.producer(ack=ack, compression=compression) as producer,
         ):
-            connection.topic(topic)
+            connection.topics.get(topic)
             _send_lines(producer, topic)
         return
     if sum(value is not None for value in delays.values()) > 1:

@@ -76,7 +76,7 @@ def up(
                 is_given_up=signalled.is_set,
             )
         hosts = hosting.find_hosts(app)
-        groups = connection.groups()
+        groups = connection.groups.all()
         show_hosts(hosts, as_json=as_json)
         for line in idle_instances(hosts, groups, consumers):
             progress(f"warning: {line}")
@@ -186,7 +186,7 @@ def scale(
         with waiting(f"scaling {app}"):
             said = hosting.scale(app, consumers, signalled.is_set)
         hosts = hosting.find_hosts(app)
-        groups = connection.groups()
+        groups = connection.groups.all()
         show_hosts(hosts, as_json=as_json)
         for line in idle_instances(hosts, groups, consumers):
             progress(f"warning: {line}")
@@ -209,7 +209,7 @@ def _groups_unless_closed(
 ) -> list[GroupDescription] | None:
     """Return the node's groups; None if they are closed, which is one of its *problems*."""
     try:
-        return connection.groups()
+        return connection.groups.all()
     except StoreError as error:
         if str(error) not in problems:
             raise

@@ -89,9 +89,9 @@ def create(
     _check_mode(bitmaps)
     per_process = parse_queues_per_process(queues_per_process)
     with connect(data) as connection:
-        exists = topic in connection.topics()
+        exists = topic in connection.topics.all()
         with TopicWait() as wait:
-            config = connection.create_topic(
+            config = connection.topics.ensure(
                 topic, queues, policy, queues_per_process=per_process, on_progress=wait
             )
         if exists and wait.started:
@@ -105,7 +105,7 @@ def create(
                 f"with: rocketray topics alter {topic} --queues N"
             )
         if bitmaps is not None and (wait.started or not exists):
-            config = connection.set_bitmaps(topic, bitmaps)
+            config = connection.topics.set_bitmaps(topic, bitmaps)
         _show(connection, config, as_json=as_json)
 
 
@@ -118,7 +118,7 @@ def list_all(
 ) -> None:
     """List the topics, with their queues and permissions."""
     with connect(data) as connection:
-        configs = sorted(connection.topics().values(), key=lambda config: config.name)
+        configs = sorted(connection.topics.all().values(), key=lambda config: config.name)
     configs = [config for config in configs if with_system or not config.internal]
     if as_json:
         for config in configs:
@@ -141,7 +141,7 @@ def describe(
     makes the ids of the queue's messages unique: nothing listens there.
     """
     with connect(data) as connection:
-        _show(connection, connection.topic(topic), as_json=as_json)
+        _show(connection, connection.topics.get(topic), as_json=as_json)
 
 
 @topics.command()
@@ -176,17 +176,17 @@ def alter(
     _retention(retention, retention_bytes)
     _check_mode(bitmaps)
     with connect(data) as connection:
-        config = connection.topic(topic)
+        config = connection.topics.get(topic)
         if queues is not None:
             with TopicWait() as wait:
-                config = connection.alter_topic(topic, queues, on_progress=wait)
+                config = connection.topics.alter(topic, queues, on_progress=wait)
         if permission is not None:
-            config = connection.set_permission(topic, permission)
+            config = connection.topics.set_permission(topic, permission)
         if retention is not None or retention_bytes is not None:
             policy = _retention(retention, retention_bytes, config.retention)
-            config = connection.set_retention(topic, policy)
+            config = connection.topics.set_retention(topic, policy)
         if bitmaps is not None:
-            config = connection.set_bitmaps(topic, bitmaps)
+            config = connection.topics.set_bitmaps(topic, bitmaps)
         _show(connection, config, as_json=as_json)
 
 
@@ -200,10 +200,10 @@ def delete(
 ) -> None:
     """Remove a topic and all its messages. Asks first, unless --yes is given."""
     with connect(data) as connection:
-        connection.topic(topic)
+        connection.topics.get(topic)
         if not yes and not _is_wanted(topic):
             raise typer.Exit(1)
-        connection.delete_topic(topic)
+        connection.topics.delete(topic)
     if as_json:
         print_json({"topic": topic, "deleted": True})
     else:

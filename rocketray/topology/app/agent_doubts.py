@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.errors import StreamError
-from rocketray.topology.connection import Connection
+from rocketray.topology.connection import AppNode
 from rocketray.topology.values.topic import Topic
 
 __all__ = ["agent_doubts", "warn_of_doubts"]
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _EVERYTHING = ("", "*")
 
 
-def agent_doubts(connection: Connection, agents: Iterable[Any]) -> list[str]:
+def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
     """Return a line for each reason why an agent's filter may reject wanted messages.
 
     Reads files, so it may block.
@@ -37,13 +37,13 @@ def agent_doubts(connection: Connection, agents: Iterable[Any]) -> list[str]:
             continue  # a predicate cannot be checked, and "*" rejects nothing
         from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
-        topics = channel.matching(connection.topics() if channel.pattern else {})
+        topics = channel.matching(connection.topics.all() if channel.pattern else {})
         found = doubts(Path(connection.data), topics, subscription)
         lines.extend(f"agent {agent.name}: {line}" for line in found)
     return lines
 
 
-def warn_of_doubts(connection: Connection, agents: Iterable[Any]) -> None:
+def warn_of_doubts(connection: AppNode, agents: Iterable[Any]) -> None:
     """Log :func:`agent_doubts`; where files cannot be read, the app continues."""
     try:
         for line in agent_doubts(connection, agents):

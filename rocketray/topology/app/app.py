@@ -32,7 +32,7 @@ from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
 from rocketray.names import check_queue_count
-from rocketray.topology.connection import Connection, Producer
+from rocketray.topology.connection import AppNode, Producer
 from rocketray.topology.delivery.feed import Feed
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.isolation import check_isolation
@@ -82,7 +82,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         id: str,  # noqa: A002  # Faust's name for it
         *,
         data: Path | str | None = None,
-        connection: Connection | None = None,
+        connection: AppNode | None = None,
         flow: FlowLimits | None = None,
         **options: Any,
     ) -> None:
@@ -309,7 +309,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """Return the membership of a stream over *topic* without an agent: a group of its own."""
         return GroupMembership(group_name(f"{self.conf.id}-{topic}"), Subscription.tags("*"))
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""
         if self._connection is None:
             self._connection = await asyncio.to_thread(_open_connection, self.data)
@@ -447,16 +447,16 @@ _INTERRUPTED = 128 + signal.SIGINT
 _SINK_OWN = {"name", "function", "topic"}
 
 
-def _open_connection(data: Path | str | None) -> Connection:
-    from rocketray.actors.client.connection import Connection as NodeConnection  # noqa: PLC0415
+def _open_connection(data: Path | str | None) -> AppNode:
+    from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # Ray
 
-    connection: Connection = NodeConnection.open(data)
+    connection: AppNode = Connection.open(data)
     return connection
 
 
 def _ensure_node(
     data: Path | str | None, predicates: tuple[str, ...]
-) -> AbstractContextManager[Connection]:
+) -> AbstractContextManager[AppNode]:
     from rocketray.actors.cluster.node import NodeOptions, ensure_node  # noqa: PLC0415  # Ray
 
     return ensure_node(data, NodeOptions(own_predicates=predicates))

@@ -45,7 +45,7 @@ class Leadership:
         name = group_name(f"{self._app.conf.id}-leader")
         await self._app.declare_topic(name, 1, internal=True)
         self._member = AppMember(
-            await self._app.connect(),
+            (await self._app.connect()).sessions,
             name,
             new_client_id(),
             lambda _: _NO_MESSAGES,

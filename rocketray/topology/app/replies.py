@@ -43,8 +43,8 @@ class Replies(ReplyConsumer):  # type: ignore[misc]  # Faust's types are not fol
             return  # it was not created, or another instance may use a topic of that name
         connection = await self.app.connect()
         try:
-            await asyncio.to_thread(connection.delete_topic, name)
-            await asyncio.to_thread(connection.delete_group, self._group(name))
+            await asyncio.to_thread(connection.topics.delete, name)
+            await asyncio.to_thread(connection.groups.delete, self._group(name))
         except StreamError as error:
             logger.warning("reply topic %s is not removed: %s", name, error)
 

@@ -20,7 +20,7 @@ from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.names import RETRY_PREFIX
 from rocketray.store.formats.sys_flag import TRANSACTION
-from rocketray.topology.connection import Connection, Forwarder
+from rocketray.topology.connection import AppNode, Forwarder
 
 __all__ = ["Return", "Returns", "make_retry_topic"]
 
@@ -48,7 +48,7 @@ class Returns:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Connection]],
+        connect: Callable[[], Awaitable[AppNode]],
         on_made: Callable[[], Awaitable[None]],
     ) -> None:
         """Take *on_made*, which is awaited when a topic was created that may redeliver messages.
@@ -157,14 +157,14 @@ class Returns:
             except Exception:
                 logger.exception("messages were sent back to topics that cannot be read yet")
 
-    def _store_in_thread(self, connection: Connection, batch: Sequence[Return]) -> None:
+    def _store_in_thread(self, connection: AppNode, batch: Sequence[Return]) -> None:
         topic, queue_id, _ = _place(batch[0])
         for name in {*batch[0].topics, topic} - self._made:
             if name.startswith(RETRY_PREFIX):
                 make_retry_topic(connection, name, batch[0].retry_queues)
             else:
                 queues = WAITING_QUEUES.get(name, 1)
-                connection.create_topic(name, queues, internal=True)
+                connection.topics.ensure(name, queues, internal=True)
             self._made.add(name)
         if self._producer is None:
             self._producer = connection.producer(ack="disk")
@@ -180,10 +180,10 @@ class Returns:
             self._drainer = asyncio.get_running_loop().create_task(self._drain())
 
 
-def make_retry_topic(connection: Connection, topic: str, queues: int) -> None:
+def make_retry_topic(connection: AppNode, topic: str, queues: int) -> None:
     """Ensure that a retry topic has at least so many queues."""
-    if connection.create_topic(topic, queues, internal=True).queues < queues:
-        connection.alter_topic(topic, queues)
+    if connection.topics.ensure(topic, queues, internal=True).queues < queues:
+        connection.topics.alter(topic, queues)
 
 
 def _place(one: Return) -> tuple[str, int, int]:

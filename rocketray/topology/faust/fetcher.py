@@ -116,7 +116,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         existing: Mapping[str, Any] = {}
         if any(channel.pattern is not None for channel in channels):
             connection = await self.app.connect()
-            existing = await asyncio.to_thread(connection.topics)
+            existing = await asyncio.to_thread(connection.topics.all)
         return [(channel, topic) for channel in channels for topic in channel.matching(existing)]
 
     async def _keep_looking(self) -> None:
@@ -149,7 +149,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         if not missing:
             return []
         connection = await self.app.connect()
-        existing = await asyncio.to_thread(connection.topics)
+        existing = await asyncio.to_thread(connection.topics.all)
         return [key for key in missing if key[1] in existing]
 
     async def _join(self, channel: Topic, topic: str) -> GroupConsumer:

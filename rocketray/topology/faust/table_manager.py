@@ -213,7 +213,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         """Read how many queues the table's changelog has; without one, use the table's number."""
         if table.changelog_queues is None:
             connection = await self.app.connect()
-            topics = await asyncio.to_thread(connection.topics)
+            topics = await asyncio.to_thread(connection.topics.all)
             found = topics.get(table.changelog_topic_name)
             table.changelog_queues = table.partitions if found is None else found.queues
 

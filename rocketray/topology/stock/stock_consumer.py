@@ -77,7 +77,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             return
         if self._member is None:
             self._member = AppMember(
-                connection,
+                connection.sessions,
                 group_name(self.app.conf.id),
                 member_name(self.app.conf),
                 self._log.bounds,
@@ -151,7 +151,9 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         connection = await self.transport.connect()
         group = group_name(self.app.conf.id)
         held: dict[str, list[Queue]] = {}
-        for url, topic, queue in owned_queues(await asyncio.to_thread(connection.groups), {group}):
+        for url, topic, queue in owned_queues(
+            await asyncio.to_thread(connection.groups.all), {group}
+        ):
             held.setdefault(url, []).append((topic, queue))
         note_distribution(self.app, {url: self._actives(queues) for url, queues in held.items()})
 

@@ -16,8 +16,10 @@ from typing import Any, Protocol
 
 from faust.transport.base import Transport as FaustTransport
 
+from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.producers.batch import AckMode
 from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
+from rocketray.actors.topics.topics import Topics
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.connection import Producer
@@ -41,25 +43,20 @@ class StockConnection(Protocol):
     def data(self) -> Path:
         """The node's data directory."""
 
-    def topic(self, name: str) -> Any:
-        """Return a topic; raise :class:`TopicNotFoundError` when there is none."""
+    @property
+    def topics(self) -> Topics:
+        """The node's topics."""
 
-    def create_topic(
-        self, topic: str, queues: int = ..., retention: Any = ..., *, internal: bool = ...
-    ) -> Any:
-        """Create *topic* unless it exists."""
+    @property
+    def groups(self) -> GroupsApi:
+        """The calls about consumer groups."""
+
+    @property
+    def sessions(self) -> SessionsApi:
+        """The calls of group members."""
 
     def producer(self, *, ack: AckMode = ...) -> Producer:
         """Return a producer for any topic."""
-
-    def heartbeat(self, beat: Any) -> Any:
-        """Report to the coordinator."""
-
-    def leave(self, beat: Any) -> None:
-        """Leave a group."""
-
-    def groups(self) -> Any:
-        """Return all groups, with their members and the queues of each."""
 
 
 class StockConductor(PromptConductor):
@@ -115,7 +112,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         policy = LAST_OF_EACH_KEY if is_changelog else retention_policy(retention)
         internal = is_changelog or self._has_little_traffic(topic)
         made = await asyncio.to_thread(
-            connection.create_topic, topic_name(topic), queues, policy, internal=internal
+            connection.topics.ensure, topic_name(topic), queues, policy, internal=internal
         )
         self._queue_counts[topic] = made.queues
 
@@ -132,7 +129,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         if topic not in self._queue_counts:
             connection = await self.connect()
             try:
-                found = await asyncio.to_thread(connection.topic, topic_name(topic))
+                found = await asyncio.to_thread(connection.topics.get, topic_name(topic))
             except TopicNotFoundError:
                 if not self.app.conf.topic_allow_declare:
                     raise

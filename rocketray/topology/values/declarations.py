@@ -62,8 +62,8 @@ class Declarations:
                 count = queues or self._app.conf.topic_partitions
                 policy = retention_policy(retention)
                 found = await asyncio.to_thread(
-                    connection.create_topic, topic, count, policy, internal=internal
+                    connection.topics.ensure, topic, count, policy, internal=internal
                 )
             else:
-                found = (await asyncio.to_thread(connection.topics)).get(topic)
+                found = (await asyncio.to_thread(connection.topics.all)).get(topic)
             self._queue_counts[topic] = None if found is None else found.queues

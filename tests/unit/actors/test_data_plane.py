@@ -249,7 +249,7 @@ def test_a_member_that_the_coordinator_refuses_is_told(
         raise ConfigError("the topic may not be read")
 
     with node.consumer("g", "Trade", Subscription.tags("*")) as member:
-        monkeypatch.setattr(node, "heartbeat", refuse)
+        monkeypatch.setattr(node.sessions, "heartbeat", refuse)
         with pytest.raises(ConfigError, match="may not be read"):
             receive(member, 1)
 
@@ -263,7 +263,7 @@ def test_what_a_dead_member_left_behind_is_removed(node: LocalNode) -> None:
         (ring,) = (path for path in mine if path.suffix == ".match")
         left = ring.with_name(f"{dead.pid}-left.match")
         shutil.copy(ring, left)
-        node.filter.attach(left)
+        node.filter.attach(str(left))
         assert node.filter.statistics().streams == 2
         node.filter.sweep()
         assert node.filter.statistics().streams == 1

@@ -99,11 +99,11 @@ def test_living_members_stay_members_for_hours(broker: Broker, clock: Clock) -> 
     for member in members:
         take(member)
     assert [member.assignment() for member in members] == before
-    assert set(broker.groups()[0].members) == {"a", "b"}
+    assert set(broker.groups.all()[0].members) == {"a", "b"}
 
 
 def test_old_files_go_when_their_time_has_come(broker: Broker, clock: Clock) -> None:
-    broker.create_topic("orders", 1, RetentionPolicy(max_age_ms=3_600_000))
+    broker.topics.ensure("orders", 1, RetentionPolicy(max_age_ms=3_600_000))
     big = bytes(3_000_000)
     for _ in range(4):
         send(broker, big)
@@ -134,7 +134,7 @@ def test_the_lag_counts_what_the_filter_lets_through(broker: Broker) -> None:
     member = broker.consumer("g", "orders", Subscription.tags("paid"))
     send(broker, b"1", b"2", b"3", tags="paid")
     send(broker, b"4", b"5")
-    (lag,) = broker.lag(broker.groups()[0]).values()
+    (lag,) = broker.filters.lag(broker.groups.all()[0]).values()
     assert (lag.count, lag.behind, lag.exactness) == (3, 5, Exactness.EXACT)
     member.commit("orders", 0, 2)
     assert broker.lag_of("g") == 1
@@ -143,13 +143,13 @@ def test_the_lag_counts_what_the_filter_lets_through(broker: Broker) -> None:
 def test_topics_change_as_on_a_node(broker: Broker) -> None:
     broker.create_topic("orders", 1)
     assert broker.create_topic("orders", 3).queues == 1
-    assert broker.alter_topic("orders", 2).queues == 2
+    assert broker.topics.alter("orders", 2).queues == 2
     send(broker, b"1")
-    broker.set_permission("orders", 4)
+    broker.topics.set_permission("orders", 4)
     with pytest.raises(ValueError, match="--perm 6"):
         send(broker, b"2")
-    broker.delete_topic("orders")
-    assert broker.topics() == {}
+    broker.topics.delete("orders")
+    assert broker.topics.all() == {}
     broker.create_topic("orders", 1)
     assert broker.messages("orders") == []
 

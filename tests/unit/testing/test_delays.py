@@ -73,10 +73,10 @@ def test_a_topic_that_is_shut_gets_its_messages_when_it_opens(broker: Broker, cl
     with broker.producer() as producer:
         producer.send("orders", b"1", delay=1)
         producer.send("orders", b"2", delay=2)
-        broker.set_permission("orders", 4)
+        broker.topics.set_permission("orders", 4)
         clock.advance(seconds=10)
         assert bodies(broker) == []
-        broker.set_permission("orders", 6)
+        broker.topics.set_permission("orders", 6)
         clock.advance(minutes=1)
         assert bodies(broker) == [b"1", b"2"]
         with pytest.raises(ConfigError, match="one delay"):

@@ -53,7 +53,7 @@ def test_the_agents_get_what_the_program_sends_and_it_finds_it_again(
     lines = set(capsys.readouterr().out.splitlines())
     assert {"order-17 pay", "1"} < lines, "each agent has it: as an order, and in a batch of one"
     assert ['"amount": 120' in line for line in lines].count(True) == 1  # what was looked up
-    assert broker.topics().keys() == {"Trade"}, "nothing was sent back"
+    assert broker.topics.all().keys() == {"Trade"}, "nothing was sent back"
 
 
 def test_a_filter_of_whole_numbers_takes_the_fields_of_its_records(
@@ -74,5 +74,5 @@ def test_a_filter_of_whole_numbers_takes_the_fields_of_its_records(
     lines = capsys.readouterr().out.splitlines()
     assert {f"{name} pay" for name in amounts} < set(lines), "tags let all of them through"
     assert sum(int(line) for line in lines if line.isdigit()) == 3  # whole, between, int
-    [filtered] = [each for each in broker.groups() if each.group == "trade-large_payments"]
+    [filtered] = [each for each in broker.groups.all() if each.group == "trade-large_payments"]
     assert filtered.counters.evaluation_errors == 0

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 
+from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.member_options import new_client_id
+from rocketray.filters.counters import NO_COUNTERS
+from rocketray.filters.subscription import Subscription
 from rocketray.topology.routes import member_name, owned_queues, owners
 
 
-@dataclass
-class Entry:
-    group: str
-    topic: str
-    members: Mapping[str, Sequence[int]]
+def entry(group: str, members: dict[str, list[int]]) -> GroupDescription:
+    return GroupDescription(group, "Trade", Subscription.tags("*"), {}, {}, members, NO_COUNTERS, 0)
 
 
 def test_the_address_of_an_instance_follows_its_host_and_process() -> None:
     served = member_name(SimpleNamespace(canonical_url="http://web1:6066"))
     entries = [
-        Entry("g", "Trade", {served: [0, 2], new_client_id(): [1], "left@screens": [3]}),
-        Entry("other", "Trade", {served: [3]}),
+        entry("g", {served: [0, 2], new_client_id(): [1], "left@screens": [3]}),
+        entry("other", {served: [3]}),
     ]
     assert list(owned_queues(entries, {"g"})) == [
         ("http://web1:6066", "Trade", 0),

@@ -58,7 +58,7 @@ def give_up(broker: Broker, count: int, group: str = "g", first: int = 0) -> Non
 def redriven(broker: Broker, group: str = "g") -> list[int]:
     """What was delivered again, in order."""
     topic = f"%RETRY%{group}"
-    if topic not in broker.topics():
+    if topic not in broker.topics.all():
         return []
     return [int(message.body) for message in broker.messages(topic)]
 
@@ -204,7 +204,7 @@ def test_letters_of_a_topic_that_was_made_again_are_not_taken_for_the_old_ones(
     give_up(broker, 3)
     with broker.producer() as producer:
         redrive(broker, producer, "g", ALL)
-    broker.delete_topic("%DLQ%g")
+    broker.topics.delete("%DLQ%g")
     give_up(broker, 2, first=7)
     with broker.producer() as producer:
         assert redrive(broker, producer, "g", ALL) == 2

@@ -106,7 +106,7 @@ def test_every_message_comes_as_it_was_but_for_its_place(
     report = import_from(GOLDEN_STORE, node)
     assert report.is_complete
     assert (report.read, report.imported, report.skipped) == (len(golden), len(golden), {})
-    assert sorted(node.topics()) == sorted(TOPICS)
+    assert sorted(node.topics.all()) == sorted(TOPICS)
     assert_imported(node, golden)
     for (topic, queue_id), shard in node.shards.items():
         store = shard.writer.store
@@ -148,7 +148,7 @@ def test_one_topic_is_imported_and_the_others_are_counted(
     chosen = [one for one in golden if one.topic == "TopicB"]
     assert report.imported == len(chosen)
     assert report.skipped == {"other topic": len(golden) - len(chosen)}
-    assert list(node.topics()) == ["TopicB"]
+    assert list(node.topics.all()) == ["TopicB"]
     assert_imported(node, chosen)
 
 
@@ -297,7 +297,7 @@ def test_an_unknown_topic_and_too_few_queues_are_refused(node: LocalNode) -> Non
     node.create_topic("TopicA", 1)
     with pytest.raises(ConfigError, match="topics alter TopicA --queues 2"):
         import_from(GOLDEN_STORE, node, "TopicA")
-    assert list(node.topics()) == ["TopicA"]
+    assert list(node.topics.all()) == ["TopicA"]
 
 
 def write_log(directory: Path, *records: tuple[str, int, int]) -> None:

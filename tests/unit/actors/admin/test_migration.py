@@ -46,7 +46,7 @@ def test_a_queue_switches_at_one_offset_and_members_are_replaced(node: LocalNode
     results: list[PlanProgress | None] = []
 
     def run() -> None:
-        results.append(migrate(node, "g", "T", NEW, timeout_s=30, tell=told.append))
+        results.append(migrate(node.groups, "g", "T", NEW, timeout_s=30, tell=told.append))
 
     with node.consumer("g", "T", OLD, client_id="old") as old:
         for tag in ("a", "b", "both"):
@@ -64,17 +64,19 @@ def test_a_queue_switches_at_one_offset_and_members_are_replaced(node: LocalNode
         for tag in ("a", "b", "both"):
             put(node, "T", [f"{tag}2".encode()], tags=tag)
         put(node, "T", [b"b3"], tags="b")
-        (group,) = node.groups()
+        (group,) = node.groups.all()
         assert group.subscription == OLD
-        assert node.lag(group)[0].count == 3, "what the new filter lets pass behind the switch"
+        assert node.filters.lag(group)[0].count == 3, (
+            "what the new filter lets pass behind the switch"
+        )
         assert take([old], 3) == [b"b2", b"both2", b"b3"]
         with node.consumer("g", "T", NEW) as new:
             old.close()
             put(node, "T", numbers(1), tags="b")
             assert take([new], 1) == [b"0"]
-    assert node.groups()[0].subscription == NEW
+    assert node.groups.all()[0].subscription == NEW
     with pytest.raises(StreamError, match="subscribes to topic 'T' with tags 'b"):
-        migrate(node, "g", "T", NEW, timeout_s=1, tell=told.append)
+        migrate(node.groups, "g", "T", NEW, timeout_s=1, tell=told.append)
 
 
 def test_a_change_that_has_switched_leads_back_while_members_ask_for_the_old_one(
@@ -82,7 +84,9 @@ def test_a_change_that_has_switched_leads_back_while_members_ask_for_the_old_one
 ) -> None:
     def go_to(subscription: Subscription) -> None:
         changing = threading.Thread(
-            target=lambda: migrate(node, "g", "T", subscription, timeout_s=30, tell=lambda _: None)
+            target=lambda: migrate(
+                node.groups, "g", "T", subscription, timeout_s=30, tell=lambda _: None
+            )
         )
         changing.start()
         while changing.is_alive():
@@ -97,13 +101,13 @@ def test_a_change_that_has_switched_leads_back_while_members_ask_for_the_old_one
         with pytest.raises(
             StreamError, match="cannot be dropped any more: when all queues"
         ) as refused:
-            node.ask_groups("abort_change", "g", "T")
+            node.groups.abort_change("g", "T")
         assert str(refused.value).endswith("rocketray groups migrate g T --tags 'a || both'")
         with pytest.raises(StreamError, match="replace the members that ask for tags 'a"):
-            migrate(node, "g", "T", Subscription.tags("c"), timeout_s=0, tell=lambda _: None)
+            migrate(node.groups, "g", "T", Subscription.tags("c"), timeout_s=0, tell=lambda _: None)
         go_to(OLD)
-        assert node.ask_groups("change_progress", "g", "T") is None
-        (group,) = node.groups()
+        assert node.groups.change_progress("g", "T") is None
+        (group,) = node.groups.all()
         assert group.subscription == OLD
         put(node, "T", [b"b2"], tags="b")
         put(node, "T", [b"a2"], tags="a")
@@ -112,9 +116,9 @@ def test_a_change_that_has_switched_leads_back_while_members_ask_for_the_old_one
 
 def test_no_way_leads_back_before_every_queue_has_switched(node: LocalNode) -> None:
     node.consumer("g", "T", OLD).close()
-    migrate(node, "g", "T", NEW, timeout_s=0.5, tell=lambda _: None)
+    migrate(node.groups, "g", "T", NEW, timeout_s=0.5, tell=lambda _: None)
     with pytest.raises(StreamError, match="when all queues have reached their switch"):
-        migrate(node, "g", "T", OLD, timeout_s=0, tell=lambda _: None)
+        migrate(node.groups, "g", "T", OLD, timeout_s=0, tell=lambda _: None)
 
 
 def test_what_it_waits_for_is_told_every_five_seconds(
@@ -134,7 +138,7 @@ def test_what_it_waits_for_is_told_every_five_seconds(
         def tell(line: str) -> None:
             told.append((slept_s[0], line))
 
-        found = migrate(node, "g", "T", NEW, timeout_s=22, tell=tell, sleep=sleep)
+        found = migrate(node.groups, "g", "T", NEW, timeout_s=22, tell=tell, sleep=sleep)
     assert found is not None
     assert found.without_switch == [0]
     assert [line for _, line in told] == [
@@ -151,7 +155,7 @@ def test_what_it_waits_for_is_told_every_five_seconds(
 
 def test_what_cannot_be_changed_is_said(node: LocalNode) -> None:
     def try_it(subscription: Subscription, **options: Any) -> None:
-        migrate(node, "g", "T", subscription, tell=lambda _: None, **options)
+        migrate(node.groups, "g", "T", subscription, tell=lambda _: None, **options)
 
     with pytest.raises(StreamError, match="group 'g' does not read topic 'T'"):
         try_it(NEW, timeout_s=0)
@@ -164,6 +168,6 @@ def test_what_cannot_be_changed_is_said(node: LocalNode) -> None:
             try_it(NEW, timeout_s=0)
         with pytest.raises(StreamError, match="is changing from tags"):
             try_it(Subscription.tags("c"), timeout_s=0)
-        node.ask_groups("abort_change", "g", "T")
+        node.groups.abort_change("g", "T")
         with pytest.raises(StreamError, match="no change of group 'g'"):
-            node.ask_groups("abort_change", "g", "T")
+            node.groups.abort_change("g", "T")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_plan_says_what_would_change_and_changes_nothing(node: LocalNode) -> N
     put(node, "T", numbers(10))
     with node.consumer("g", "T", ALL) as member:
         take(member, 10)
-    groups = node.groups()
+    groups = node.groups.all()
     (back,) = plan_moves(node, groups, offset=4)
     assert (back.from_offset, back.to_offset, back.repeated, back.skipped) == (10, 4, 6, 0)
     (first,) = plan_moves(node, groups, to="earliest")
@@ -58,7 +59,7 @@ def test_a_plan_says_what_would_change_and_changes_nothing(node: LocalNode) -> N
     assert message is not None
     assert plan_moves(node, groups, time_ms=message.store_timestamp_ms)[0].to_offset == 0
     assert plan_moves(node, groups, time_ms=2**60)[0].to_offset == 10
-    assert node.groups()[0].offsets == {0: 10}
+    assert node.groups.all()[0].offsets == {0: 10}
     with pytest.raises(OffsetOutOfRangeError, match="T/0: offset 11 is out of range"):
         plan_moves(node, groups, offset=11)
     with pytest.raises(ConfigError, match="topic 'T' has no queue 1; its queues are 0 to 0"):
@@ -80,39 +81,38 @@ def test_a_living_member_goes_on_behind_the_move(node: LocalNode) -> None:
     with node.consumer("g", "T", ALL) as member:
         member.on_revoke = revoked.append
         assert len(take(member, 10)) == 10
-        moves = plan_moves(node, node.groups(), offset=3, queue_id=1)
-        moving = threading.Thread(target=carry_out, args=(node, moves, 30))
+        moves = plan_moves(node, node.groups.all(), offset=3, queue_id=1)
+        moving = threading.Thread(target=carry_out, args=(node.groups, moves, 30))
         moving.start()
         assert take(member, 2) == [b"1-3", b"1-4"]
         moving.join()
         assert revoked == [frozenset({("T", 1)})]
-    assert node.groups()[0].offsets == {0: 5, 1: 5}
+    assert node.groups.all()[0].offsets == {0: 5, 1: 5}
 
 
 def test_a_member_that_does_not_give_up_is_told_of_and_moved_when_it_died() -> None:
     registry = GroupRegistry()
-    administration = GroupAdministration(registry)
+    now_ms = 0
+
+    def request() -> AbstractContextManager[int]:
+        return nullcontext(now_ms)
+
+    administration = GroupAdministration(registry, request, request)
     beat = Heartbeat("g", "T", ALL, "one", "life", frozenset())
     registry.heartbeat(beat, 2, 0)
 
-    class Node:
-        now_ms = 0
-
-        def ask_groups(self, question: str, *arguments: object) -> object:
-            return administration.answer(question, self.now_ms, *arguments)  # type: ignore[arg-type]
-
     moves = [OffsetMove("g", "T", 0, -1, 7)]
     with pytest.raises(StreamError, match=r"still hold queues \[0\] of topic 'T'"):
-        carry_out(Node(), moves, 1, sleep=lambda _: None)  # type: ignore[arg-type]
+        carry_out(administration, moves, 1, sleep=lambda _: None)
     assert registry.offsets.get("g", "T", 0) == -1
-    Node.now_ms = SESSION_TIMEOUT_MS + 1
-    carry_out(Node(), moves, 1, sleep=lambda _: None)  # type: ignore[arg-type]
+    now_ms = SESSION_TIMEOUT_MS + 1
+    carry_out(administration, moves, 1, sleep=lambda _: None)
     assert registry.offsets.get("g", "T", 0) == 7
     with pytest.raises(StreamError, match="does not read topic 'U'"):
-        administration.answer("move_offsets", 0, "g", "U", {0: 1})
+        administration.move_offsets("g", "U", {0: 1})
     with pytest.raises(StreamError, match="offset -1 is out of range"):
-        administration.answer("move_offsets", 0, "g", "T", {0: -1})
-    assert administration.answer("moves_left", 0, "g", "T", "of another life") == set()
+        administration.move_offsets("g", "T", {0: -1})
+    assert administration.moves_left("g", "T", "of another life") == set()
 
 
 def beat(number: int, held: set[int], **commits: dict[int, int]) -> Heartbeat:
@@ -129,19 +129,19 @@ def test_an_order_outlives_the_coordinator_until_it_is_carried_out_and_no_longer
     state.create_topic("T", 2)
     assert state.heartbeat(beat(1, set())).granted == {0: -1, 1: -1}
     assert state.heartbeat(beat(2, {0, 1}, commits={0: 5, 1: 5})).granted == {0: 5, 1: 5}
-    name = state.ask_groups("move_offsets", "g", "T", {0: 2})
+    name = state.administration.move_offsets("g", "T", {0: 2})
 
     state = start()  # the one before saved nothing more
-    assert state.ask_groups("moves_left", "g", "T", name) == {0}
+    assert state.administration.moves_left("g", "T", name) == {0}
     assert state.heartbeat(beat(3, {0, 1}, commits={0: 6})).granted.keys() == {1}
 
     state = start()
     assert state.heartbeat(beat(4, {1}, commits={0: 7})).granted[0] == 2
-    assert state.ask_groups("moves_left", "g", "T", name) == set()
+    assert state.administration.moves_left("g", "T", name) == set()
 
     state = start()
     assert state.heartbeat(beat(5, {0, 1}, commits={0: 4})).granted[0] == 4
-    assert state.ask_groups("moves_left", "g", "T", name) == set()
+    assert state.administration.moves_left("g", "T", name) == set()
 
 
 def test_moves_that_cannot_be_read_say_what_to_do() -> None:
@@ -150,18 +150,19 @@ def test_moves_that_cannot_be_read_say_what_to_do() -> None:
 
 
 def test_a_command_waits_for_a_coordinator_that_starts_again() -> None:
-    class Node:
+    class Groups:
         away = 2
 
-        def ask_groups(self, question: str, *_: object) -> object:
-            if question == "move_offsets":
-                return "order"
+        def move_offsets(self, *_: object) -> str:
+            return "order"
+
+        def moves_left(self, *_: object) -> set[int]:
             self.away -= 1
             if self.away >= 0:
                 raise ShardUnavailableError("or coordinator", 1000, "it starts again")
             return set()
 
-    carry_out(Node(), [OffsetMove("g", "T", 0, 1, 7)], 1, sleep=lambda _: None)  # type: ignore[arg-type]
+    carry_out(Groups(), [OffsetMove("g", "T", 0, 1, 7)], 1, sleep=lambda _: None)  # type: ignore[arg-type]
 
 
 def test_a_new_group_begins_at_a_time_as_far_as_that_is_there(node: LocalNode) -> None:

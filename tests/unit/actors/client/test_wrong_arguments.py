@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MethodType
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from support.local_node import LocalNode
 
 import rocketray as rr
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.client.standalone import Client
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.producers.producer import Producer
 from rocketray.errors import (
@@ -127,7 +125,7 @@ def test_a_wrong_send_is_refused_and_stores_nothing(
 def test_a_wrong_member_does_not_join(node: LocalNode, kind: str, join: Wrong, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         join(getattr(node, kind))
-    assert node.groups() == []
+    assert node.groups.all() == []
 
 
 @pytest.mark.parametrize(("join", "says"), CONSUMERS)
@@ -177,7 +175,7 @@ def test_a_timeout_is_a_number_of_seconds(node: LocalNode, timeout_s: Any) -> No
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        (("T", 8), ConfigError, r"exists and has 2 queues, not 8; .* alter_topic\('T', 8\)"),
+        (("T", 8), ConfigError, r"exists and has 2 queues, not 8; .* topics\.alter\('T', 8\)"),
         (("T", 1), ConfigError, "has 2 queues, not 1"),
         (("U", "4"), InvalidNameError, "1 to 1024 queues, not '4'"),
         (("U", 0), InvalidNameError, "not 0"),
@@ -185,32 +183,14 @@ def test_a_timeout_is_a_number_of_seconds(node: LocalNode, timeout_s: Any) -> No
     ],
 )
 def test_a_topic_is_not_taken_for_one_of_another_size(
-    node: LocalNode,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[Any, ...],
-    error: type[Exception],
-    says: str,
+    node: LocalNode, arguments: tuple[Any, ...], error: type[Exception], says: str
 ) -> None:
-    client = client_of(node, monkeypatch)
     with pytest.raises(error, match=says):
-        client.create_topic(*arguments)
-    assert {name: topic.queues for name, topic in node.topics().items()} == {"T": 2}
-    assert client.create_topic("T").queues == 2
-    assert client.create_topic("T", queues=2).queues == 2
-    assert client.create_topic("New").queues == 4
-
-
-def client_of(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """A client whose coordinator is the node of this process."""
-
-    def create(_: object, *arguments: Any, **options: Any) -> Any:
-        return node.create_topic(*arguments, **options)
-
-    client = object.__new__(Client)
-    monkeypatch.setattr(Connection, "create_topic", create)
-    monkeypatch.setattr(Connection, "topics", lambda _: node.topics())
-    assert isinstance(client.create_topic, MethodType)
-    return client
+        node.topics.create(*arguments)
+    assert {name: topic.queues for name, topic in node.topics.all().items()} == {"T": 2}
+    assert node.topics.create("T").queues == 2
+    assert node.topics.create("T", queues=2).queues == 2
+    assert node.topics.create("New").queues == 4
 
 
 @pytest.mark.parametrize("expression", [None, 5, ["pay"], b"pay"])

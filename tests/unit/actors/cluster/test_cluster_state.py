@@ -48,7 +48,7 @@ def test_another_one_goes_on_where_it_saved(tmp_path: Path) -> None:
     first.heartbeat(beat(0, 1, commits={0: 9}))  # and this it forgets
     second = state(tmp_path)
     assert second.topics() == {"Trade": made}
-    (group,) = second.groups()
+    (group,) = second.administration.all()
     assert (group.subscription, group.offsets, group.members) == (
         SQL,
         {0: 7, 1: -1},
@@ -75,14 +75,17 @@ def test_commits_of_a_member_add_nothing_to_the_journal_of_its_group(tmp_path: P
     first.heartbeat(beat(0, 1, commits={0: 0, 1: 0}))
     first.save()
     [path] = (tmp_path / "config" / "groupJournal").iterdir()
-    entries, written = first.journal("g"), (path.stat().st_mtime_ns, path.read_bytes())
+    entries, written = (
+        first.administration.journal("g"),
+        (path.stat().st_mtime_ns, path.read_bytes()),
+    )
     for offset in range(1, 1_001):
         first.heartbeat(beat(0, 1, commits={0: offset, 1: 2 * offset}))
         assert first._journals.unsaved() == {}
     first.save()
-    assert first.journal("g") == entries
+    assert first.administration.journal("g") == entries
     assert (path.stat().st_mtime_ns, path.read_bytes()) == written
-    (group,) = first.groups()
+    (group,) = first.administration.all()
     assert group.offsets == {0: 1_000, 1: 2_000}
 
 
@@ -122,7 +125,7 @@ def test_a_report_that_ends_a_move_and_gives_up_another_queue_is_forgotten_nowhe
         first.create_topic("Trade", 2)
         first.heartbeat(beat())
         first.heartbeat(beat(0, 1, commits={0: 3, 1: 4}))
-        first.ask_groups("move_offsets", "g", "Trade", {0: 1})
+        first.administration.move_offsets("g", "Trade", {0: 1})
         last = beat(commits={0: 5, 1: 7})
         with pytest.MonkeyPatch.context() as monkeypatch:
             kill_at(count, monkeypatch)
@@ -138,7 +141,7 @@ def test_a_report_that_ends_a_move_and_gives_up_another_queue_is_forgotten_nowhe
         second.heartbeat(replace(beat(), member=member, instance=instance))
         found = second.heartbeat(replace(beat(), member=member, instance=instance))
         assert found.granted == {0: 1, 1: 7}, f"killed before step {count}"
-        assert state(data).groups()[0].offsets == {0: 1, 1: 7}
+        assert state(data).administration.all()[0].offsets == {0: 1, 1: 7}
     assert count >= 5, "the file, its copy, and the directory"
 
 
@@ -150,9 +153,9 @@ def test_members_are_not_silent_while_nobody_can_hear_them(tmp_path: Path) -> No
     second = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
     now_ms = 10 * SESSION_TIMEOUT_MS  # its shards came slowly
     second.begin_to_listen()
-    assert [group.members for group in second.groups()] == [{"one": [0]}]
+    assert [group.members for group in second.administration.all()] == [{"one": [0]}]
     now_ms += SESSION_TIMEOUT_MS + 1
-    assert [group.members for group in second.groups()] == [{}]
+    assert [group.members for group in second.administration.all()] == [{}]
 
 
 def test_a_member_that_leaves_is_saved_at_once(tmp_path: Path) -> None:
@@ -160,7 +163,7 @@ def test_a_member_that_leaves_is_saved_at_once(tmp_path: Path) -> None:
     first.create_topic("Trade", 1)
     first.heartbeat(beat())
     first.leave(beat(0, commits={0: 3}))
-    (group,) = state(tmp_path).groups()
+    (group,) = state(tmp_path).administration.all()
     assert group.offsets == {0: 3}
 
 
@@ -195,7 +198,7 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next_one(tmp_path: P
     first.stop()
     TopicCatalog.load(tmp_path).without_topic("Trade").save(tmp_path)
     second = state(tmp_path)
-    assert second.groups() == []
+    assert second.administration.all() == []
     [deleted] = second.deleted_topics()
     second.remove_files(deleted)
     assert second.deleted_topics() == state(tmp_path).deleted_topics() == []
@@ -209,13 +212,13 @@ def test_members_of_a_node_that_was_stopped_for_long_are_gone(tmp_path: Path) ->
     first.heartbeat(beat())
     first.stop()
     second = state(tmp_path, SESSION_TIMEOUT_MS)
-    (soon,) = second.groups()
+    (soon,) = second.administration.all()
     assert (soon.members, soon.unheard) == ({"one": [0]}, frozenset({"one"}))
     second.heartbeat(beat(0))
-    (heard,) = second.groups()
+    (heard,) = second.administration.all()
     assert (heard.members, heard.unheard) == ({"one": [0]}, frozenset())
     first.stop()
-    (later,) = state(tmp_path, SESSION_TIMEOUT_MS + 1).groups()
+    (later,) = state(tmp_path, SESSION_TIMEOUT_MS + 1).administration.all()
     assert later.members == {}
 
 
@@ -228,7 +231,7 @@ def test_the_time_of_a_stop_is_forgotten_with_the_first_heartbeat_after_it(tmp_p
     first.stop()
     second = state(tmp_path, 1_000)
     second.heartbeat(beat(0))  # and it is killed
-    (group,) = state(tmp_path, SESSION_TIMEOUT_MS + 1).groups()
+    (group,) = state(tmp_path, SESSION_TIMEOUT_MS + 1).administration.all()
     assert group.members == {"one": [0]}
 
 
@@ -242,7 +245,7 @@ def test_a_clock_that_is_set_while_the_node_is_stopped_takes_no_queue_away(
     first.heartbeat(beat())
     first.stop()
     second = ClusterState(tmp_path, FilterRules(), lambda: set_to_ms, lambda: 500_900)
-    (group,) = second.groups()
+    (group,) = second.administration.all()
     assert group.members == {"one": [0]}
 
 
@@ -256,9 +259,9 @@ def test_after_a_start_of_the_machine_members_have_the_session_time(
     monkeypatch.setattr(groups_file, "here", lambda: {"bootId": "another"})
     now_ms = 5
     second = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
-    assert [group.members for group in second.groups()] == [{"one": [0]}]
+    assert [group.members for group in second.administration.all()] == [{"one": [0]}]
     now_ms += SESSION_TIMEOUT_MS + 1
-    assert [group.members for group in second.groups()] == [{}]
+    assert [group.members for group in second.administration.all()] == [{}]
 
 
 def test_asking_for_bitmap_orders_goes_by_the_clock_that_members_are_heard_by(
@@ -271,7 +274,7 @@ def test_asking_for_bitmap_orders_goes_by_the_clock_that_members_are_heard_by(
     only.heartbeat(beat())
     [order] = only.bitmap_orders()
     assert [one.group for one in order.living or ()] == ["g"]
-    assert only.groups()[0].members == {"one": [0]}
+    assert only.administration.all()[0].members == {"one": [0]}
 
 
 def test_a_heartbeat_that_comes_while_its_topic_is_deleted_leaves_nothing_behind(
@@ -285,7 +288,7 @@ def test_a_heartbeat_that_comes_while_its_topic_is_deleted_leaves_nothing_behind
     only.create_topic("Trade", 1)
     with pytest.raises(TopicNotFoundError):
         only.heartbeat(beat())
-    assert only.groups() == []
+    assert only.administration.all() == []
 
 
 @pytest.mark.parametrize("report", ["heartbeat", "leave"])
@@ -297,7 +300,7 @@ def test_a_move_is_not_undone_by_a_report_that_comes_to_another_coordinator(
     first.create_topic("Trade", 1)
     first.heartbeat(beat())
     first.heartbeat(beat(0, commits={0: 100}))
-    first.ask_groups("move_offsets", "g", "Trade", {0: 7})
+    first.administration.move_offsets("g", "Trade", {0: 7})
     first.heartbeat(beat(0))
     save = GroupsFile.save
 
@@ -346,8 +349,8 @@ def test_each_damaged_file_is_made_anew_from_its_copy(tmp_path: Path) -> None:
     damage(tmp_path, *STATE_FILES)
     second = state(tmp_path)
     assert second.topics() == first.topics()
-    groups = [replace(each, unheard=frozenset()) for each in second.groups()]
-    assert groups == first.groups()
+    groups = [replace(each, unheard=frozenset()) for each in second.administration.all()]
+    assert groups == first.administration.all()
     assert len(second.problems.lines()) == len(STATE_FILES)
     assert state(tmp_path).problems.lines() == second.problems.lines()
 
@@ -356,10 +359,10 @@ def test_a_damaged_file_of_groups_brings_no_group_forward_past_its_reset(tmp_pat
     first = written(tmp_path)
     path = tmp_path / "config" / "groups.json"
     first.leave(beat())
-    first.ask_groups("move_offsets", "g", "Trade", {0: 3, 1: 0})
+    first.administration.move_offsets("g", "Trade", {0: 3, 1: 0})
     assert json.loads(path.read_bytes())["offsetTable"]["Trade@g"] == {"0": 3, "1": 0}
     damage(tmp_path, "groups.json")
-    (group,) = state(tmp_path).groups()
+    (group,) = state(tmp_path).administration.all()
     assert group.offsets == {0: 3, 1: 0}
 
 
@@ -383,12 +386,12 @@ def test_groups_of_which_nobody_knows_how_far_they_are_stay_closed_and_topics_op
     assert line.startswith("consumer groups are closed")
     assert name in line
     questions: list[Callable[[], object]] = [
-        second.groups,
+        second.administration.all,
         lambda: second.heartbeat(beat()),
         lambda: second.leave(beat()),
-        lambda: second.delete_group("g"),
-        lambda: second.journal("g"),
-        lambda: second.ask_groups("change_progress", "g", "T"),
+        lambda: second.administration.delete("g"),
+        lambda: second.administration.journal("g"),
+        lambda: second.administration.change_progress("g", "T"),
     ]
     for question in questions:
         with pytest.raises(StoreError, match="groups are closed"):

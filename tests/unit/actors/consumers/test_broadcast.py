@@ -51,11 +51,11 @@ def test_each_member_gets_all_messages_and_goes_on_where_it_was(
         put(node, "T", numbers(5))
         assert take(one, 5) == take(two, 5) == numbers(5)
         assert one.is_leased
-        (group,) = node.groups()
+        (group,) = node.groups.all()
         assert group.members == {"one": [0, 1], "two": [0, 1]}
         assert group.offsets == {0: -1, 1: -1}, "the coordinator knows nothing of them"
         assert node.state.registry.needed_from("T", 0) is None
-    assert node.groups()[0].offsets == {0: -1, 1: -1}, "nor when they left"
+    assert node.groups.all()[0].offsets == {0: -1, 1: -1}, "nor when they left"
     assert (tmp_path / "one" / "g" / "T.json").exists()
     put(node, "T", numbers(2, first=5))
     with join(node, "one", tmp_path) as one:
@@ -69,7 +69,7 @@ def test_a_group_is_broadcast_or_shared_and_each_client_runs_once(node: LocalNod
         with pytest.raises(ConfigError, match="'one' of group 'g' already runs"):
             join(node, "one")
         with pytest.raises(StreamError, match="members keep their own offsets"):
-            node.ask_groups("move_offsets", "g", "T", {0: 1})
+            node.groups.move_offsets("g", "T", {0: 1})
     with node.consumer("g", "T", ALL):
         for _ in range(2):  # who is refused lets its id go
             with pytest.raises(StrategyConflictError):

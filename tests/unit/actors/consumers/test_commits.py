@@ -62,7 +62,7 @@ def test_a_commit_that_cannot_be_is_refused_and_moves_nothing(
         with pytest.raises(error) as raised:
             member.commit(*place)
         assert says in str(raised.value)
-    assert node.groups()[0].offsets == {0: 2}
+    assert node.groups.all()[0].offsets == {0: 2}
 
 
 def test_a_commit_may_go_up_to_the_end_and_back(node: LocalNode, join: Join) -> None:
@@ -70,7 +70,7 @@ def test_a_commit_may_go_up_to_the_end_and_back(node: LocalNode, join: Join) -> 
         read_all(member)
         member.commit("T", 0, 5)
         member.commit("T", 0, 1)
-    assert node.groups()[0].offsets == {0: 1}
+    assert node.groups.all()[0].offsets == {0: 1}
 
 
 @pytest.mark.parametrize(
@@ -89,5 +89,5 @@ def test_a_group_is_not_moved_where_no_offset_is(
     with node.consumer("g", "T", Subscription.tags("*")) as member:
         member.commit("T", 0, 3)
     with pytest.raises(error, match=says):
-        node.ask_groups("move_offsets", "g", "T", targets)
-    assert node.groups()[0].offsets == {0: 3}
+        node.groups.move_offsets("g", "T", targets)
+    assert node.groups.all()[0].offsets == {0: 3}

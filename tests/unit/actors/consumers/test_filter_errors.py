@@ -32,7 +32,7 @@ def test_the_first_failure_is_logged_with_its_message_and_reason(
 ) -> None:
     with Broker() as broker:
         broker.create_topic("Trade", 2)
-        broker.set_bitmaps("Trade", bitmaps)
+        broker.topics.set_bitmaps("Trade", bitmaps)
         with broker.consumer("audit", "Trade", SQL) as member:
             broker.clock.advance(seconds=5)
             amounts(broker, "200", "50", "120.0", "abc", "300")
@@ -47,7 +47,7 @@ def test_the_first_failure_is_logged_with_its_message_and_reason(
             told = failures(caplog)
             assert len(told) == 2, "and not one a message"
             assert "failed on 10 messages of topic Trade so far" in told[1]
-            [group] = broker.groups()
+            [group] = broker.groups.all()
             assert group.counters.evaluation_errors == 10
 
 

@@ -12,6 +12,7 @@ from support.local_node import LocalNode
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_ownership import QueueOwnership
 from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.lease import LEASE_MS, Lease
 from rocketray.errors import CorruptRecordError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
@@ -25,9 +26,9 @@ class HinderedNode(LocalNode):
     def hinder(self) -> None:
         """Nothing, until the test says what."""
 
-    def attach_stream(self, path: str) -> None:
+    def filter_calls(self) -> FilterApi:
         self.hinder()
-        super().attach_stream(path)
+        return super().filter_calls()
 
 
 @pytest.fixture
@@ -200,7 +201,7 @@ def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
     def refuse() -> None:
         raise StreamError("the reason")
 
-    monkeypatch.setattr(node, "leave", fail)
+    monkeypatch.setattr(node.sessions, "leave", fail)
     monkeypatch.setattr(node, "hinder", refuse)
     with pytest.raises(StreamError, match="the reason"):
         join(node)

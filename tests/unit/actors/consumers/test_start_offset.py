@@ -55,7 +55,7 @@ def test_a_group_beyond_the_end_goes_on_at_the_end_and_says_so_once(
     node.state.registry.offsets.commit("g", "T", 0, 50)
     with caplog.at_level(logging.WARNING), node.consumer("g", "T", ALL) as member:
         member.beat()
-        assert node.groups()[0].offsets == {0: 10}, "corrected before anything is delivered"
+        assert node.groups.all()[0].offsets == {0: 10}, "corrected before anything is delivered"
         put(node, "T", numbers(3, first=10))
         found: list[bytes] = []
         while len(found) < 3:
@@ -80,4 +80,4 @@ def test_offsets_move_over_what_the_filter_leaves_out_without_a_delivery(node: L
                 assert len(batch) == 0
                 passed = batch.next_queue_offset
                 member.commit("T", 0, passed)
-    assert node.groups()[0].offsets == {0: 10}
+    assert node.groups.all()[0].offsets == {0: 10}

@@ -96,7 +96,7 @@ def test_a_delay_that_cannot_be_is_refused_before_anything_is_sent(
 ) -> None:
     with node.producer() as producer, pytest.raises(ConfigError):
         producer.send("trade", b"x", **options)
-    assert set(node.topics()) == {"trade"}
+    assert set(node.topics.all()) == {"trade"}
 
 
 def test_a_node_that_starts_again_delivers_what_waited(tmp_path: Path) -> None:

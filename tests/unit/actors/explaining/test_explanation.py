@@ -42,7 +42,7 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 def ask(node: LocalNode, wanted: str, group: str = "g", topic: str | None = None) -> Explanation:
     """The explanation; asking must change nothing on disk."""
     before = checksums(node.data)
-    found = inquire(node, node.groups(), wanted, group, topic)
+    found = inquire(node, node.groups.all(), wanted, group, topic)
     assert checksums(node.data) == before
     return found
 
@@ -266,7 +266,7 @@ def test_random_messages_and_filters_have_the_cause_that_a_plain_look_gives(
         group = f"g{number}"
         consume(node, subscription, group)
         for message in messages:
-            found = inquire(node, node.groups(), message.keys[0], group)
+            found = inquire(node, node.groups.all(), message.keys[0], group)
             assert found.cause is plain_cause(subscription, message)
 
 

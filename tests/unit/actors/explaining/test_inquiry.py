@@ -54,9 +54,9 @@ def consume(broker: Broker, subscription: Subscription = ALL, topic: str = "Trad
 
 
 def move(broker: Broker, **goal: object) -> None:
-    groups = [each for each in broker.groups() if each.group == "g" and each.topic == "Trade"]
+    groups = [each for each in broker.groups.all() if each.group == "g" and each.topic == "Trade"]
     moves = plan_moves(broker, groups, **goal)  # type: ignore[arg-type]
-    carry_out(broker, moves, 0.0, sleep=lambda _: None, who=WHO)
+    carry_out(broker.groups, moves, 0.0, sleep=lambda _: None, who=WHO)
 
 
 def cause(broker: Broker, wanted: str, group: str = "g") -> Cause:
@@ -121,10 +121,10 @@ def test_a_filter_that_switches_in_a_queue_holds_from_there_on(broker: Broker) -
     with broker.consumer("g", "Trade", PAY, client_id="old") as old:
         [batch] = old.poll()
         old.commit("Trade", 0, 2)
-        broker.ask_groups("prepare_change", "g", "Trade", SHIP)
+        broker.groups.prepare_change("g", "Trade", SHIP)
         old.beat()
         old.beat()
-        broker.ask_groups("switch_change", "g", "Trade")
+        broker.groups.switch_change("g", "Trade")
         for _ in range(3):
             old.beat()
             old.poll()
@@ -157,8 +157,8 @@ def test_a_group_that_began_behind_and_was_reset_has_what_it_then_got(broker: Br
 
 def test_a_retry_is_looked_for_in_the_queue_that_it_lies_in(broker: Broker, clock: Clock) -> None:
     broker.create_topic("Wide", 3)
-    broker.create_topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
-    broker.create_topic(retry_topic("g"), 3, internal=True)
+    broker.topics.ensure(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
+    broker.topics.ensure(retry_topic("g"), 3, internal=True)
     with broker.producer() as producer:
         for queue_id in (0, 2):
             producer.send("Wide", b"", keys=f"k{queue_id}", queue_id=queue_id)
@@ -222,7 +222,7 @@ def test_a_delayed_message_whose_topic_was_deleted(broker: Broker, clock: Clock)
         [waiting] = broker.messages("rmq_sys_wheel_timer")
         name = waiting.offset_message_id
         assert cause(broker, name) is Cause.DELAYED
-        broker.delete_topic("Gone")
+        broker.topics.delete("Gone")
         assert "there is no such topic now" in told(broker, name)
     clock.advance(seconds=10)
     assert cause(broker, name) is Cause.UNDELIVERABLE
@@ -317,7 +317,7 @@ def test_nobody_knows_what_members_of_a_broadcast_group_had(broker: Broker) -> N
 
 
 def test_a_message_that_expired(broker: Broker, clock: Clock) -> None:
-    broker.create_topic("Short", 1, RetentionPolicy(max_age_ms=1000))
+    broker.topics.ensure("Short", 1, RetentionPolicy(max_age_ms=1000))
     send(broker, "first", topic="Short")
     consume(broker, topic="Short")
     [first] = broker.query("Short", "first")
@@ -339,7 +339,7 @@ def test_a_topic_and_a_group_that_were_deleted(broker: Broker) -> None:
     broker.create_topic("Gone", 1)
     send(broker, "k", topic="Gone")
     consume(broker, topic="Gone")
-    broker.delete_topic("Gone")
+    broker.topics.delete("Gone")
     found = broker.explain("k", "g", "Gone")
     assert found.cause is Cause.TOPIC_DELETED
     assert "was deleted at 2027-01-15T08:00" in found.steps[-1].detail
@@ -352,7 +352,7 @@ def test_a_topic_and_a_group_that_were_deleted(broker: Broker) -> None:
     assert broker.explain("k", "g", "Trad").steps[-1].detail.endswith("did you mean 'Trade'?")
     send(broker, "t")
     consume(broker)
-    broker.delete_group("g")
+    broker.groups.delete("g")
     broker.restart_coordinator()
     assert cause(broker, "t") is Cause.GROUP_DELETED
     assert consume(broker) == ["t"], "a group of that name begins anew"
@@ -362,7 +362,7 @@ def test_a_topic_and_a_group_that_were_deleted(broker: Broker) -> None:
 def test_a_topic_that_may_not_be_read(broker: Broker) -> None:
     send(broker, "k")
     broker.consumer("g", "Trade", PAY).close()
-    broker.set_permission("Trade", 2)
+    broker.topics.set_permission("Trade", 2)
     assert cause(broker, "k") is Cause.NOT_READABLE
     assert "rocketray topics alter Trade --perm 6" in told(broker, "k")
 

@@ -86,7 +86,7 @@ def test_a_deleted_topic_leaves_neither_files_nor_rings(tmp_path: Path) -> None:
             for queue_id in range(2):
                 producer.send("T", b"x", queue_id=queue_id)
             producer.send("Other", b"x")
-            node.delete_topic("T")
+            node.topics.delete("T")
             assert not shard_directory(tmp_path, "T", 0).parent.exists()
             assert not producer_rings_directory(tmp_path, "T", 0).parent.exists()
             assert len([*producer_rings_directory(tmp_path, "Other", 0).iterdir()]) == 1

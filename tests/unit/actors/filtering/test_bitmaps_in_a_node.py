@@ -65,7 +65,7 @@ def bloom(found: Explanation) -> list[str]:
 
 
 def test_groups_get_the_same_with_bitmaps_and_read_fewer_records(node: LocalNode) -> None:
-    node.set_bitmaps("T", "on")
+    node.topics.set_bitmaps("T", "on")
     with (
         node.consumer("small", "T", SMALL) as small,
         node.consumer("large", "T", LARGE) as large,
@@ -73,7 +73,7 @@ def test_groups_get_the_same_with_bitmaps_and_read_fewer_records(node: LocalNode
     ):
         for member in (small, large, everything):
             member.poll(0)
-        node.order_bitmaps()
+        node.topic_service.order_bitmaps()
         assert node.shard_statistics("T")[0].keeps_bitmaps
         time.sleep(0.002)  # what is stored in the millisecond of a birth passes
         send(node)
@@ -93,14 +93,14 @@ def test_groups_get_the_same_with_bitmaps_and_read_fewer_records(node: LocalNode
 
 
 def test_messages_from_before_a_group_are_read(node: LocalNode) -> None:
-    node.set_bitmaps("T", "on")
+    node.topics.set_bitmaps("T", "on")
     with node.consumer("early", "T", Subscription.sql("b = 1")) as early:
         early.poll(0)
-        node.order_bitmaps()
+        node.topic_service.order_bitmaps()
         send(node)
     with node.consumer("small", "T", SMALL) as small:
         assert take(small, COUNT) == list(range(10))
-        node.order_bitmaps()
+        node.topic_service.order_bitmaps()
         assert small.counters().bloom_rejected == 0
         assert bloom(ask(node, "k200", "small")) == ["too early"]
 
@@ -108,11 +108,11 @@ def test_messages_from_before_a_group_are_read(node: LocalNode) -> None:
 def test_a_topic_keeps_none_before_it_is_told_and_none_after(node: LocalNode) -> None:
     with node.consumer("small", "T", SMALL) as small:
         small.poll(0)
-        node.order_bitmaps()
+        node.topic_service.order_bitmaps()
         assert not node.shard_statistics("T")[0].keeps_bitmaps
         assert bloom(ask(node, "k5", "small")) == []
         for mode, kept in (("on", True), ("off", False), ("auto", False)):
-            node.set_bitmaps("T", mode)
+            node.topics.set_bitmaps("T", mode)
             assert node.shard_statistics("T")[0].keeps_bitmaps == kept
         send(node)
         assert take(small, COUNT) == list(range(10))
@@ -120,10 +120,10 @@ def test_a_topic_keeps_none_before_it_is_told_and_none_after(node: LocalNode) ->
 
 
 def test_a_damaged_bitmap_is_named_as_the_cause(node: LocalNode) -> None:
-    node.set_bitmaps("T", "on")
+    node.topics.set_bitmaps("T", "on")
     with node.consumer("small", "T", SMALL) as small:
         small.poll(0)
-        node.order_bitmaps()
+        node.topic_service.order_bitmaps()
         time.sleep(0.002)
         send(node)
         take(small, COUNT)
@@ -137,7 +137,7 @@ def test_a_damaged_bitmap_is_named_as_the_cause(node: LocalNode) -> None:
 
 
 def test_the_mode_is_kept_with_the_topic(node: LocalNode) -> None:
-    node.set_bitmaps("T", "on")
+    node.topics.set_bitmaps("T", "on")
     kept = json.loads((node.data / "config" / "topics.json").read_text())
     assert kept["topicConfigTable"]["T"]["attributes"]["filter.bitmaps"] == "on"
 
@@ -145,7 +145,7 @@ def test_the_mode_is_kept_with_the_topic(node: LocalNode) -> None:
 def test_the_lag_is_the_same_with_bitmaps_and_reads_fewer_records(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.set_bitmaps("T", "on")
+    node.topics.set_bitmaps("T", "on")
     judged: dict[str, int] = {}
     with (
         node.consumer("small", "T", SMALL) as small,
@@ -153,10 +153,10 @@ def test_the_lag_is_the_same_with_bitmaps_and_reads_fewer_records(
     ):
         for member in (small, large):
             member.poll(0)
-        node.order_bitmaps()
+        node.topic_service.order_bitmaps()
         time.sleep(0.002)
         send(node)
-        groups = node.groups()
+        groups = node.groups.all()
     judge = QueueReader.judge
 
     def counted(reader: QueueReader, entries: EntryColumns, conditions: Any) -> Any:
@@ -166,7 +166,7 @@ def test_the_lag_is_the_same_with_bitmaps_and_reads_fewer_records(
     monkeypatch.setattr(QueueReader, "judge", counted)
     for group in groups:
         name = group.group
-        assert node.lag(group)[0].count == 10
+        assert node.filters.lag(group)[0].count == 10
         name = f"{group.group}, without its bits"
         (unknown,) = LagCounter(node.data).answer(
             [replace(lag_questions(group)[0], group="another")]

@@ -22,7 +22,7 @@ from rocketray.actors.groups.assignment import (
 from rocketray.errors import ConfigError
 
 QUEUES = st.integers(1, 40)
-MEMBERS = st.sets(st.text(min_size=1, max_size=4), min_size=1, max_size=9)
+SESSIONS = st.sets(st.text(min_size=1, max_size=4), min_size=1, max_size=9)
 
 
 def assert_equal_shares(shares: dict[int, str], queues: int, members: set[str]) -> None:
@@ -45,13 +45,13 @@ def test_queues_are_divided_as_rocketmq_divides_them() -> None:
         assert allocate(case) == expected, case
 
 
-@given(QUEUES, MEMBERS)
+@given(QUEUES, SESSIONS)
 def test_shares_are_equal(queues: int, members: set[str]) -> None:
     assert_equal_shares(averagely(queues, members), queues, members)
     assert_equal_shares(by_circle(queues, members), queues, members)
 
 
-@given(st.sampled_from(get_args(Strategy)), QUEUES, MEMBERS)
+@given(st.sampled_from(get_args(Strategy)), QUEUES, SESSIONS)
 def test_every_queue_has_one_owner_whatever_the_order_of_the_members(
     strategy: Strategy, queues: int, members: set[str]
 ) -> None:
@@ -61,7 +61,7 @@ def test_every_queue_has_one_owner_whatever_the_order_of_the_members(
     assert divide(strategy, "T", queues, sorted(members, reverse=True), {}) == shares
 
 
-@given(QUEUES, MEMBERS, st.text(min_size=5, max_size=5))
+@given(QUEUES, SESSIONS, st.text(min_size=5, max_size=5))
 def test_a_ring_moves_only_the_queues_of_who_joins_or_leaves(
     queues: int, members: set[str], joining: str
 ) -> None:
@@ -70,7 +70,7 @@ def test_a_ring_moves_only_the_queues_of_who_joins_or_leaves(
     assert all(after[queue] in (before[queue], joining) for queue in range(queues))
 
 
-@given(QUEUES, MEMBERS, st.text(min_size=5, max_size=5))
+@given(QUEUES, SESSIONS, st.text(min_size=5, max_size=5))
 def test_sticky_moves_only_to_who_joins_and_only_from_who_leaves(
     queues: int, members: set[str], joining: str
 ) -> None:
@@ -82,7 +82,7 @@ def test_sticky_moves_only_to_who_joins_and_only_from_who_leaves(
     assert moved == {queue for queue in range(queues) if after[queue] == joining}
 
 
-@given(QUEUES, MEMBERS, st.dictionaries(st.integers(0, 45), st.text(max_size=4)), st.data())
+@given(QUEUES, SESSIONS, st.dictionaries(st.integers(0, 45), st.text(max_size=4)), st.data())
 def test_sticky_gives_equal_shares_and_moves_only_what_is_over_a_share(
     queues: int, members: set[str], strangers: dict[int, str], data: st.DataObject
 ) -> None:

@@ -12,6 +12,7 @@ from support.apps import numbers, put
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.groups.groups_api import SessionsApi
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS, Lease
 from rocketray.actors.runtime.clock import system_clock_ms
@@ -33,10 +34,21 @@ class CutOffNode(LocalNode):
 
     is_cut_off = False
 
+    def __init__(self, data: Path) -> None:
+        super().__init__(data)
+        self.sessions = _CutOffSessions(self, self.sessions)
+
+
+class _CutOffSessions:
+    def __init__(self, node: CutOffNode, sessions: SessionsApi) -> None:
+        self._node = node
+        self._sessions = sessions
+        self.leave = sessions.leave
+
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        if self.is_cut_off:
+        if self._node.is_cut_off:
             raise ShardUnavailableError("or coordinator", 1000, "cut off by the test")
-        return super().heartbeat(beat)
+        return self._sessions.heartbeat(beat)
 
 
 @pytest.fixture
@@ -110,7 +122,7 @@ def test_a_member_whose_coordinator_fails_in_an_unknown_way_says_so(
         def fail(_beat: Heartbeat) -> HeartbeatReply:
             raise KeyError("what nobody thought of")
 
-        monkeypatch.setattr(node, "heartbeat", fail)
+        monkeypatch.setattr(node.sessions, "heartbeat", fail)
         member.beat()
         with pytest.raises(StreamError, match="what nobody thought of"):
             member.poll(0)

@@ -24,7 +24,7 @@ def test_a_member_without_a_name_is_called_by_its_host_and_process(tmp_path: Pat
     with LocalNode(tmp_path / "data") as node:
         node.create_topic("Trade", 2)
         with node.consumer("g", "Trade", ALL), node.remote_consumer("g", "Trade", ALL):
-            (group,) = node.groups()
+            (group,) = node.groups.all()
             names = list(group.members)
     assert len(set(names)) == 2
     assert all(name.startswith(own_prefix()) for name in names), names

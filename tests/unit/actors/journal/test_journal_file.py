@@ -142,7 +142,7 @@ def test_the_journal_is_on_disk_before_what_it_tells_of(
     )
     monkeypatch.setattr(GroupsFile, "save", _dies)
     with pytest.raises(KeyboardInterrupt):
-        state.ask_groups("move_offsets", "g", "T", {0: 7}, "rocketray groups skip")
+        state.administration.move_offsets("g", "T", {0: 7}, "rocketray groups skip")
     [entry] = read(tmp_path / "config" / "groupJournal").entries("g")
     assert (entry.kind, entry.queues, entry.who) == (
         EntryKind.MOVE, {0: (-1, 7)}, "rocketray groups skip",

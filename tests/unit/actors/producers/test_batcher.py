@@ -194,7 +194,7 @@ def test_a_producer_closes_also_when_a_shard_does_not_answer(
 def test_a_producer_learns_of_more_queues(node: LocalNode) -> None:
     with node.producer() as producer:
         assert producer.send("Trade", b"x").queue_id == 0
-        node.alter_topic("Trade", 3)
+        node.topics.alter("Trade", 3)
         producer.refresh_topics()
         assert {producer.send("Trade", b"x").queue_id for _ in range(6)} == {0, 1, 2}
 
@@ -225,13 +225,13 @@ def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: Loca
     with node.producer() as producer:
         producer.send("Trade", b"old")
         producer.send("Trade", b"old", ack="none")
-        node.delete_topic("Trade")
+        node.topics.delete("Trade")
         producer.refresh_topics()
         with pytest.raises(TopicNotFoundError):
             producer.send("Trade", b"nowhere")
         node.create_topic("Trade", 2)
         assert producer.send("Trade", b"new", queue_id=1).queue_offset == 0
-        node.delete_topic("Trade")
+        node.topics.delete("Trade")
         node.create_topic("Trade", 1)
         producer.refresh_topics()
         sent = producer.send("Trade", b"newer")
@@ -261,7 +261,7 @@ def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
 
         def choose_queue(topic: str, queue_id: int | None, sharding_key: str | None) -> int:
             monkeypatch.undo()
-            node.delete_topic("Trade")
+            node.topics.delete("Trade")
             node.create_topic("Trade", 4)
             producer.refresh_topics()
             return choose(topic, queue_id, sharding_key)

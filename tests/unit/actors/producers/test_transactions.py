@@ -356,9 +356,9 @@ def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode)
             pass
         wait_for(lambda: len(visible(node)) == 1)
         late = begin(producer, "Trade", b"2", queue_id=0)
-        node.delete_topic("Trade")
+        node.topics.delete("Trade")
         late.commit()
-        wait_for(lambda: TRANSACTION_LETTERS in node.topics())
+        wait_for(lambda: TRANSACTION_LETTERS in node.topics.all())
         wait_for(lambda: len(visible(node, TRANSACTION_LETTERS)) == 1)
     assert visible(node, TRANSACTION_LETTERS)[0].unique_key == late.message_id
 

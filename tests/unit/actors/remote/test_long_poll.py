@@ -141,7 +141,7 @@ def test_a_join_whose_answer_is_lost_leaves_nobody_who_holds_queues(node: LocalN
             bodies(member, 1)
         producer.send("Trade", b"1")
         assert bodies(member, 1) == [b"1"]
-        assert len(node.groups()[0].members) == 1
+        assert len(node.groups.all()[0].members) == 1
 
 
 class ToldGateway:

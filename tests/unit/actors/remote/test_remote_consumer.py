@@ -69,7 +69,7 @@ def test_a_remote_member_gets_what_matches_and_its_commits_count(node: LocalNode
         assert numbers(batches) == list(range(1, 1000, 2))
         assert {message.tags for batch in batches for message in batch.messages()} == {"odd"}
         assert member.assignment() == {("Trade", queue_id) for queue_id in range(4)}
-    [group] = node.groups()
+    [group] = node.groups.all()
     assert (group.offsets[1], group.offsets[3]) == (250, 250)
     with node.remote_consumer("g", "Trade", Subscription.tags("odd")) as member:
         assert sum(map(len, member.poll(1.0))) == 0, "what was committed does not come again"
@@ -86,9 +86,9 @@ def test_the_message_at_which_a_remote_member_holds_a_queue_is_known(
         for expected in ({1: failing}, {}):
             member.report_failing(expected)
             deadline = time.monotonic() + 60
-            while node.groups()[0].failing != expected and time.monotonic() < deadline:
+            while node.groups.all()[0].failing != expected and time.monotonic() < deadline:
                 time.sleep(0.01)
-            assert node.groups()[0].failing == expected
+            assert node.groups.all()[0].failing == expected
 
 
 def test_large_messages_come_in_frames_of_a_bounded_size(
@@ -103,7 +103,7 @@ def test_large_messages_come_in_frames_of_a_bounded_size(
         for queue_id in range(4):
             offsets = [one.next_queue_offset for one in batches if one.queue_id == queue_id]
             assert offsets == sorted(offsets)
-    [group] = node.groups()
+    [group] = node.groups.all()
     assert list(group.offsets.values()) == [50] * 4
 
 
@@ -259,7 +259,7 @@ def test_returned_messages_count_once_though_a_reply_is_lost(node: LocalNode) ->
 
 
 def member_counts(node: LocalNode) -> tuple[int, int]:
-    (group,) = node.groups()
+    (group,) = node.groups.all()
     return group.counters.sent_back, group.counters.dead_lettered
 
 
@@ -404,7 +404,7 @@ def test_the_last_word_does_not_overtake_a_commit_that_is_on_its_way(
     gateway.may_go_on.set()
     closing.join()
     assert gateway.log[-1] == "leave"
-    assert node.groups()[0].offsets == dict.fromkeys(range(4), 10)
+    assert node.groups.all()[0].offsets == dict.fromkeys(range(4), 10)
 
 
 def test_a_member_has_to_settle_when_it_is_told_to_give_queues_up(
@@ -481,5 +481,5 @@ def test_a_commit_that_is_carried_out_late_sets_no_offset_back(
         member.beat()
         for call in gateway.late:
             gateway.commit(*call)
-    [group] = [found for found in node.groups() if found.group == "g"]
+    [group] = [found for found in node.groups.all() if found.group == "g"]
     assert group.offsets[0] == 8

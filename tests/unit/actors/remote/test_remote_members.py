@@ -119,7 +119,7 @@ def test_a_silent_member_is_given_up(node: LocalNode) -> None:
     members.sweep()
     with pytest.raises(UnknownMemberError, match="join again"):
         link.poll()
-    assert node.groups()[0].members == {}
+    assert node.groups.all()[0].members == {}
 
 
 def test_no_lease_is_answered_to_a_member_whose_sweep_has_begun(
@@ -162,7 +162,7 @@ def test_a_sweep_ends_all_that_are_silent_also_while_the_coordinator_is_away(
     def leave(_beat: object) -> None:
         raise ShardUnavailableError("or coordinator", 1000, "away in the test")
 
-    monkeypatch.setattr(node, "leave", leave)
+    monkeypatch.setattr(node.sessions, "leave", leave)
     now += SILENCE_S + 0.1
     members.sweep()
     for link in links:
@@ -232,7 +232,7 @@ def test_a_full_backlog_does_not_keep_queues_from_their_next_owner(
 def test_a_poll_that_waits_hears_at_once_that_its_proxy_failed(node: LocalNode) -> None:
     link = Link(node.gateway)
     wait_until(lambda: len(link.poll().assignment) == 4)
-    node.delete_topic("Trade")
+    node.topics.delete("Trade")
     with pytest.raises(StreamError, match="Trade"):
         link.poll(15.0)
 
@@ -274,5 +274,5 @@ def test_a_join_that_is_asked_for_twice_makes_one_proxy(node: LocalNode) -> None
     first.join()
     members.join("far", REQUEST)
     assert len(made) == 1
-    assert len(node.groups()[0].members) == 1
+    assert len(node.groups.all()[0].members) == 1
     members.close()

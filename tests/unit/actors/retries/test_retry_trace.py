@@ -62,7 +62,7 @@ def give_back(
         (retry_topic("g"), RETRY_QUEUES),
         (dead_letters, 1),
     ):
-        broker.create_topic(topic, queues, internal=True)
+        broker.topics.ensure(topic, queues, internal=True)
     with broker.producer() as producer:
         producer.forward(back.message.topic, back.queue_id, [back.message])
 

@@ -149,7 +149,7 @@ def test_forwarded_messages_that_are_in_the_ring_still_are_waited_for_and_not_st
 ) -> None:
     again = ForwardedMessage(TOPIC, b"1", {"UNIQ_KEY": "id"}, 1, ("192.0.2.1", 1))
     with LocalNode(tmp_path) as node:
-        node.create_topic(TOPIC, 1, internal=True)
+        node.topics.ensure(TOPIC, 1, internal=True)
         with Producer(node, timeout_s=0.1) as producer:
             with monkeypatch.context() as patch:
                 patch.setattr(DiskShards, "drain", lambda _, everything: 0)

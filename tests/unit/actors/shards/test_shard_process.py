@@ -41,7 +41,7 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 def test_a_topic_of_the_shared_process_is_written_filtered_read_and_asked_as_any_other(
     node: LocalNode,
 ) -> None:
-    node.create_topic("Log", 2, internal=True)
+    node.topics.ensure("Log", 2, internal=True)
     with node.producer() as producer:
         results = [
             producer.send("Log", b"%d" % n, tags="ab"[n % 2], keys=[f"k{n}"], queue_id=n // 4)
@@ -61,7 +61,7 @@ def test_a_topic_of_the_shared_process_is_written_filtered_read_and_asked_as_any
 
 
 def test_old_files_of_a_shared_topic_go(node: LocalNode) -> None:
-    node.create_topic("%DLQ%g", 1, RetentionPolicy(max_bytes=100_000))
+    node.topics.ensure("%DLQ%g", 1, RetentionPolicy(max_bytes=100_000))
     with node.producer() as producer:
         for _ in range(4):
             producer.send_many("%DLQ%g", [Message("%DLQ%g", bytes(1000))] * 900)

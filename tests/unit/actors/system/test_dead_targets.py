@@ -109,7 +109,7 @@ def test_a_delayed_message_whose_topic_was_deleted_is_a_dead_letter_that_can_be_
     with broker.producer() as producer:
         for number in range(3):
             producer.send("gone", b"%d" % number, tags="pay", queue_id=1, delay_level=1)
-        broker.delete_topic("gone")
+        broker.topics.delete("gone")
         clock.advance(seconds=2)
         [box] = letter_boxes(broker)
         assert (box.group, box.letters, box.redriven) == ("CID_RMQ_SYS_SCHEDULE", 3, 0)
@@ -129,7 +129,7 @@ def test_a_retry_whose_topic_was_deleted_is_its_groups_dead_letter(
     broker.create_topic("%RETRY%shop", 1)
     with broker.producer() as producer:
         producer.send("%RETRY%shop", b"again", delay_level=1)
-    broker.delete_topic("%RETRY%shop")
+    broker.topics.delete("%RETRY%shop")
     clock.advance(seconds=2)
     assert [(one.group, one.letters) for one in letter_boxes(broker)] == [("shop", 1)]
 
@@ -144,7 +144,7 @@ def test_a_commit_whose_topic_was_deleted_is_a_dead_letter_and_one_for_a_dead_sh
         broker.create_topic(topic, 1)
     with Producer(broker, group="payments", check=unknown) as producer:  # type: ignore[arg-type]
         begun = {topic: begin(producer, topic, topic.encode()) for topic in ("gone", "down", "up")}
-        broker.delete_topic("gone")
+        broker.topics.delete("gone")
         with broker.shard_down("down"):
             for transaction in begun.values():
                 transaction.commit()

@@ -75,8 +75,8 @@ def test_dead_letters_stay_for_a_month_or_as_their_topic_says(broker: Broker, cl
     for group in ("a", "b", "c"):
         broker.create_topic(f"%DLQ%{group}", 1)
         store(broker, f"%DLQ%{group}", 5)
-    broker.set_retention("%DLQ%b", RetentionPolicy(max_age_ms=3_600_000))
-    broker.set_retention("%DLQ%c", KEEP_ALL)
+    broker.topics.set_retention("%DLQ%b", RetentionPolicy(max_age_ms=3_600_000))
+    broker.topics.set_retention("%DLQ%c", KEEP_ALL)
     clock.advance(days=29)
     assert [minimum(broker, f"%DLQ%{group}") for group in "abc"] == [0, 4, 0]
     clock.advance(days=2)
@@ -117,7 +117,7 @@ def test_halves_go_when_they_and_all_before_them_are_decided_and_old(
 def test_what_a_service_needs_has_no_limit_of_a_users(broker: Broker, topic: str) -> None:
     broker.create_topic(topic, 1)
     with pytest.raises(ConfigError, match="only the node removes them"):
-        broker.set_retention(topic, RetentionPolicy(max_age_ms=1))
+        broker.topics.set_retention(topic, RetentionPolicy(max_age_ms=1))
 
 
 def test_a_message_that_waits_for_forty_days_does_not_keep_all_that_came_later(

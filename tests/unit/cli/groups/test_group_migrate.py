@@ -44,7 +44,7 @@ def test_what_is_still_to_come_is_said(node: LocalNode) -> None:
     assert time.monotonic() - begun < 30, "nobody is there for whom it could wait"
     assert "queues 0 have no consumer; they switch when one joins" in done.out
     with node.consumer("g", "T", Subscription.tags("b")) as member:
-        while node.groups()[0].subscription == OLD:
+        while node.groups.all()[0].subscription == OLD:
             member.poll(0.1)
             member.commit("T", 0, 0)
 
@@ -75,7 +75,7 @@ def test_a_change_is_taken_back_while_nobody_was_there_to_switch(node: LocalNode
     with node.consumer("g", "T", OLD) as member:
         while not member.assignment():
             member.poll(0.1)
-    assert node.groups()[0].subscription == OLD
+    assert node.groups.all()[0].subscription == OLD
 
 
 def test_a_slip_in_the_new_filter_is_told(node: LocalNode) -> None:

@@ -100,7 +100,7 @@ def test_a_dry_run_shows_the_move_and_leaves_the_group_where_it_is(node: LocalNo
     expected = {"group": "g", "topic": "T", "queueId": 0, "from": 2, "to": 0}
     expected |= {"skipped": 0, "repeated": 2, "moved": False}
     assert run("reset", "g", "--to", "earliest", "--dry-run") == [expected]
-    assert node.groups()[0].offsets == {0: 2}
+    assert node.groups.all()[0].offsets == {0: 2}
     table = run_here("groups", "skip", "g", "--dry-run").out
     assert "nothing was changed" in table
 
@@ -119,7 +119,7 @@ def test_a_dry_run_shows_the_move_and_leaves_the_group_where_it_is(node: LocalNo
 def test_a_group_is_moved(node: LocalNode, arguments: tuple[str, ...], offset: int) -> None:
     (row,) = run(*arguments)
     assert (row["from"], row["to"], row["moved"]) == (2, offset, True)
-    assert node.groups()[0].offsets == {0: offset}
+    assert node.groups.all()[0].offsets == {0: offset}
 
 
 @pytest.mark.parametrize(

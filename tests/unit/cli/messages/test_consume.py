@@ -50,7 +50,7 @@ def test_each_member_of_a_broadcast_group_gets_everything_once(
     assert sum(saved["offsetTable"].values()) == 6
     put(node, "T", numbers(2, first=6))
     assert bodies("--broadcast", max_count=2) == numbers(2, first=6), "it goes on where it was"
-    assert node.groups()[0].offsets == {0: -1, 1: -1}, "the node knows nothing of them"
+    assert node.groups.all()[0].offsets == {0: -1, 1: -1}, "the node knows nothing of them"
 
 
 def test_two_broadcast_members_of_one_id_are_refused(node: LocalNode) -> None:
@@ -63,13 +63,13 @@ def test_two_broadcast_members_of_one_id_are_refused(node: LocalNode) -> None:
 def test_a_client_id_names_the_member(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
     put(node, "T", numbers(1))
     left: list[str] = []
-    leave = node.leave
+    leave = node.sessions.leave
 
     def note(beat: Heartbeat) -> None:
         left.append(beat.member)
         leave(beat)
 
-    monkeypatch.setattr(node, "leave", note)
+    monkeypatch.setattr(node.sessions, "leave", note)
     assert bodies("--client-id", "mine", max_count=1) == numbers(1)
     assert left == ["mine"]
 
@@ -100,7 +100,7 @@ def head(count: int) -> Callable[[IO[bytes]], list[bytes]]:
 
 
 def committed(node: LocalNode) -> int:
-    return sum(max(offset, 0) for offset in node.groups()[0].offsets.values())
+    return sum(max(offset, 0) for offset in node.groups.all()[0].offsets.values())
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

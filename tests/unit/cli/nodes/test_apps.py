@@ -41,7 +41,7 @@ def test_a_filter_that_fails_is_shown_of_a_member_of_a_client(node: LocalNode) -
         node.consumer("audit", "T", Subscription.sql("amount > 100")) as member,
         node.consumer("healthy", "T", Subscription.tags("*")),
     ):
-        while node.groups()[0].counters.errors < 2:
+        while node.groups.all()[0].counters.errors < 2:
             member.poll(0.1)
         assert run_here("status", "--json").lines() == [
             {"group": "audit", "topic": "T", "filterErrors": 2, "held": []}
@@ -67,7 +67,7 @@ def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: Local
                     raise ValueError("no such account")
 
         async with running(app):
-            await until(lambda: any(each.failing for each in node.groups()))
+            await until(lambda: any(each.failing for each in node.groups.all()))
             [group] = (await asyncio.to_thread(run_here, "status", "--json")).lines()
             shown = (await asyncio.to_thread(run_here, "status")).out
         [held] = group.pop("held")

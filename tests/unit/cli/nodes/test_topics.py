@@ -141,7 +141,7 @@ def test_a_topic_is_not_removed_without_a_yes(node: LocalNode, answer: str, says
     done = run_here("topics", "delete", "Big", stdin=answer)
     assert (done.code, done.out.strip()) == (1, "")
     assert says in done.err
-    assert "Big" in node.topics()
+    assert "Big" in node.topics.all()
     done = run_here("topics", "delete", "Big", stdin="y\n")
     assert done.out.strip() == "topic Big was removed"
-    assert "Big" not in node.topics()
+    assert "Big" not in node.topics.all()

@@ -46,7 +46,7 @@ def test_each_instance_gets_everything_and_passes_what_fails(node: LocalNode) ->
     asyncio.run(scenario())
     assert sorted(second_seen) == [b"0", b"2", b"3"]
     assert sorted(first_seen) == [b"0", b"2", b"3", b"7"], "it went on where it was"
-    assert [name for name in node.topics() if name.startswith("%")] == []
+    assert [name for name in node.topics.all() if name.startswith("%")] == []
 
 
 def test_a_broadcast_agent_has_nothing_to_divide_and_no_retries() -> None:

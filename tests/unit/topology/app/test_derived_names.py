@@ -54,7 +54,7 @@ def test_an_app_with_dots_in_every_name_groups_counts_answers_and_tries_again(
             assert await asyncio.wait_for(answer.ask(1), 30) == 2
 
     asyncio.run(scenario())
-    assert {name for name in node.topics() if "%2E" in name} == {
+    assert {name for name in node.topics.all() if "%2E" in name} == {
         "shop%2Ecount-Orders-kind-repartition",
         "shop%2Eeu-counts%2Eby%2Ekind-changelog",
         "shop%2Eeu-shop%2Eanswer",

@@ -54,6 +54,6 @@ def test_without_anything_for_a_leader_nobody_leads(node: LocalNode) -> None:
         app = App("app", connection=node)
         async with running(app):
             assert not app.is_leader()
-        assert not node.topics()
+        assert not node.topics.all()
 
     asyncio.run(scenario())

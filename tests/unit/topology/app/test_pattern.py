@@ -33,7 +33,7 @@ def test_an_agent_reads_every_topic_whose_whole_name_matches(node: LocalNode) ->
         put(node, name, numbers(5, first=5 * number))
     asyncio.run(scenario())
     assert [committed(node, "app-reader", f"Orders-{name}") for name in ("de", "fr")] == [5, 5]
-    assert {entry.topic for entry in node.groups()} == {"Orders-de", "Orders-fr"}
+    assert {entry.topic for entry in node.groups.all()} == {"Orders-de", "Orders-fr"}
 
 
 def test_a_topic_that_comes_later_is_read_from_its_beginning(
@@ -61,12 +61,12 @@ def test_a_topic_that_is_deleted_ends_nothing_but_its_own_reading(
         app = reader(node, seen)
         async with running(app):
             await until(lambda: len(app.consumer.assignment()) == 2)
-            await asyncio.to_thread(node.delete_topic, "Orders-fr")
+            await asyncio.to_thread(node.topics.delete, "Orders-fr")
             await until(lambda: len(app.consumer.assignment()) == 1, 30)
             await asyncio.to_thread(put, node, "Orders-de", numbers(5))
             await until(lambda: len(seen) == 5)
             assert app.crash_reason is None
-        assert "Orders-fr" not in node.topics(), "nobody made it again"
+        assert "Orders-fr" not in node.topics.all(), "nobody made it again"
 
     for name in ("Orders-de", "Orders-fr"):
         node.create_topic(name, 1)

@@ -57,8 +57,8 @@ def test_an_answer_is_one_of_an_internal_topic_that_goes_with_the_instance(node:
             topic = node.topic(name)
             assert (topic.queues, topic.internal) == (1, True)
             assert topic.retention.max_age_ms == 24 * 3600 * 1000
-        assert name not in node.topics()
-        assert [group.group for group in node.groups()] == ["app-double"]
+        assert name not in node.topics.all()
+        assert [group.group for group in node.groups.all()] == ["app-double"]
 
     asyncio.run(scenario())
 
@@ -67,9 +67,9 @@ def test_a_reply_topic_that_has_a_name_of_its_own_stays(node: LocalNode) -> None
     async def scenario() -> None:
         app, double = doubling(node, reply_to="answers", reply_create_topic=True)
         async with running(app):
-            assert "answers" in node.topics()
+            assert "answers" in node.topics.all()
             assert await double.ask(1) == 2
-        assert "answers" in node.topics()
+        assert "answers" in node.topics.all()
 
     asyncio.run(scenario())
 

@@ -125,7 +125,7 @@ def test_the_message_at_which_a_queue_is_held_is_known_until_it_is_through(
         put(node, "T", [b"good", b"bad", b"behind"], keys=["k"])
         ids = [message.offset_message_id for message in node.messages("T")]
         async with running(app):
-            await until(lambda: node.groups()[0].failing)
+            await until(lambda: node.groups.all()[0].failing)
             [held] = reader.statistics().held
             assert (held.topic, held.queue_id) == ("T", 0)
             assert held.message.queue_offset == 1
@@ -141,7 +141,7 @@ def test_the_message_at_which_a_queue_is_held_is_known_until_it_is_through(
             is_fixed.set()
             await until(lambda: len(seen) == 3)
             assert not reader.statistics().held
-            await until(lambda: not node.groups()[0].failing)
+            await until(lambda: not node.groups.all()[0].failing)
 
     asyncio.run(scenario())
 

@@ -84,7 +84,7 @@ def test_a_member_whose_window_is_full_gets_over_the_loss_of_its_lease(
         async with feeding(node, flow=flow, clock_ms=lambda: now_ms) as (_, queue, failed):
             lost = await queue.get()
             with monkeypatch.context() as patch:
-                patch.setattr(node, "heartbeat", cut_off)
+                patch.setattr(node.sessions, "heartbeat", cut_off)
                 now_ms += LEASE_MS
                 assert lost.is_suspended
                 other = Heartbeat("g", "T", ALL, "other", "life", frozenset())

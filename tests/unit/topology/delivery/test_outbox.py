@@ -254,7 +254,7 @@ def test_an_app_whose_output_was_lost_does_not_commit_its_input_when_it_stops(
 ) -> None:
     node.create_topic("T", 1)
     node.create_topic("Out", 1)
-    node.set_permission("Out", 4)
+    node.topics.set_permission("Out", 4)
     put(node, "T", numbers(10))
 
     async def scenario() -> None:
@@ -272,7 +272,7 @@ def test_an_app_whose_output_was_lost_does_not_commit_its_input_when_it_stops(
         await app.start()
         await until(lambda: len(seen) == 10)
         assert not await app.consumer.force_commit()
-        node.set_permission("Out", 6)
+        node.topics.set_permission("Out", 6)
         await app.stop()
         assert isinstance(app.crash_reason, ConfigError)
         assert committed(node, "app-reader", "T") == 0

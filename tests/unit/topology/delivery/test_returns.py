@@ -36,12 +36,6 @@ class FailingNode(LocalNode):
 
     makings_to_fail = joins_to_fail = 0
 
-    def create_topic(self, topic: str, *args: Any, **options: Any) -> TopicConfig:
-        if topic.startswith(RETRY_PREFIX) and self.makings_to_fail:
-            self.makings_to_fail -= 1
-            raise RuntimeError("an error that is none of ours")
-        return super().create_topic(topic, *args, **options)
-
     def consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
     ) -> GroupConsumer:
@@ -56,7 +50,17 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingNode:
     monkeypatch.setattr(ScheduleHost, "step", lambda _, now_ms: now_ms + 60_000)
     monkeypatch.setattr(returns_module, "_REFUSED_RETRY_S", 0.05)
     monkeypatch.setattr(fetcher, "RETRY_LOOK_S", 60.0)
-    return FailingNode(tmp_path)
+    node = FailingNode(tmp_path)
+    ensure = node.topics.ensure
+
+    def ensure_or_fail(topic: str, *args: Any, **options: Any) -> TopicConfig:
+        if topic.startswith(RETRY_PREFIX) and node.makings_to_fail:
+            node.makings_to_fail -= 1
+            raise RuntimeError("an error that is none of ours")
+        return ensure(topic, *args, **options)
+
+    monkeypatch.setattr(node.topics, "ensure", ensure_or_fail)
+    return node
 
 
 @pytest.mark.parametrize("fails", ["making the topic", "reading it"])

@@ -68,7 +68,7 @@ def test_a_message_that_fails_comes_again_until_it_is_a_dead_letter(node: LocalN
         assert committed(node, "app-reader", RETRIES) == MAX_ATTEMPTS
         told = (statistics.sent_back, statistics.dead_lettered, statistics.failures)
         assert told == (MAX_ATTEMPTS, 1, MAX_ATTEMPTS + 1)
-        counted = [one.counters for one in node.groups() if one.group == "app-reader"]
+        counted = [one.counters for one in node.groups.all() if one.group == "app-reader"]
         assert sum(one.sent_back for one in counted) == MAX_ATTEMPTS
         assert sum(one.dead_lettered for one in counted) == 1
 
@@ -192,7 +192,7 @@ def test_attempts_and_the_topic_of_dead_letters_are_the_agents_choice(node: Loca
             await until(lambda: reader.statistics().dead_lettered)
         [letter] = stored_in(node, "Broken")
         assert (letter.body, letter.keys) == (b"1", ["k"])
-        assert RETRIES not in node.topics()
+        assert RETRIES not in node.topics.all()
         assert node.topic("Broken").internal
 
     asyncio.run(scenario())
@@ -215,7 +215,7 @@ def test_without_dead_letters_no_message_is_given_up(node: LocalNode) -> None:
             for times in range(MAX_ATTEMPTS + 3):
                 await until(partial(_came, attempts, times + 1, ladder))
                 ladder.deliver()
-        assert "%DLQ%app-reader" not in node.topics()
+        assert "%DLQ%app-reader" not in node.topics.all()
 
     asyncio.run(scenario())
 

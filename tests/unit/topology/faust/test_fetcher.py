@@ -46,7 +46,7 @@ class WatchedNode(LocalNode):
         return super().consumer(group, topic, subscription, **options)
 
     def member_counts(self) -> dict[str, int]:
-        return {group.topic: len(group.members) for group in self.groups()}
+        return {group.topic: len(group.members) for group in self.groups.all()}
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_retry_topic_is_read_though_another_cannot_be_joined(
             node.may_join.clear()
             node.refusals = [RETRIES["a"]]
             for topic in RETRIES.values():
-                node.create_topic(topic, 1, internal=True)
+                node.topics.ensure(topic, 1, internal=True)
             await until(lambda: not node.refusals)
             node.may_join.set()
             expected = {"Ta", "Tb", *RETRIES.values()}

@@ -40,14 +40,14 @@ def test_a_stopped_app_drops_what_it_had_fetched_and_gets_it_again(
     )
     seen: list[bytes] = []
     is_away = [False]
-    beat = node.heartbeat
+    beat = node.sessions.heartbeat
 
     def heartbeat(report: Any) -> Any:
         if is_away[0]:
             raise ShardUnavailableError("coordinator", 1, "away")
         return beat(report)
 
-    monkeypatch.setattr(node, "heartbeat", heartbeat)
+    monkeypatch.setattr(node.sessions, "heartbeat", heartbeat)
 
     async def scenario() -> None:
         app, goes_on = stock_app(node), asyncio.Event()

@@ -93,7 +93,7 @@ def test_a_retried_message_changes_the_part_of_the_queue_that_it_came_from(
 
     broker.create_topic("T", QUEUES)
     if retry_queues:  # from a time when the app had no tables
-        broker.create_topic("%RETRY%app-reader", retry_queues, internal=True)
+        broker.topics.ensure("%RETRY%app-reader", retry_queues, internal=True)
     asyncio.run(scenario())
     [retry, *_] = broker.messages("%RETRY%app-reader")
     assert retry.properties[RETRY_TOPIC] == "T"

@@ -86,6 +86,6 @@ def test_what_is_on_disk_is_made_again_where_its_changelog_is_another(
             return dict(one.counts.items())
 
     assert asyncio.run(life(a=1, b=2)) == {"a": 1, "b": 2}
-    node.delete_topic("app-counts-changelog")
+    node.topics.delete("app-counts-changelog")
     assert asyncio.run(life()) == {}
     assert asyncio.run(life(a=5)) == {"a": 5}

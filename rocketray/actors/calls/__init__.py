@@ -1,0 +1,1 @@
+"""Calls between a node's processes: endpoints with typed interfaces, and their transports."""

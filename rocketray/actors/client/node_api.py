@@ -1,0 +1,29 @@
+"""The coordinator's service for the node as a whole."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
+
+__all__ = ["NODE", "NodeApi"]
+
+
+class NodeApi(Protocol):
+    """The calls about a node; see ``CoordinatorActor``."""
+
+    def problems(self) -> list[str]:
+        """Return the problems of the node, a line each; none when it is healthy."""
+        ...
+
+    def node_id(self) -> str:
+        """Return the Ray node that the coordinator and the shards run on."""
+        ...
+
+    @waits
+    def open_gateway(self) -> None:
+        """Start the gateway; return when members on other nodes may join."""
+        ...
+
+
+NODE = Endpoint(COORDINATOR_NAME, NodeApi)

@@ -1,0 +1,198 @@
+"""The coordinator's service for topics: their state, and the start and stop of their shards.
+
+Plain Python. The shards are those of the node's processes; the testing kit has its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topic_start import Started
+from rocketray.errors import StreamError, TopicNotFoundError
+from rocketray.hashing import java_hash_code
+from rocketray.names import QueuesPerProcess
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+from .cluster_state import ClusterState
+
+__all__ = ["TopicService", "TopicShards"]
+
+_LOG = logging.getLogger(__name__)
+_TOPIC_LOCKS = 64  # topics that share a lock only wait for each other
+
+
+class TopicShards(Protocol):
+    """The shards of topics, as far as this service needs them."""
+
+    def start(
+        self, topics: list[TopicConfig], queues: range | None, wait_s: float | None
+    ) -> Started:
+        """Start the shards of *topics*, or those of *queues*; leave running shards alone.
+
+        Return when they answer, or after *wait_s*.
+        """
+        ...
+
+    def remove(self, topic: TopicConfig) -> None:
+        """Stop the shards of a deleted topic for good."""
+        ...
+
+    def set_writable(self, topic: TopicConfig) -> None:
+        """Have the shards accept batches of producers, or refuse them, as the topic says."""
+        ...
+
+    def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+        """Return why shards are closed, by ``topic/queue``; None for those that are open.
+
+        Shards that cannot be asked are left out.
+        """
+        ...
+
+    def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> Sequence[Sequence[Answer] | None]:
+        """Carry out each order; return the answers of the topic's shards, None if one is missing."""
+        ...
+
+
+class TopicService:
+    """All changes to topics, also several at once: the object behind ``TopicsApi``."""
+
+    def __init__(self, state: ClusterState, shards: TopicShards) -> None:
+        self._state = state
+        self._shards = shards
+        self._coming_or_going = [threading.Lock() for _ in range(_TOPIC_LOCKS)]
+        self._ordering = threading.Lock()
+
+    def start_all(self) -> None:
+        """Finish the deletions of an earlier coordinator, then start the shards of all topics."""
+        self._finish_deletions()
+        self._start_shards(list(self.all().values()), None, None)
+
+    def all(self) -> dict[str, TopicConfig]:
+        """Return all topics by name."""
+        return self._state.topics()
+
+    def get(self, name: str) -> TopicConfig:
+        """Return one topic; raise :class:`TopicNotFoundError`."""
+        return self._state.topic(name)
+
+    def create(
+        self,
+        name: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
+    ) -> TopicConfig:
+        """Save the topic, or its new queues; :meth:`start_queues` starts them."""
+        with self._comes_or_goes(name):
+            for deleted in self._state.deleted_topics():
+                if deleted.name == name:
+                    self._remove(deleted)
+            return self._state.create_topic(
+                name, queues, retention, internal=internal, queues_per_process=queues_per_process
+            )
+
+    def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
+        """Start queues of a topic; return when they answer, or after *wait_s*.
+
+        Raises:
+            TopicNotFoundError: the topic is gone, also if another one has its name by now.
+        """
+        with self._comes_or_goes(name):
+            topic = self.get(name)
+            if topic.topic_id != topic_id:
+                raise TopicNotFoundError(name)
+            return self._start_shards([topic], queues, wait_s)
+
+    def set_permission(self, name: str, perm: int) -> TopicConfig:
+        """Allow writing (2), reading (4) or both (6)."""
+        topic = self._state.set_permission(name, perm)
+        self._shards.set_writable(topic)
+        return topic
+
+    def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
+        """Set how long, or up to how many bytes, a topic's messages are kept, from now on."""
+        return self._state.set_retention(name, retention)
+
+    def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
+        """Keep filter bitmaps always (on), never (off), or where they pay (auto), from now on."""
+        topic = self._state.set_bitmaps(name, mode)
+        self.order_bitmaps()
+        return topic
+
+    def delete(self, name: str) -> None:
+        """Remove the topic and all its messages."""
+        with self._comes_or_goes(name):
+            self._remove(self._state.delete_topic(name))
+
+    def order_bitmaps(self) -> None:
+        """Tell shards for which groups they keep filter bitmaps."""
+        with self._ordering:
+            orders = self._state.bitmap_orders()
+            for order, answers in zip(orders, self._shards.keep_bitmaps(orders), strict=True):
+                self._state.take_bitmaps(order, answers)
+
+    def note_closed(self) -> None:
+        """Note the shards that their processes have closed as problems, until they are open."""
+        for place, reason in self._shards.closed(self.all().values()).items():
+            if reason is None:
+                self._state.problems.resolve(f"queue {place}")
+            else:
+                self._state.problems.note(f"queue {place}", reason)
+
+    def _comes_or_goes(self, name: str) -> threading.Lock:
+        """Return the lock of a topic's start and stop: a new topic waits for the old one's stop."""
+        return self._coming_or_going[java_hash_code(name) % _TOPIC_LOCKS]
+
+    def _remove(self, deleted: TopicConfig) -> None:
+        """Stop the shards of a deleted topic, and remove its files."""
+        try:
+            self._shards.remove(deleted)
+        finally:  # a shard that cannot be stopped finds no directory at its restart
+            self._remove_files(deleted)
+
+    def _remove_files(self, deleted: TopicConfig) -> None:
+        """Remove the files of a deleted topic; files that stay are a problem until they go."""
+        subject = f"deleted topic {deleted.name}"
+        try:
+            self._state.remove_files(deleted)
+        except (StreamError, OSError) as error:
+            line = f"files of the deleted topic {deleted.name} are not removed yet: {error}"
+            self._state.problems.note(subject, line)
+            raise
+        self._state.problems.resolve(subject)
+
+    def _finish_deletions(self) -> None:
+        """Finish the deletions that an earlier coordinator did not complete before it died."""
+        for deleted in self._state.deleted_topics():
+            try:
+                self._remove(deleted)
+            except (StreamError, OSError) as error:
+                if deleted not in self._state.deleted_topics():  # else it is noted already
+                    _LOG.warning("shards of the deleted topic %s: %s", deleted.name, error)
+
+    def _start_shards(
+        self, topics: list[TopicConfig], queues: range | None, wait_s: float | None
+    ) -> Started:
+        """Start the shards; note why some stay closed, for ``rocketray status``."""
+        started = self._shards.start(topics, queues, wait_s)
+        made: dict[str, list[int]] = {}
+        for topic in topics:
+            for queue_id in range(topic.queues) if queues is None else queues:
+                name = f"{topic.name}/{queue_id}"
+                if name in started.closed:
+                    self._state.problems.note(f"queue {name}", str(started.closed[name]))
+                elif name not in started.waiting:
+                    self._state.problems.resolve(f"queue {name}")
+                    made.setdefault(topic.name, []).append(queue_id)
+        try:
+            self._state.note_made(made)
+        except OSError as error:  # such as a full disk: the shards run nevertheless
+            _LOG.warning("which queues were created is recorded at the next start: %s", error)
+        return started

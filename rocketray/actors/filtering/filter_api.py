@@ -1,0 +1,49 @@
+"""The service of the filter actor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rocketray.actors.calls.endpoint import FILTER_NAME, Endpoint
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.filters.subscription import Subscription
+
+from .lag import FilteredLag
+
+__all__ = ["FILTERS", "FilterApi", "FilterStatistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStatistics:
+    """The statistics of a filter actor.
+
+    ``stuck_calls`` counts calls of predicates that exceeded their time and still have not returned.
+    """
+
+    pid: int
+    streams: int
+    stuck_calls: int
+
+
+class FilterApi(Protocol):
+    """The calls of the filter actor; see ``FilterEngine``."""
+
+    def attach(self, path: str) -> None:
+        """Fill a member's match ring from now on."""
+        ...
+
+    def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
+        """Return the group's lag in each queue of its topic."""
+        ...
+
+    def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
+        """Evaluate a class filter on the stored message at topic, queue and queue offset."""
+        ...
+
+    def statistics(self) -> FilterStatistics:
+        """Return the current statistics."""
+        ...
+
+
+FILTERS = Endpoint(FILTER_NAME, FilterApi)

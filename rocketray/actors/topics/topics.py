@@ -1,0 +1,128 @@
+"""The topics of a node as its clients see them: each call that makes queues waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketray.errors import ConfigError
+from rocketray.names import QueuesPerProcess, check_queue_count, check_topic
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+from .catalog import TopicConfig
+from .topic_start import STEP_S, QueueStarter, Started, TopicProgress
+from .topics_api import TopicsApi
+
+__all__ = ["Topics"]
+
+_QUEUES = 4
+OnProgress = Callable[[TopicProgress], None]
+
+
+class Topics:
+    """The topics of one node."""
+
+    def __init__(self, coordinator: TopicsApi) -> None:
+        self._coordinator = coordinator
+
+    def all(self) -> dict[str, TopicConfig]:
+        """Return all topics by name."""
+        return self._coordinator.all()
+
+    def get(self, topic: str) -> TopicConfig:
+        """Return a topic; raise :class:`TopicNotFoundError`."""
+        return self._coordinator.get(topic)
+
+    def create(
+        self,
+        topic: str,
+        queues: int | None = None,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
+        on_progress: OnProgress | None = None,
+    ) -> TopicConfig:
+        """Create a topic, by default with 4 queues, or return the existing one.
+
+        An *internal* topic is one of an app itself, which patterns and lists leave out. Up to
+        *queues_per_process* queues share a process, ``"shared"`` with those of other topics, which
+        suits topics with few messages; None leaves that to the node. Returns when all its queues
+        answer, whichever caller creates it; *on_progress* gets the progress. After an error, or an
+        interruption, the same call starts the missing queues.
+
+        Raises:
+            ConfigError: it exists, and has another number of queues.
+        """
+        wanted = _QUEUES if queues is None else check_queue_count(queues)
+        existing = self.all().get(check_topic(topic))
+        if existing is not None and queues not in (None, existing.queues):
+            raise ConfigError(
+                f"topic {topic!r} exists and has {existing.queues} queues, not {queues}; leave "
+                "queues= out to take it as it is, or give it more with "
+                f"topics.alter({topic!r}, {queues})"
+            )
+        return self.ensure(
+            topic,
+            wanted,
+            retention,
+            internal=internal,
+            queues_per_process=queues_per_process,
+            on_progress=on_progress,
+        )
+
+    def ensure(
+        self,
+        topic: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
+        on_progress: OnProgress | None = None,
+    ) -> TopicConfig:
+        """Create a topic unless it exists; an existing one keeps its queues and its retention.
+
+        The missing queues of an existing one are started; see :meth:`create`.
+        """
+        existing = self.all().get(topic)
+        created = self._coordinator.create(
+            topic,
+            queues if existing is None else existing.queues,
+            retention,
+            internal=internal,
+            queues_per_process=queues_per_process,
+        )
+        return self._start_queues(created, on_progress, is_new=existing is None)
+
+    def alter(self, topic: str, queues: int, on_progress: OnProgress | None = None) -> TopicConfig:
+        """Create a topic, or give it more queues; see :meth:`create`."""
+        is_new = topic not in self.all()
+        altered = self._coordinator.create(topic, queues)
+        return self._start_queues(altered, on_progress, is_new=is_new)
+
+    def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
+        """Set how long, or up to how many bytes a queue, a topic's messages are kept."""
+        return self._coordinator.set_retention(topic, retention)
+
+    def set_permission(self, topic: str, perm: int) -> TopicConfig:
+        """Allow writing (2), reading (4) or both (6)."""
+        return self._coordinator.set_permission(topic, perm)
+
+    def set_bitmaps(self, topic: str, mode: str) -> TopicConfig:
+        """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, where that pays."""
+        return self._coordinator.set_bitmaps(topic, mode)
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic and all its messages."""
+        self._coordinator.delete(topic)
+
+    def _start_queues(
+        self, topic: TopicConfig, on_progress: OnProgress | None, *, is_new: bool
+    ) -> TopicConfig:
+        def start(queues: range) -> Started:
+            return self._coordinator.start_queues(topic.name, topic.topic_id, queues, STEP_S)
+
+        closed = QueueStarter(topic, start, on_progress).run()
+        if is_new and closed:
+            raise next(iter(closed.values()))
+        return topic

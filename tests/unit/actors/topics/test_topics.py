@@ -1,0 +1,113 @@
+"""Topics as clients create them: queues start step by step, and a repeated call goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.placement import ONE_EACH
+from rocketray.actors.topics.topic_start import Started, TopicProgress
+from rocketray.actors.topics.topics import Topics
+from rocketray.errors import ConfigError, StoreError, StreamError
+from rocketray.names import QueuesPerProcess
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+
+class Coordinator:
+    """As much of the coordinator as topics need."""
+
+    def __init__(self) -> None:
+        self.catalog = TopicCatalog()
+        self.running: set[int] = set()
+        self.closed: dict[str, StreamError] = {}
+        self.calls: list[str] = []
+        self.interrupt_at: int | None = None
+
+    def all(self) -> dict[str, TopicConfig]:
+        return dict(self.catalog.topics)
+
+    def create(
+        self,
+        name: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
+    ) -> TopicConfig:
+        self.calls.append(f"note {name} {queues}")
+        existing = self.catalog.topics.get(name)
+        if existing is None or existing.queues != queues:
+            self.catalog = self.catalog.with_topic(
+                name,
+                queues,
+                retention,
+                internal=internal,
+                queues_per_process=queues_per_process,
+                placement=ONE_EACH,
+            )
+        return self.catalog.get(name)
+
+    def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
+        assert topic_id == self.catalog.get(name).topic_id
+        assert 1 <= wait_s <= 60
+        if queues.start == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.calls.append(f"start {queues.start}-{queues.stop - 1}")
+        began = tuple(f"{name}/{queue}" for queue in queues if queue not in self.running)
+        self.running |= {*queues}
+        return Started(self.closed, (), began)
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+@pytest.fixture
+def topics(coordinator: Coordinator) -> Topics:
+    return Topics(coordinator)  # type: ignore[arg-type]  # it has the calls that the tests need
+
+
+def test_a_topic_whose_making_was_interrupted_is_completed_by_the_same_call(
+    coordinator: Coordinator, topics: Topics
+) -> None:
+    coordinator.interrupt_at = 16
+    with pytest.raises(KeyboardInterrupt):
+        topics.create("Trade", 24)
+    assert coordinator.calls == ["note Trade 24", "start 0-7", "start 8-15"]
+    coordinator.interrupt_at = None
+    seen: list[TopicProgress] = []
+    assert topics.create("Trade", on_progress=seen.append).queues == 24
+    assert (coordinator.running, seen[-1].started) == ({*range(24)}, 8)
+    assert topics.alter("Trade", 26, seen.append).queues == 26
+    assert (coordinator.running, seen[-1].started) == ({*range(26)}, 2)
+    with pytest.raises(ConfigError, match="cannot be reduced"):
+        topics.alter("Trade", 1)
+
+
+def test_a_queue_that_stays_closed_fails_who_makes_the_topic_and_nobody_after(
+    coordinator: Coordinator, topics: Topics
+) -> None:
+    coordinator.closed = {"Trade/1": StoreError("the disk is full")}
+    with pytest.raises(StoreError, match="the disk is full"):
+        topics.create("Trade", 2)
+    assert topics.create("Trade", 2).queues == 2
+    assert topics.alter("Trade", 3).queues == 3
+    with pytest.raises(StoreError, match="the disk is full"):
+        topics.alter("Other", 1)
+
+
+def test_a_topic_of_another_size_is_told_of_before_anything_is_started(
+    coordinator: Coordinator, topics: Topics
+) -> None:
+    coordinator.create("Trade", 4)  # its queues do not run
+    coordinator.calls.clear()
+    with pytest.raises(ConfigError, match="exists and has 4 queues, not 8"):
+        topics.create("Trade", 8)
+    assert coordinator.calls == []
+    assert topics.create("Trade", 4).queues == 4
+    assert coordinator.calls == ["note Trade 4", "start 0-3"]
+    seen: list[TopicProgress] = []
+    assert topics.ensure("Trade", 8, on_progress=seen.append).queues == 4, "taken as it is"
+    assert (seen[-1].running, seen[-1].started) == (4, 0)
