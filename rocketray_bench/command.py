@@ -21,7 +21,7 @@ def bench(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one benchmark, and print its results beside what this machine can do.
+    """Run one benchmark, beside the machine's own limits.
 
     --json prints one object at the end: rows, each with question, value, unit and ceiling.
     """

@@ -254,7 +254,7 @@ def test_an_app_that_cannot_be_imported_says_so(node: Node) -> None:
         ConfigError, match=r"no rocketray.App named 'Order'; it has support.trade_app:app"
     ):
         load_app("support.trade_app:Order")
-    with pytest.raises(ConfigError, match="at least one"):
+    with pytest.raises(ConfigError, match="give 1 or more"):
         deploy("support.trade_app:app", data=node.data, consumers=0)
     with pytest.raises(ActorError, match="no_such_module"):
         deploy("no_such_module:app", data=node.data)

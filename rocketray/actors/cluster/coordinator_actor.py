@@ -41,6 +41,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics_api import TOPICS
+from rocketray.config import StoreConfig
 from rocketray.errors import ActorError, ShardUnavailableError
 from rocketray.names import QueuesPerProcess
 
@@ -74,6 +75,7 @@ class CoordinatorActor:
         queues_per_process: QueuesPerProcess = None,
     ) -> None:
         self._home = home
+        StoreConfig(**cast("Any", shard_sizes))  # raises for a size that does not exist
         self._state = ClusterState(
             home.directory(),
             rules,

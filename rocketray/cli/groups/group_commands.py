@@ -126,7 +126,9 @@ def export(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Write subscriptionGroup.json and consumerOffset.json, as a RocketMQ broker keeps them.
+    """Export groups and offsets in RocketMQ's own files.
+
+    They are subscriptionGroup.json and consumerOffset.json, as a RocketMQ broker keeps them.
 
     The groups are those of the node's last save: at the stop of the node, and at most 5 seconds old
     while it runs. A file that exists is not overwritten.

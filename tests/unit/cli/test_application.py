@@ -57,6 +57,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "topics delete",
         "groups list",
         "groups delete",
+        "groups export",
         "groups lag",
         "groups migrate",
         "groups progress",
