@@ -110,7 +110,7 @@ def node(environ: dict[str, str], directory: Path) -> Iterator[CommandServer]:
         _, said = process.communicate(timeout=90)
     assert up.code == 0, up.err
     assert process.returncode == 0, said.decode()
-    assert b"taking 1 hosts of apps down" in said
+    assert b"draining 1 hosts of apps" in said
 
 
 @pytest.fixture
