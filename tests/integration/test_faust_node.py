@@ -327,9 +327,8 @@ def test_main_starts_a_node_of_its_own_and_ends_on_a_signal(program: Program) ->
     program.wait_for("app trade is ready")
     assert program.end(signal.SIGTERM) == 0, program.output()
     log = [line.partition(" INFO rocketray.")[2] for line in program.output().splitlines()]
-    said = [
-        line for line in log if line.startswith(("actors.cluster.node: ", "topology.app.app: "))
-    ]
+    ours = ("actors.cluster.node: ", "topology.app.app: ", "topology.app.running: ")
+    said = [line for line in log if line.startswith(ours) and ": removed /dev/shm/" not in line]
     starting, ready, app, stopping = said
     assert starting == f"actors.cluster.node: no node runs on {program.data}: starting one"
     assert ready.startswith(
@@ -339,7 +338,7 @@ def test_main_starts_a_node_of_its_own_and_ends_on_a_signal(program: Program) ->
         "topology.app.app: app trade is ready; agents: pay (group trade-pay), obey (group "
         "trade-obey)"
     )
-    assert stopping == "topology.app.app: app trade is stopping"
+    assert stopping == "topology.app.running: app trade is stopping"
     assert "the Spark sinks of app trade are not started: lake; run them in" in program.output()
     assert not (program.data / "node.json").exists()
 

@@ -194,7 +194,10 @@ def test_sql_finds_the_source_without_a_word_of_python(spark: SparkSession, shar
         ({"sql": "a >"}, r"a >\n"),
         ({"topic": "Nobody"}, "topic 'Nobody' does not exist"),
         ({"startingOffsets": '{"Trade": {"0": 1001}}'}, "offset 1001 is out of range"),
-        ({"startingOffsets": "latest", "endingOffsets": "earliest"}, "which is after the endingOffsets, 0"),
+        (
+            {"startingOffsets": "latest", "endingOffsets": "earliest"},
+            "which is after the endingOffsets, 0",
+        ),
         ({"maxOffsetsPerTrigger": "5"}, "is for readStream"),
     ],
 )
