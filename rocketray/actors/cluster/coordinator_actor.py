@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME, ServedObjects
 from rocketray.actors.client.actor_names import find_actor
