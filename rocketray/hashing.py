@@ -1,7 +1,8 @@
-"""The hashes that RocketMQ writes into its files.
+"""The hashes that RocketMQ writes into its files: index keys, tags codes, CRC-32.
 
 ``String.hashCode`` runs over UTF-16 code units, so a character outside the basic plane counts
-as two, and a lone surrogate is hashed like any other unit. Source: RocketMQ 5.3.3,
+as two, and a lone surrogate is hashed like any other unit. ``kernels/hashing.py`` has the same for
+many texts: a change here needs the same change there. Source: RocketMQ 5.3.3,
 ``MessageExtBrokerInner.tagsString2tagsCode``, ``IndexFile.indexKeyHashMethod``, ``UtilAll.crc32``.
 """
 

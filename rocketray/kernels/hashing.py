@@ -24,8 +24,7 @@ __all__ = [
     "crc32_spans",
     "hash_spans",
     "index_key_hashes",
-    "java_abs",
-    "java_hash",
+    "key_hash",
     "separated_key_hashes",
 ]
 
@@ -102,8 +101,9 @@ def java_hash(data, start, end, value):
 
 
 @device
-def java_abs(value):
-    """Return IndexFile's hash of a key: ``abs``, and 0 where that overflows."""
+def key_hash(data, start, end, seed):
+    """Return IndexFile's hash of a key: ``abs(hashCode)``, and 0 where ``abs`` overflows."""
+    value = java_hash(data, start, end, seed)
     return np.int32(0) if value == _INT_MIN else np.int32(abs(np.int64(value)))
 
 
@@ -125,12 +125,12 @@ def hash_spans(data: InBytes, starts: InInt64s, sizes: InInt64s, seed: int, out:
 def index_key_hashes(
     data: InBytes, starts: InInt64s, sizes: InInt64s, seed: int, out: OutInt32s
 ) -> None:
-    """Write as ``hash_spans``, but IndexFile's key hash: ``abs``, and 0 where ``abs`` overflows."""
+    """Write IndexFile's key hash of each span of *data* to *out*; arguments as ``hash_spans``."""
     assert len(starts) == len(sizes) == len(out)
     for i in range(len(starts)):
         end = starts[i] + max(sizes[i], 0)
         assert 0 <= starts[i] <= end <= len(data)
-        out[i] = java_abs(java_hash(data, starts[i], end, seed))
+        out[i] = key_hash(data, starts[i], end, seed)
 
 
 @kernel
@@ -144,7 +144,7 @@ def separated_key_hashes(keys: InBytes, seed: int, out: OutInt32s) -> int:
     for at in range(len(keys)):
         if keys[at] == KEY_END:
             if count < len(out):
-                out[count] = java_abs(java_hash(keys, start, at, seed))
+                out[count] = key_hash(keys, start, at, seed)
             count += 1
             start = at + 1
     return count

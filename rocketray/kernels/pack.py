@@ -12,7 +12,7 @@ import numpy as np
 
 from ._compile import InBytes, InInt64Rows, OutBytes, device, kernel
 from .drain import BATCH_HEADER_BYTES
-from .hashing import crc32_spans, java_abs, java_hash
+from .hashing import crc32_spans, key_hash
 from .intrinsics import copy, store_i16, store_i32, store_i64
 from .layout import BODY_CRC, BORN_TIMESTAMP, FLAG, SYS_FLAG
 from .spans import copy_span
@@ -142,7 +142,7 @@ def pack_messages(
             copy(out, at, id_field, 0, len(id_field))
             at += len(id_field)
             _write_digits(out, at, first_id + i)
-            hashes[key] = java_abs(java_hash(out, at, at + ID_DIGITS, id_seed))
+            hashes[key] = key_hash(out, at, at + ID_DIGITS, id_seed)
             key_records[key] = i
             key += 1
             out[at + ID_DIGITS] = _PAIR_END
@@ -153,7 +153,7 @@ def pack_messages(
         end = key_at + rows[i, KEYS_SIZE]
         for j in range(key_at, end):
             if keys[j] == _KEY_END:
-                hashes[key] = java_abs(java_hash(keys, key_at, j, key_seed))
+                hashes[key] = key_hash(keys, key_at, j, key_seed)
                 key_records[key] = i
                 key += 1
                 key_at = j + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import InBytes, InInt64s, OutInt32s, device, kernel
-from .hashing import java_abs, java_hash
+from .hashing import key_hash
 from .intrinsics import load_native_u64
 
 __all__ = [
@@ -100,7 +100,7 @@ def hash_record_keys(
             start = unique_starts[i]
             assert 0 <= start <= len(unique) - unique_sizes[i]
             assert count < len(hashes)
-            hashes[count] = java_abs(java_hash(unique, start, start + unique_sizes[i], seed))
+            hashes[count] = key_hash(unique, start, start + unique_sizes[i], seed)
             records[count] = i
             count += 1
         if key_sizes[i] <= 0:
@@ -112,7 +112,7 @@ def hash_record_keys(
             if at == end or keys[at] == _BLANK:
                 if at > start:
                     assert count < len(hashes)
-                    hashes[count] = java_abs(java_hash(keys, start, at, seed))
+                    hashes[count] = key_hash(keys, start, at, seed)
                     records[count] = i
                     count += 1
                 start = at + 1
