@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ConfigError
 from rocketray.names import QueuesPerProcess, check_queue_count, check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -82,12 +83,15 @@ class Topics:
     ) -> TopicConfig:
         """Create a topic unless it exists; an existing one keeps its queues and its retention.
 
-        The missing queues of an existing one are started; see :meth:`create`.
+        The missing queues of an existing one are started; see :meth:`create`. A topic of delayed
+        messages that was created with fewer delay levels gets the other queues.
         """
         existing = self.all().get(topic)
+        if existing is not None:
+            queues = max(existing.queues, WAITING_QUEUES.get(topic, 0))
         created = self._coordinator.create(
             topic,
-            queues if existing is None else existing.queues,
+            queues,
             retention,
             internal=internal,
             queues_per_process=queues_per_process,

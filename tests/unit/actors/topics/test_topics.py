@@ -8,6 +8,7 @@ from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH
 from rocketray.actors.topics.topic_start import Started, TopicProgress
 from rocketray.actors.topics.topics import Topics
+from rocketray.delay import SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import ConfigError, StoreError, StreamError
 from rocketray.names import QueuesPerProcess
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -111,3 +112,12 @@ def test_a_topic_of_another_size_is_told_of_before_anything_is_started(
     seen: list[TopicProgress] = []
     assert topics.ensure("Trade", 8, on_progress=seen.append).queues == 4, "taken as it is"
     assert (seen[-1].running, seen[-1].started) == (4, 0)
+
+
+def test_a_new_delay_level_gets_its_queue_on_a_node_that_has_the_others(
+    coordinator: Coordinator, topics: Topics
+) -> None:
+    levels = WAITING_QUEUES[SCHEDULE_TOPIC]
+    coordinator.create(SCHEDULE_TOPIC, levels - 1)
+    assert topics.ensure(SCHEDULE_TOPIC, levels).queues == levels
+    assert coordinator.running == {*range(levels)}
