@@ -139,7 +139,6 @@ class GroupSubscriptions:
                 group: {
                     "groupName": group,
                     "consumeEnable": True,
-                    "retryMaxTimes": 16,
                     "subscriptions": {
                         topic: {
                             **value.to_json(),

@@ -197,4 +197,4 @@ def test_the_groups_have_the_forms_of_rocketmqs_files(tmp_path: Path) -> None:
     exported = rocketmq_files(tmp_path)
     assert exported["consumerOffset.json"] == {"offsetTable": {"T@g": {"0": 7}}}
     [group] = exported["subscriptionGroup.json"]["subscriptionGroupTable"].values()
-    assert (group["groupName"], group["consumeEnable"], group["retryMaxTimes"]) == ("g", True, 16)
+    assert (group["groupName"], group["consumeEnable"]) == ("g", True)
