@@ -1,4 +1,4 @@
-"""Settings as frozen values, validated at construction. Sizes are bytes, times milliseconds."""
+"""The settings of a store, validated at construction. Sizes are bytes, times milliseconds."""
 
 from __future__ import annotations
 

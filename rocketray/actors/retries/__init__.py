@@ -1,1 +1,1 @@
-"""Failed messages: retry and dead-letter records, and their delivery to topics."""
+"""Failed messages: number of attempts, retry and dead-letter records, their delivery to topics."""

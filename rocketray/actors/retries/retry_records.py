@@ -1,11 +1,11 @@
 """The records of a failed message: RocketMQ's retry and dead letter.
 
-A failed message is redelivered up to a number of times. Each time it waits longer, at the delay
-levels 3 to 18 (10 s to 2 h), and then is delivered from ``%RETRY%group``, a topic that only this
-group reads. After that it is moved to ``%DLQ%group`` as a dead letter. It stays the same message:
-body, keys, tag, unique key, properties, flag and born time are kept. ``RETRY_TOPIC`` is the topic
-from which it was read first, and ``ORIGIN_MESSAGE_ID`` its offset id there; the record counts its
-redeliveries.
+A failed message is redelivered up to ``MAX_ATTEMPTS`` times, or as often as its agent says. Each
+time it waits longer, at the delay levels 3 to 18 (10 s to 2 h), and then is delivered from
+``%RETRY%group``, a topic that only this group reads. After that it is moved to ``%DLQ%group`` as a
+dead letter. It stays the same message: body, keys, tag, unique key, properties, flag and born time
+are kept. ``RETRY_TOPIC`` is the topic from which it was read first, and ``ORIGIN_MESSAGE_ID`` its
+offset id there; the record counts its redeliveries.
 
 Pure. Source: RocketMQ 5.3.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 """
