@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import typer.main
@@ -15,7 +15,11 @@ from support.command_server import run_here
 from support.commands import rocketray
 
 from rocketray import __version__
+from rocketray.actors.producers.options import AckMode
 from rocketray.cli.application import application
+from rocketray.filters.sql92 import Dialect
+from rocketray.filters.subscription import ErrorPolicy
+from rocketray.store.formats.compression import CompressionKind
 
 SLOW_IMPORTS = ("ray", "faust", "pyspark")
 IMPORTED = """
@@ -111,6 +115,25 @@ def test_every_command_and_every_option_has_help(path: tuple[str, ...]) -> None:
     for parameter in command.params:
         if parameter.name != "help":
             assert parameter.help, f"{parameter.name} has no help"
+
+
+def test_the_choices_of_an_option_are_those_of_the_library() -> None:
+    """Commands write them again: the library's modules take long to import."""
+    choices = {
+        "ack": AckMode,
+        "compression": CompressionKind,
+        "dialect": Dialect,
+        "on_filter_error": ErrorPolicy,
+    }
+    offered = {
+        (name, get_args(kind))
+        for command in ALL.values()
+        if not hasattr(command, "commands")
+        for name, hint in get_type_hints(command.callback).items()
+        for kind in (hint, *get_args(hint))
+        if get_origin(kind) is Literal
+    }
+    assert offered == {(name, get_args(kind)) for name, kind in choices.items()}
 
 
 def test_a_command_runs_in_a_thread_of_a_program() -> None:
