@@ -15,7 +15,8 @@ from functools import partial
 from typing import TypedDict
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.producer import AckMode, Producer
+from rocketray.actors.producers.options import AckMode
+from rocketray.actors.producers.producer import Producer
 from rocketray.message import Message
 
 from .ceilings import Ceilings, measure

@@ -34,6 +34,8 @@ from .property_crc import may_hold_crc_property
 __all__ = [
     "BATCH_HEADER_BYTES",
     "BATCH_MAGIC",
+    "DURABILITY_DISK",
+    "DURABILITY_MEMORY",
     "FRAME_DATA",
     "FRAME_HEADER_BYTES",
     "FRAME_PAD",
@@ -51,9 +53,9 @@ BATCH_MAGIC = b"RRB1"
 BATCH_HEADER_BYTES = 24
 SLOT_WORDS = 6  # sequence, status, queue offset, physical offset, store timestamp, count
 SLOT_PENDING, SLOT_OK = 0, 1
+DURABILITY_MEMORY, DURABILITY_DISK = 0, 1
 _MAGIC_NUMBER = int.from_bytes(BATCH_MAGIC, "little")
 _WORD = 0xFFFFFFFF
-_DURABILITY_MAX = 1
 _NO_TRANSACTION = 0
 
 
@@ -155,7 +157,7 @@ def drain_frames(
         if kind == FRAME_PAD:
             ring[RingCursor.TAIL] += size
             continue
-        if kind != FRAME_DATA or durability > _DURABILITY_MAX:
+        if kind != FRAME_DATA or durability > DURABILITY_DISK:
             break
         if payload < BATCH_HEADER_BYTES or payload > size - FRAME_HEADER_BYTES:
             break
@@ -228,7 +230,7 @@ def drain_frames(
         store[StoreCursor.BATCHES] += 1
         store[StoreCursor.MESSAGES] += n
         store[StoreCursor.KEYS] += k
-        store[StoreCursor.DISK] += durability
+        store[StoreCursor.DISK] += durability == DURABILITY_DISK
         ring[RingCursor.SEQUENCE] = sequence
         ring[RingCursor.TAIL] = tail + size
         taken += 1

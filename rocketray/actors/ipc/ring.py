@@ -34,6 +34,8 @@ import numpy as np
 
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.kernels.drain import (
+    DURABILITY_DISK,
+    DURABILITY_MEMORY,
     FRAME_DATA,
     FRAME_HEADER_BYTES,
     FRAME_PAD,
@@ -74,8 +76,8 @@ class RingCorruptError(StreamError):
 class Durability(IntEnum):
     """The meaning of an acknowledgement."""
 
-    MEMORY = 0
-    DISK = 1
+    MEMORY = DURABILITY_MEMORY
+    DISK = DURABILITY_DISK
 
 
 class AppendStatus(IntEnum):
@@ -90,6 +92,7 @@ class AppendStatus(IntEnum):
     FAILED = 6
 
 
+_DURABILITY_MAX = max(Durability)
 _STATUSES = tuple(AppendStatus)
 
 
@@ -289,7 +292,8 @@ class ShardRing(_Ring):
             tail = self.cursor[RingCursor.TAIL] = tail + size
             if kind == FRAME_PAD:
                 continue
-            if kind != FRAME_DATA or payload > size - FRAME_HEADER_BYTES or durability > 1:
+            is_known = kind == FRAME_DATA and durability <= _DURABILITY_MAX
+            if not is_known or payload > size - FRAME_HEADER_BYTES:
                 raise RingCorruptError(f"{self.path}: invalid frame header at {position}")
             if sequence <= done:
                 continue  # acknowledged by an incarnation that died before it freed the room

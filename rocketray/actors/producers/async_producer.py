@@ -19,9 +19,9 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 
-from .batch import AckMode, SendResult, SendResults
+from .batch import SendResult, SendResults
 from .many import Table
-from .options import NoAck, SendOptions
+from .options import AckMode, NoAck, SendOptions
 from .producer import Producer
 from .send_future import MessageFuture, SendFuture
 from .transactions import Transaction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, overload
+from typing import NamedTuple, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,33 +13,13 @@ import numpy.typing as npt
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.delay import WAITING_QUEUES
-from rocketray.errors import ConfigError
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.batches.encoded_batch import pack_batch, record_sizes
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 
-__all__ = [
-    "AckMode",
-    "Batch",
-    "Destination",
-    "SendResult",
-    "SendResults",
-    "durability_of",
-]
-
-
-AckMode = Literal["memory", "disk"]
-_DURABILITY: Mapping[object, Durability] = {"memory": Durability.MEMORY, "disk": Durability.DISK}
-
-
-def durability_of(ack: object) -> Durability:
-    """Return the durability of an ack mode; raise :class:`ConfigError` for another text."""
-    try:
-        return _DURABILITY[ack]
-    except (KeyError, TypeError):
-        raise ConfigError(f"ack {ack!r:.60} is not 'memory' or 'disk'; give one of them") from None
+__all__ = ["Batch", "Destination", "SendResult", "SendResults"]
 
 
 class SendResult(NamedTuple):

@@ -12,10 +12,17 @@ from rocketray.actors.ipc.ring import Durability
 from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, Message
 
-from .batch import AckMode, durability_of
 from .batcher import Batcher, Handling, MessageFields
 from .links import QueueLinks
-from .options import NoAck, SendOptions, check_send, check_timeout, delay_in
+from .options import (
+    AckMode,
+    NoAck,
+    SendOptions,
+    check_send,
+    check_timeout,
+    delay_in,
+    durability_of,
+)
 from .queue_link import QueueLink
 from .queue_selector import select_queue
 from .send_future import MessageFuture

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from rocketray.actors.ipc.ring import Durability
 from rocketray.delay import Delay, DelayOptions
 from rocketray.errors import ConfigError
 from rocketray.meant import refuse_unknown
 from rocketray.store.batches.encoded_batch import RecordOptions
 from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
 
-from .batch import AckMode, durability_of
 from .batcher import BatchSettings
 from .queue_selector import QueueSelector
 from .transactions import Check, Transaction
 
 __all__ = [
+    "AckMode",
     "NoAck",
     "ProducerOptions",
     "SendOptions",
@@ -24,10 +25,14 @@ __all__ = [
     "check_send",
     "check_timeout",
     "delay_in",
+    "durability_of",
 ]
 
+AckMode = Literal["memory", "disk"]
+"""When a message counts as stored: in the memory of its files, or after fdatasync."""
 NoAck = Literal["none"]
 """No result: the send returns None at once, and failures are logged and counted."""
+_DURABILITY: Mapping[object, Durability] = {"memory": Durability.MEMORY, "disk": Durability.DISK}
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -97,6 +102,14 @@ def batch_settings(options: ProducerOptions) -> BatchSettings:
         check_timeout(options.get("timeout_s", 10.0)),
         RecordOptions(compression and Compression(compression, over)),
     )
+
+
+def durability_of(ack: object) -> Durability:
+    """Return the durability of an ack mode; raise :class:`ConfigError` for another text."""
+    try:
+        return _DURABILITY[ack]
+    except (KeyError, TypeError):
+        raise ConfigError(f"ack {ack!r:.60} is not 'memory' or 'disk'; give one of them") from None
 
 
 def check_timeout(timeout_s: float) -> float:

@@ -29,25 +29,27 @@ from rocketray.recall import RecallHandle
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.message_id import UniqueIdGenerator
 
-from .batch import AckMode, Batch, SendResult, SendResults, durability_of
+from .batch import Batch, SendResult, SendResults
 from .batcher import Batcher
 from .links import QueueLinks
 from .many import Table, check_messages, delayed_parts, parts_of
 from .message_sends import MessageSends
 from .options import (
+    AckMode,
     NoAck,
     ProducerOptions,
     SendOptions,
     batch_settings,
     check_send,
     check_timeout,
+    durability_of,
 )
 from .parts import Part
 from .queue_link import Shards
 from .send_future import ListFuture, SendFuture
 from .transactions import Transaction, Transactions
 
-__all__ = ["AckMode", "Producer", "SendFuture", "SendResult", "SendResults"]
+__all__ = ["Producer", "SendFuture", "SendResult", "SendResults"]
 
 
 class Producer:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
-from rocketray.actors.producers.batch import Batch, SendResults, durability_of
-from rocketray.errors import ConfigError, ShardFencedError, StoreFullError
+from rocketray.actors.producers.batch import Batch, SendResults
+from rocketray.errors import ShardFencedError, StoreFullError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.batches.message_columns import RecordForm
@@ -67,9 +67,3 @@ def test_a_refused_batch_has_no_results(status: AppendStatus, kind: type[Excepti
     batch.ack = Ack(status)
     with pytest.raises(kind, match="Trade/3"):
         batch.result(0)
-
-
-def test_another_ack_mode_is_refused() -> None:
-    assert durability_of("disk") is Durability.DISK
-    with pytest.raises(ConfigError, match="'replicas'"):
-        durability_of("replicas")

@@ -1,0 +1,15 @@
+"""The options of producers and sends."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.producers.options import durability_of
+from rocketray.errors import ConfigError
+
+
+def test_another_ack_mode_is_refused() -> None:
+    assert durability_of("disk") is Durability.DISK
+    with pytest.raises(ConfigError, match="'replicas'"):
+        durability_of("replicas")
