@@ -224,6 +224,8 @@ def test_every_claim_names_a_test() -> None:
     rows = [line for line in PROOFS.read_text().splitlines() if line.startswith("| ")]
     claims = [row for row in rows if row != "| claim | test |"]
     assert len(claims) > 50
+    titles = re.findall(r"^## .+", PROOFS.read_text(), re.MULTILINE)
+    assert len(set(titles)) == len(titles)
     assert [
         row for row in claims if "test_" not in row.rpartition("|")[0].rpartition(" | ")[2]
     ] == []

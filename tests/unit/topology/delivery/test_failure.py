@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.apps import committed, make_app, put, running, until
+from support.apps import collecting, committed, make_app, put, running, until
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 
@@ -61,7 +61,19 @@ def test_pauses_double_while_a_message_does_not_decode() -> None:
     assert {rules.pause_s(attempt, is_decoding=False) for attempt in range(1, 17)} == {1}
 
 
-def test_a_broadcast_agent_passes_what_does_not_decode() -> None:
+def test_a_broadcast_agent_passes_what_does_not_decode(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node, value_serializer="json")
+        seen: list[Any] = []
+        reader = app.agent(topic, name="reader", broadcast=True)(collecting(seen))
+        node.create_topic("T", 1)
+        async with running(app):
+            put(node, "T", [b"1", BROKEN, b"2"])
+            await until(lambda: seen == [1, 2])
+            assert reader.statistics().decode_failures == 1
+
+    asyncio.run(scenario())
+    assert [name for name in node.topics.all() if name.startswith("%")] == []
     stop = FailureOptions(on_decode_error="stop")
     with pytest.raises(ConfigError, match=r"leave out .*on_decode_error"):
         GroupMembership("g", Subscription.tags("*"), failures=stop, is_broadcast=True)
