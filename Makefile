@@ -38,6 +38,9 @@ demo: .venv/.demo
 # Three at a time, since many wait: tests/support/spread.py.
 SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
+# Without it, each process of a run would compile all tests again, and rewrite their asserts.
+check test test-slow docs: export PYTHONDONTWRITEBYTECODE :=
+
 # The order of sets of texts is part of what a random test does: a seed repeats it only with this.
 check test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell shuf -i 0-4294967295 -n 1))
 

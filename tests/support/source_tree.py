@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 __all__ = ["PACKAGES", "ROOT", "SourceFile", "imports_of", "package_files", "source_file"]
@@ -14,14 +14,22 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("rocketray", "rocketray_bench", "rocketray_demo", "pyspark_rocketray")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceFile:
-    """One Python file: where it is, how it is imported, and what it says."""
+    """One Python file: where it is, how it is imported, and what it says, which is read late."""
 
     path: Path
     module: str
-    text: str
-    tree: ast.Module
+
+    @cached_property
+    def text(self) -> str:
+        """The file's content."""
+        return self.path.read_text()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The content, parsed."""
+        return ast.parse(self.text, str(self.path))
 
     @property
     def where(self) -> str:
@@ -42,11 +50,10 @@ def package_files() -> tuple[SourceFile, ...]:
 
 
 def source_file(path: Path) -> SourceFile:
-    """One Python file of the project, parsed."""
+    """One Python file of the project."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     module = ".".join(part for part in parts if part != "__init__")
-    text = path.read_text()
-    return SourceFile(path, module, text, ast.parse(text, str(path)))
+    return SourceFile(path, module)
 
 
 def imports_of(file: SourceFile) -> Iterator[tuple[str, int]]:
