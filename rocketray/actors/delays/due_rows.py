@@ -67,8 +67,8 @@ def read_rows(queue: WaitingQueue, due: Due) -> dict[int, DueRow]:
     if not len(waiting):
         return {}
     offsets = due.offsets[waiting]
-    entries = queue.entries(offsets)
-    messages = queue.messages(entries)
+    entries = queue.records.entries(offsets)
+    messages = queue.records.messages(entries)
     at = np.searchsorted(entries.queue_offsets, offsets).tolist()
     return {
         number: DueRow(queue, due.part(slice(number, number + 1)), messages[place])

@@ -43,7 +43,8 @@ from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 
 from .due_rows import NOWHERE, DueRow, by_target, offsets_of, read_rows
 from .due_times import Due, DueTimes
-from .waiting_queue import CLOCK_STEP_MS, WaitingLog, WaitingQueue
+from .waiting_queue import WaitingQueue
+from .waiting_records import CLOCK_STEP_MS, WaitingLog
 
 __all__ = ["BATCH_MAX", "Place", "Schedule", "Targets"]
 
@@ -157,7 +158,7 @@ class Schedule:
             if rolled is None:
                 return False
             offset = rolled
-        stored = queue.find(offset) if queue is not None else None
+        stored = queue.records.find(offset) if queue is not None else None
         if queue is None or stored is None or stored.unique_key != unique_key:
             raise InvalidMessageError(
                 f"no delayed message {unique_key!r} was stored at {place[0]}/{place[1]}@{offset}; "

@@ -31,7 +31,7 @@ from rocketray.store.retention import RetentionPolicy
 from rocketray.whole_file import replace_file
 
 from .schedule import Place, Schedule
-from .waiting_queue import WaitingLog
+from .waiting_records import WaitingLog
 
 __all__ = ["ScheduleHost"]
 
