@@ -24,8 +24,6 @@ MANY_METHODS = {
     "GroupRegistry": 18,
     "Member": 17,
     "ShardWriter": 17,
-    "GroupJournals": 16,
-    "WaitingQueue": 16,
 }
 ONE_HEIR = {
     "LocalNode": "Broker is a node for tests, with a clock that the test moves",

@@ -24,7 +24,7 @@ from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Any
 
-from rocketray.actors.journal.group_journal import GroupJournals
+from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
 from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
@@ -222,14 +222,14 @@ class GroupRegistry:
                     "them first"
                 )
         self.subscriptions.delete(group)
-        self.journals.group_deleted(group)
+        self.journals.note(EntryKind.GROUP_DELETED, group, "", {})
         self._drop(lambda key: key[0] == group)
 
     def keep_topics(self, kept: Container[str]) -> None:
         """Remove all state of topics that are not among *kept*: they were deleted."""
         for group, topic, _ in self.subscriptions:
             if topic not in kept:
-                self.journals.topic_deleted(group, topic)
+                self.journals.note(EntryKind.TOPIC_DELETED, group, topic, {})
         self.subscriptions.keep_topics(kept)
         self._drop(lambda key: key[1] not in kept)
 
@@ -337,18 +337,18 @@ class GroupRegistry:
         """Take the offsets of queues that the member owns, and knows that it owns (invariant 2)."""
         key = beat.group, beat.topic
         begins = {
-            queue: beat.starts[queue]
+            queue: (-1, beat.starts[queue])
             for queue in queues & beat.starts.keys()
             if self.offsets.get(*key, queue) < 0
         }
-        self.journals.began(*key, begins, beat.member)
+        self.journals.note(EntryKind.BEGIN, *key, begins, who=beat.member)
         for queue in queues & beat.starts.keys():
             self.offsets.begin(*key, queue, beat.starts[queue])
         commits = {queue: beat.commits[queue] for queue in queues & beat.commits.keys()}
         self.journals.told_again(*key, commits, beat.member)
         before = {queue: self.offsets.get(*key, queue) for queue in commits}
         back = {q: (before[q], at) for q, at in commits.items() if at < before[q]}
-        self.journals.went_back(*key, back, beat.member)
+        self.journals.note(EntryKind.BACK, *key, back, who=beat.member)
         for queue, offset in commits.items():
             self.offsets.commit(*key, queue, offset)
 
@@ -360,7 +360,7 @@ class GroupRegistry:
         if before is not None and plan is not None and plan is not before:
             fresh = plan.switches.keys() - before.switches.keys()
             pairs = {q: (self.offsets.get(*key, q), plan.switches[q]) for q in fresh}
-            self.journals.switched(*key, pairs, plan.new, _MIGRATE)
+            self.journals.note(EntryKind.SWITCH, *key, pairs, who=_MIGRATE, subscription=plan.new)
 
     def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:
         """Return the progress of the group's change of subscription; None without one."""

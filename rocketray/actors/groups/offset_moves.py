@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rocketray.actors.journal.group_journal import GroupJournals
+from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
 from rocketray.errors import StreamError
 
 from .group_offsets import GroupOffsets, from_table, to_table
@@ -87,7 +87,7 @@ class OffsetMoves:
             self._offsets.commit(group, topic, queue, move.offset)
             self.changed = True
         for who, queues in moved.items():
-            self._journals.moved(group, topic, queues, who)
+            self._journals.note(EntryKind.MOVE, group, topic, queues, who=who)
 
     def to_json(self) -> dict[str, Any]:
         """Return the waiting moves: ``{"moveTable": {"topic@group": {"0": [order, 17, who]}}}``."""

@@ -210,23 +210,21 @@ class GroupJournals:
         journal = self._journals.get(group)
         return () if journal is None else tuple(journal.entries)
 
-    def began(self, group: str, topic: str, begins: Mapping[int, int], who: str) -> None:
-        """Note that the group begins at these offsets."""
-        self._note(
-            EntryKind.BEGIN, group, topic, {q: (-1, at) for q, at in begins.items()}, who=who
-        )
-
-    def moved(
-        self, group: str, topic: str, queues: Mapping[int, tuple[int, int]], who: str
+    def note(
+        self,
+        kind: EntryKind,
+        group: str,
+        topic: str,
+        queues: Mapping[int, tuple[int, int]],
+        *,
+        who: str = _COORDINATOR,
+        subscription: Subscription | None = None,
     ) -> None:
-        """Note that an operator moved the group."""
-        self._note(EntryKind.MOVE, group, topic, queues, who=who)
-
-    def went_back(
-        self, group: str, topic: str, queues: Mapping[int, tuple[int, int]], who: str
-    ) -> None:
-        """Note that a member committed offsets below the group's."""
-        self._note(EntryKind.BACK, group, topic, queues, who=who)
+        """Note an event; if it changes no queue, only a deletion is one."""
+        if queues or kind in (EntryKind.TOPIC_DELETED, EntryKind.GROUP_DELETED):
+            who = who[:_WHO_MAX_CHARS]
+            entry = JournalEntry(kind, self._clock_ms(), who, topic, dict(queues), subscription)
+            self._add(group, entry)
 
     def is_read(
         self, group: str, topic: str, offsets: Mapping[int, int], by: Subscription, who: str
@@ -238,26 +236,7 @@ class GroupJournals:
             for queue, offset in offsets.items()
             if self._state(group, topic, queue).filters != whole
         }
-        self._note(EntryKind.FILTER, group, topic, fresh, who=who, subscription=by)
-
-    def switched(
-        self,
-        group: str,
-        topic: str,
-        queues: Mapping[int, tuple[int, int]],
-        subscription: Subscription,
-        who: str,
-    ) -> None:
-        """Note that from the second offset on, queues are read with another filter."""
-        self._note(EntryKind.SWITCH, group, topic, queues, who=who, subscription=subscription)
-
-    def topic_deleted(self, group: str, topic: str) -> None:
-        """Note that the topic was deleted."""
-        self._note(EntryKind.TOPIC_DELETED, group, topic, {}, who=_COORDINATOR)
-
-    def group_deleted(self, group: str) -> None:
-        """Note that the group was deleted."""
-        self._note(EntryKind.GROUP_DELETED, group, "", {}, who=_COORDINATOR)
+        self.note(EntryKind.FILTER, group, topic, fresh, who=who, subscription=by)
 
     def agree(
         self,
@@ -283,7 +262,7 @@ class GroupJournals:
                 back[queue] = state.offset, offset
         for entry in _state_entries(fresh, self._clock_ms()):
             self._add(group, entry)
-        self._note(EntryKind.RESTART, group, topic, back, who=_COORDINATOR)
+        self.note(EntryKind.RESTART, group, topic, back)
         self._set_back |= {(group, topic, queue): pair for queue, pair in back.items()}
 
     def told_again(self, group: str, topic: str, commits: Mapping[int, int], who: str) -> None:
@@ -293,7 +272,7 @@ class GroupJournals:
             known, found = self._set_back.pop((group, topic, queue), (-1, -1))
             if found < min(known, offset):
                 told[queue] = found, min(known, offset)
-        self._note(EntryKind.RESTART, group, topic, told, who=who)
+        self.note(EntryKind.RESTART, group, topic, told, who=who)
 
     def changed_hands(self, group: str, topic: str, queues: Iterable[int]) -> None:
         """Note that these queues have new owners, which read from the group's offsets."""
@@ -331,22 +310,6 @@ class GroupJournals:
     def _add(self, group: str, entry: JournalEntry) -> None:
         self._journals.setdefault(group, GroupJournal()).add(entry)
         self._unsaved.add(group)
-
-    def _note(
-        self,
-        kind: EntryKind,
-        group: str,
-        topic: str,
-        queues: Mapping[int, tuple[int, int]],
-        *,
-        who: str,
-        subscription: Subscription | None = None,
-    ) -> None:
-        is_about_queues = kind not in (EntryKind.TOPIC_DELETED, EntryKind.GROUP_DELETED)
-        if queues or not is_about_queues:
-            who = who[:_WHO_MAX_CHARS]
-            entry = JournalEntry(kind, self._clock_ms(), who, topic, dict(queues), subscription)
-            self._add(group, entry)
 
 
 def encode_entry(entry: JournalEntry) -> bytes:

@@ -12,6 +12,7 @@ from support.transactions import begin
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import journal_directory
+from rocketray.actors.journal.group_journal import EntryKind
 from rocketray.actors.producers.producer import Producer
 from rocketray.actors.retries.retry_records import SCHEDULE_QUEUES, retry_topic, sent_back
 from rocketray.delay import SCHEDULE_TOPIC
@@ -429,7 +430,7 @@ def test_offsets_that_a_coordinator_forgot_are_gone_over_again(broker: Broker) -
 def test_a_queue_whose_end_was_lost_has_other_messages_there(broker: Broker) -> None:
     send(broker, "a", "b")
     consume(broker)
-    broker.state.registry.journals.went_back("g", "Trade", {0: (2, 1)}, "m9")
+    broker.state.registry.journals.note(EntryKind.BACK, "g", "Trade", {0: (2, 1)}, who="m9")
     broker.state.registry.offsets.commit("g", "Trade", 0, 1)
     assert [cause(broker, key) for key in "ab"] == [Cause.DELIVERED, Cause.NO_CONSUMER]
     assert "the group got it before" not in told(broker, "b")

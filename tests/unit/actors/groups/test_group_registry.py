@@ -228,7 +228,7 @@ def forgetful_restart(*, has_owner: bool) -> GroupRegistry:
     before = GroupRegistry()
     before.heartbeat(beat("a"), 1, 0)
     before.heartbeat(beat("a", {0}, commits={0: 14}), 1, 1)
-    before.journals.moved("group", "Topic", {0: (14, 14)}, "somebody")
+    before.journals.note(EntryKind.MOVE, "group", "Topic", {0: (14, 14)}, who="somebody")
     before.offsets.commit("group", "Topic", 0, 5)
     if not has_owner:
         before.leave(beat("a"))

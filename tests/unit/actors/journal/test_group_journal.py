@@ -113,7 +113,7 @@ def test_of_a_deleted_group_only_that_is_known_and_of_many_only_the_last(
     journals = GroupJournals(itertools.count(1).__next__)
     for group in ("a", "b", "c", "d"):
         journals.is_read(group, "T", {0: 3}, OLD, "m1")
-        journals.group_deleted(group)
+        journals.note(EntryKind.GROUP_DELETED, group, "", {})
     journals.is_read("c", "T", {0: -1}, OLD, "m1")
     assert [entry.kind for entry in journals.entries("a")] == [EntryKind.GROUP_DELETED]
     assert journals.forgotten() == ["a"]
@@ -128,7 +128,7 @@ def test_offsets_without_a_journal_and_those_that_went_back_are_noted_at_the_sta
     before.agree_with_journals()
     [entry] = before.journals.entries("g")
     assert (entry.kind, entry.queues, entry.subscription) == (EntryKind.STATE, {0: (7, 7)}, OLD)
-    before.journals.moved("g", "T", {0: (7, 20)}, "somebody")
+    before.journals.note(EntryKind.MOVE, "g", "T", {0: (7, 20)}, who="somebody")
     before.agree_with_journals()
     assert before.journals.entries("g")[-1].kind is EntryKind.RESTART
     assert before.journals.entries("g")[-1].queues == {0: (20, 7)}

@@ -26,7 +26,7 @@ def written(directory: Path, moves: int = 3) -> GroupJournals:
     journals.is_read("g", "T", {0: 0}, ALL, "m1")
     files.save(journals)
     for number in range(moves):
-        journals.moved("g", "T", {0: (number, number + 1)}, f"move {number}")
+        journals.note(EntryKind.MOVE, "g", "T", {0: (number, number + 1)}, who=f"move {number}")
         files.save(journals)
     return journals
 
@@ -42,10 +42,10 @@ def test_what_was_saved_is_read_again_and_grows(tmp_path: Path) -> None:
     after = read(tmp_path)
     assert after.entries("g") == before.entries("g")
     assert not after.changed
-    after.moved("g", "T", {0: (3, 9)}, "another")
+    after.note(EntryKind.MOVE, "g", "T", {0: (3, 9)}, who="another")
     JournalFiles(tmp_path).save(after)
     assert read(tmp_path).entries("g") == after.entries("g")
-    after.group_deleted("g")
+    after.note(EntryKind.GROUP_DELETED, "g", "", {})
     JournalFiles(tmp_path).save(after)
     assert [one.kind for one in read(tmp_path).entries("g")] == [EntryKind.GROUP_DELETED]
 
@@ -118,7 +118,7 @@ def test_what_a_dead_writer_left_is_removed(tmp_path: Path) -> None:
 
 def test_a_failed_write_is_repeated_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journals, files = written(tmp_path), JournalFiles(tmp_path)
-    journals.moved("g", "T", {0: (3, 9)}, "another")
+    journals.note(EntryKind.MOVE, "g", "T", {0: (3, 9)}, who="another")
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", _fails)
         with pytest.raises(OSError, match="No space"):
