@@ -20,8 +20,6 @@ MANY_METHODS = {
     "Connection": 27,
     "OwnedShard": 20,
     "ClusterState": 19,
-    "Membership": 19,
-    "GroupRegistry": 18,
     "Member": 17,
     "ShardWriter": 17,
 }
@@ -35,7 +33,6 @@ TWICE = {
     "ConsumedBatch",
     "Forwarder",
     "GroupConsumer",
-    "Member",
     "Outcome",
     "Part",
     "Producer",

@@ -92,13 +92,14 @@ class Migration(Group):
         try:
             self.ask("switch_change")
         except StreamError:
-            assert self.broker.state.registry.members("g", "T", self.broker.clock.steady())
+            now_ms = self.broker.clock.steady()
+            assert self.broker.state.registry.memberships.living("g", "T", now_ms).roster.members
         else:
             self.is_switching = True
             registry = self.broker.state.registry
             plan = registry.changes.get("g", "T")
-            membership = registry._memberships.get(("g", "T"))
-            known = [one.plan for one in membership.members.values()] if membership else []
+            membership = registry.memberships.get("g", "T")
+            known = [one.plan for one in membership.roster.members.values()]
             assert plan is not None
             assert set(known) <= {plan.version}, "a member did not know of the change"
         for _ in range(2 if is_busy else 0):

@@ -134,7 +134,7 @@ class RetryModel(GroupModel):
         queue, stored = self.queues[number], delivery.shared.messages[index]
         app, owned = feed.app, self._owned[feed, number]
         registry = self.broker.state.registry
-        owners = registry._memberships[self.rules.group, feed.topic].owners.names
+        owners = registry.memberships.get(self.rules.group, feed.topic).owners.names
         assert owners.get(delivery.queue_id) == app.name, "somebody else may read the queue"
         assert offset not in owned.settled | owned.in_hand, f"queue {number}: {offset} came twice"
         assert self.broker.clock() >= owned.rests_until_ms, f"queue {number} does not rest"

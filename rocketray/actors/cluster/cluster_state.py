@@ -122,7 +122,7 @@ class ClusterState:
     def begin_to_listen(self) -> None:
         """Extend all sessions by the time since the load, during which no report could arrive."""
         with self._lock:
-            self.registry.excuse(self._steady_ms() - self._loaded_ms)
+            self.registry.memberships.excuse(self._steady_ms() - self._loaded_ms)
 
     # Topics
 
@@ -289,7 +289,9 @@ class ClusterState:
             if self._closed is not None:
                 return []
             living = self.registry.live_subscriptions(self._steady_ms())
-            return self._bitmaps.orders(self._catalog.topics, living, self.registry.counters)
+            return self._bitmaps.orders(
+                self._catalog.topics, living, self.registry.memberships.counters
+            )
 
     def take_bitmaps(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
         """Take the answers of a topic's shards, None if one is missing; raises as :meth:`save`."""

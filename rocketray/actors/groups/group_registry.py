@@ -26,10 +26,8 @@ from typing import Any
 
 from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
 from rocketray.errors import StreamError
-from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
-from .failing import FailingMessage
 from .group_descriptions import GroupDescription, LiveSubscription
 from .group_offsets import GroupOffsets
 from .group_subscriptions import GroupSubscriptions
@@ -37,13 +35,13 @@ from .handover import process_name
 from .heartbeat import Heartbeat, HeartbeatReply
 from .member_options import check_client_id
 from .membership import Membership, app_share
+from .memberships import Memberships
 from .offset_moves import OffsetMoves
 from .subscription_change import FilterPlan
 from .subscription_changes import PlanProgress
 
 __all__ = ["GroupRegistry"]
 
-_MEMBERSHIPS = "memberships"
 _MIGRATE = "rocketray groups migrate"
 
 
@@ -56,9 +54,7 @@ class GroupRegistry:
         self.changes = self.subscriptions.changes
         self.offsets = GroupOffsets()
         self.moves = OffsetMoves(self.offsets, self.journals)
-        self._memberships: dict[tuple[str, str], Membership] = {}
-        self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
-        self._has_dropped = False  # memberships, since the last save
+        self.memberships = Memberships()
 
     def heartbeat(
         self, beat: Heartbeat, queues: int, now_ms: int, wall_ms: int | None = None
@@ -75,11 +71,11 @@ class GroupRegistry:
             StreamError: another process took the member's name while it lived.
         """
         key = beat.group, beat.topic
-        membership = self._memberships.get(key) or Membership()
-        if membership.is_late(beat):
+        membership = self.memberships.get(*key)
+        if membership.roster.is_late(beat):
             return self._repeat(beat, membership)
         wall_ms = now_ms if wall_ms is None else wall_ms
-        known = membership.find(beat)
+        known = membership.roster.find(beat)
         held = beat.held if known is None else beat.held | known[1].held
         self._join(beat, membership, queues, now_ms, wall_ms)  # 1, 2
         owners = membership.owners
@@ -88,7 +84,7 @@ class GroupRegistry:
             held |= {queue}
         self.subscriptions.note_mode(beat)
         if beat.is_broadcast:
-            return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.members))
+            return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.roster.members))
         owned = owners.owned(beat.member)
         self._take_offsets(beat, owned & held)  # 4
         self._take_proposals(beat, owned & beat.held)
@@ -106,14 +102,12 @@ class GroupRegistry:
         plan = self.changes.get(*key)
         if plan is None:  # with a plan all members read as it says
             self.journals.is_read(*key, granted, beat.subscription, beat.member)
-        return HeartbeatReply(granted, len(membership.members), plan)
+        return HeartbeatReply(granted, len(membership.roster.members), plan)
 
     def leave(self, beat: Heartbeat) -> None:
         """Take a member's last commits and release its queues; *held* is what it had until now."""
-        membership = self._memberships.get((beat.group, beat.topic))
-        if membership is None:
-            return
-        known = membership.find(beat)
+        membership = self.memberships.get(beat.group, beat.topic)
+        known = membership.roster.find(beat)
         if known is None:
             lapsed = membership.owners.lapsed(process_name(beat.member, beat.instance))
             membership.owners.forget(lapsed)
@@ -128,10 +122,7 @@ class GroupRegistry:
 
     def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:
         """Carry out the moves of offsets that waited for a member that has left or expired."""
-        membership = self._memberships.get((group, topic))
-        if membership is not None:
-            membership.expire(now_ms)
-        self.moves.carry_out(group, topic, membership)
+        self.moves.carry_out(group, topic, self.memberships.living(group, topic, now_ms))
 
     def needed_from(self, topic: str, queue: int) -> int | None:
         """Return the first offset that some group of *topic* has not finished; None without groups.
@@ -150,60 +141,38 @@ class GroupRegistry:
     def describe(self, queues: Mapping[str, int], now_ms: int) -> list[GroupDescription]:
         """Describe all groups, one entry a topic; *queues* is the number of queues by topic."""
         return [
-            GroupDescription(
-                group,
-                topic,
-                subscription,
-                {queue: self.offsets.get(group, topic, queue) for queue in range(queues[topic])},
-                {queue: self.offsets.start(group, topic, queue) for queue in range(queues[topic])},
-                self.members(group, topic, now_ms),
-                self.counters(group, topic),
-                self.subscriptions.since_ms(group, topic),
-                self.changes.get(group, topic),
-                self._pulled(group, topic),
-                (group, topic) in self.subscriptions.broadcasts,
-                self._failing(group, topic),
-                self._unheard(group, topic),
-            )
+            self._describe(group, topic, subscription, range(queues[topic]), now_ms)
             for group, topic, subscription in self.subscriptions
         ]
 
-    def members(self, group: str, topic: str, now_ms: int) -> dict[str, list[int]]:
-        """Return the living members and the queues that each owns."""
-        membership = self._memberships.get((group, topic))
-        if membership is None:
-            return {}
-        membership.expire(now_ms)
-        return {name: sorted(membership.owned(name)) for name in membership.members}
-
-    @property
-    def _owners_changed(self) -> bool:
-        return self._has_dropped or any(each.changed for each in self._memberships.values())
-
-    def _unheard(self, group: str, topic: str) -> frozenset[str]:
-        membership = self._memberships.get((group, topic))
-        return frozenset() if membership is None else membership.unheard()
-
-    def _pulled(self, group: str, topic: str) -> dict[int, int]:
-        membership = self._memberships.get((group, topic))
-        return {} if membership is None else membership.pulled()
-
-    def _failing(self, group: str, topic: str) -> dict[int, FailingMessage]:
-        membership = self._memberships.get((group, topic))
-        return {} if membership is None else membership.failing()
+    def _describe(
+        self, group: str, topic: str, subscription: Subscription, queues: range, now_ms: int
+    ) -> GroupDescription:
+        membership = self.memberships.living(group, topic, now_ms)
+        owners = membership.reporting().items()
+        return GroupDescription(
+            group,
+            topic,
+            subscription,
+            {queue: self.offsets.get(group, topic, queue) for queue in queues},
+            {queue: self.offsets.start(group, topic, queue) for queue in queues},
+            membership.by_member(),
+            membership.counters,
+            self.subscriptions.since_ms(group, topic),
+            self.changes.get(group, topic),
+            {queue: each.pulled[queue] for queue, each in owners if queue in each.pulled},
+            (group, topic) in self.subscriptions.broadcasts,
+            {queue: each.failing[queue] for queue, each in owners if queue in each.failing},
+            membership.roster.unheard(),
+        )
 
     def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
         """Return the subscriptions that have members."""
         return [
             LiveSubscription(group, topic, subscription, self.subscriptions.since_ms(group, topic))
             for group, topic, subscription in self.subscriptions
-            if self.members(group, topic, now_ms)
+            if self.memberships.living(group, topic, now_ms).roster.members
         ]
-
-    def counters(self, group: str, topic: str) -> FilterCounters:
-        """Return the filter counters of the group's members since this registry was created."""
-        membership = self._memberships.get((group, topic))
-        return NO_COUNTERS if membership is None else membership.counters
 
     def delete(self, group: str, now_ms: int) -> None:
         """Remove a group and its offsets.
@@ -212,10 +181,7 @@ class GroupRegistry:
             StreamError: there is no such group, or it has members.
         """
         for topic in self.subscriptions.topics_of(group):
-            members = len(self.members(group, topic, now_ms))
-            membership = self._memberships.get((group, topic))
-            if membership is not None:
-                members += len(membership.predecessors)
+            members = len(self.memberships.living(group, topic, now_ms).roster.every)
             if members:
                 raise StreamError(
                     f"topic {topic!r} is still read by {members} members of group {group!r}; stop "
@@ -236,28 +202,21 @@ class GroupRegistry:
     @property
     def must_save(self) -> bool:
         """Whether a change has to be on disk before the coordinator answers: any but a commit."""
-        return self.subscriptions.changed or self.moves.changed or self._owners_changed
+        return self.subscriptions.changed or self.moves.changed or self.memberships.changed
 
     def to_json(self, *, only_unsaved: bool = False) -> dict[str, Any]:
         """Return the snapshot's tables (groups_file.py), or those changed since the last save."""
         tables: dict[str, Any] = {}
-        for part in (self.subscriptions, self.offsets, self.moves):
+        for part in (self.subscriptions, self.offsets, self.moves, self.memberships):
             if part.changed or not only_unsaved:
                 tables |= part.to_json()
-        if self._owners_changed or not only_unsaved:
-            tables[_MEMBERSHIPS] = {
-                f"{topic}@{group}": membership.to_json()
-                for (group, topic), membership in self._memberships.items()
-                if membership.members or membership.predecessors
-            }
         return tables
 
     def saved(self) -> None:
         """Note that the result of :meth:`to_json` is on disk."""
         self.subscriptions.saved()
-        self.offsets.changed = self.moves.changed = self._has_dropped = False
-        for membership in self._memberships.values():
-            membership.saved()
+        self.memberships.saved()
+        self.offsets.changed = self.moves.changed = False
 
     def load(self, tables: Mapping[str, Any], seen_ms: int) -> None:
         """Load the result of :meth:`to_json`; a missing table is empty.
@@ -268,18 +227,7 @@ class GroupRegistry:
         self.subscriptions.load(tables)
         self.offsets.load(tables)
         self.moves.load(tables)
-        for name, value in tables.get(_MEMBERSHIPS, {}).items():
-            topic, _, group = name.rpartition("@")
-            try:
-                membership = Membership.from_json(value, seen_ms)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise StreamError(
-                    f"the members of group {group!r} on topic {topic!r} cannot be read "
-                    f"({error!r}); restore config/groups.json"
-                ) from None
-            self._memberships[group, topic] = membership
-            for app in membership.apps():
-                self._apps.setdefault(app, set()).add((group, topic))
+        self.memberships.load(tables, seen_ms)
 
     def agree_with_journals(self) -> None:
         """Have the journals record how the offsets loaded from disk differ from those they know."""
@@ -290,48 +238,37 @@ class GroupRegistry:
                 read = partial(_read_with, subscription, plan)
                 self.journals.agree(group, topic, offsets, read)
 
-    def excuse(self, silent_ms: int) -> None:
-        """Extend all sessions by *silent_ms*, during which no report could arrive."""
-        for membership in self._memberships.values():
-            membership.excuse(silent_ms)
-
     def _join(
         self, beat: Heartbeat, membership: Membership, queues: int, now_ms: int, wall_ms: int
     ) -> None:
         membership.expire(now_ms)
         check_client_id(beat.member)
-        membership.check_name(beat)
-        membership.check_strategy(beat)
-        is_shared = any(name != beat.member for name in membership.members)
+        membership.roster.check(beat)
+        is_shared = any(name != beat.member for name in membership.roster.members)
         since_ms = self.subscriptions.since_ms(beat.group, beat.topic)
         self.subscriptions.take(beat, is_shared=is_shared, wall_ms=wall_ms)
         is_other = since_ms != self.subscriptions.since_ms(beat.group, beat.topic)
         if is_other or self.changes.get(beat.group, beat.topic) is not None:
             membership.owners.forget()
-        self._memberships[beat.group, beat.topic] = membership
         membership.queues = queues
-        membership.see(beat, now_ms)
-        if beat.together is not None:
-            self._apps.setdefault(beat.together.app, set()).add((beat.group, beat.topic))
+        self.memberships.join(beat, membership, now_ms)
 
     def _share(self, beat: Heartbeat, membership: Membership, now_ms: int) -> set[int]:
         """Return the queues that the member should have now."""
         if beat.together is None:
             return membership.share(beat)
-        memberships = [self._memberships[key] for key in self._apps[beat.together.app]]
-        for each in memberships:
-            each.expire(now_ms)
+        memberships = self.memberships.of_app(beat.together.app, now_ms)
         return app_share(membership, beat.member, memberships, beat.together)
 
     def _repeat(self, beat: Heartbeat, membership: Membership) -> HeartbeatReply:
         """Answer a heartbeat that was handled before; if the caller waits, it lost the reply."""
         if beat.is_broadcast:
             granted = dict.fromkeys(range(membership.queues), -1)
-            return HeartbeatReply(granted, len(membership.members))
+            return HeartbeatReply(granted, len(membership.roster.members))
         owned = membership.owned(beat.member) - self.moves.waiting(beat.group, beat.topic)
         granted = {queue: self.offsets.get(beat.group, beat.topic, queue) for queue in owned}
         plan = self.changes.get(beat.group, beat.topic)
-        return HeartbeatReply(granted, len(membership.members), plan)
+        return HeartbeatReply(granted, len(membership.roster.members), plan)
 
     def _take_offsets(self, beat: Heartbeat, queues: set[int]) -> None:
         """Take the offsets of queues that the member owns, and knows that it owns (invariant 2)."""
@@ -364,18 +301,15 @@ class GroupRegistry:
 
     def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:
         """Return the progress of the group's change of subscription; None without one."""
-        membership = self._memberships.get((group, topic))
-        if membership is not None:
-            membership.expire(now_ms)
-        queues = range(0 if membership is None else membership.queues)
-        offsets = {queue: self.offsets.get(group, topic, queue) for queue in queues}
+        membership = self.memberships.living(group, topic, now_ms)
+        offsets = {q: self.offsets.get(group, topic, q) for q in range(membership.queues)}
         return self.changes.progress(group, topic, membership, offsets)
 
     def settle_change(
         self, group: str, topic: str, wall_ms: int, *, goes_back: bool = False
     ) -> None:
         """End a change that every queue, and unless *goes_back* every member, has completed."""
-        membership = self._memberships.get((group, topic)) or Membership()
+        membership = self.memberships.get(group, topic)
         offsets = {q: self.offsets.get(group, topic, q) for q in range(membership.queues)}
         found = self.changes.progress(group, topic, membership, offsets)
         is_through = found is not None and bool(offsets) and found.plan.is_through(offsets)
@@ -386,11 +320,7 @@ class GroupRegistry:
     def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
         self.offsets.drop(doomed)
         self.moves.drop(doomed)
-        for key in [key for key in self._memberships if doomed(key)]:
-            del self._memberships[key]
-            self._has_dropped = True
-        for keys in self._apps.values():
-            keys -= {key for key in keys if doomed(key)}
+        self.memberships.drop(doomed)
 
 
 def _read_with(

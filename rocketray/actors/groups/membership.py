@@ -21,173 +21,58 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketray.errors import StrategyConflictError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
-from rocketray.filters.subscription import Subscription
 
-from .assignment import Strategy, averagely, check_strategy, divide, sticky
-from .failing import FailingMessage
+from .assignment import averagely, divide, sticky
 from .handover import QueueOwners, process_name
 from .heartbeat import AppInstance, Heartbeat
 from .lease import SESSION_TIMEOUT_MS
+from .roster import MemberState, Roster
 
 __all__ = ["Membership", "app_share"]
-
-_FORMER_MAX = 100  # replaced processes that are still recognised and refused
-
-
-@dataclass(slots=True)
-class Member:
-    """The state of a member in a membership."""
-
-    instance: str
-    together: AppInstance | None
-    strategy: Strategy
-    seen_ms: int
-    counters: FilterCounters | None = None  # of its last report
-    number: int = 0  # of its last report
-    held: frozenset[int] = frozenset()  # of its last report
-    is_broadcast: bool = False
-    plan: int = 0
-    subscription: Subscription | None = None
-    pulled: Mapping[int, int] = field(default_factory=dict)
-    failing: Mapping[int, FailingMessage] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields that a restarted coordinator needs."""
-        return {
-            "instance": self.instance,
-            "together": None if self.together is None else list(self.together),
-            "strategy": self.strategy,
-            "broadcast": self.is_broadcast,
-            "number": self.number,
-            "held": sorted(self.held),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Member:
-        """Restore a member from the result of :meth:`to_json`."""
-        together = value["together"]
-        return cls(
-            str(value["instance"]),
-            None if together is None else AppInstance(*map(str, together)),
-            check_strategy(value["strategy"]),
-            seen_ms,
-            number=int(value.get("number", 0)),
-            held=frozenset(map(int, value.get("held", ()))),
-            is_broadcast=bool(value.get("broadcast", False)),
-        )
 
 
 @dataclass(slots=True)
 class Membership:
-    """The members of one group on one topic."""
+    """The members of one group on one topic, and the owners of its queues."""
 
     queues: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
-    counters: FilterCounters = NO_COUNTERS  # of all members, present and past
+    roster: Roster = field(default_factory=Roster)
     owners: QueueOwners = field(default_factory=QueueOwners)
-    predecessors: dict[str, Member] = field(default_factory=dict)  # by their names in owners
-    former: dict[str, None] = field(default_factory=dict)  # instances whose name another took
-    has_changed_members: bool = False  # since the last save
-
-    def find(self, beat: Heartbeat) -> tuple[str, Member] | None:
-        """Return the sender's name as an owner, and its state; None for an unknown sender."""
-        member = self.members.get(beat.member)
-        if member is not None and member.instance == beat.instance:
-            return beat.member, member
-        name = process_name(beat.member, beat.instance)
-        predecessor = self.predecessors.get(name)
-        return None if predecessor is None else (name, predecessor)
-
-    def is_late(self, beat: Heartbeat) -> bool:
-        """Return whether this heartbeat of the member, or a later one, was handled already."""
-        member = self.members.get(beat.member)
-        is_same = member is not None and member.instance == beat.instance
-        return is_same and member is not None and beat.number <= member.number
-
-    def check_name(self, beat: Heartbeat) -> None:
-        """Raise :class:`StreamError` if another process took the member's name while it lived."""
-        member = self.members.get(beat.member)
-        is_taken = member is not None and member.instance != beat.instance
-        if is_taken and beat.instance in self.former:
-            raise StreamError(
-                f"another process joined group {beat.group!r} on topic {beat.topic!r} as "
-                f"{beat.member!r}, so this process is no longer a member; give each member a "
-                "client id of its own"
-            )
+    counters: FilterCounters = NO_COUNTERS  # of all members, present and past
 
     def see(self, beat: Heartbeat, now_ms: int) -> None:
-        """Note that a member lives; replace another process of the same name."""
-        member = self.members.get(beat.member)
-        if member is None or member.instance != beat.instance:
-            if member is not None:
-                self._replace(beat.member, member)
-            member = self.members[beat.member] = Member(
-                beat.instance, beat.together, beat.strategy, now_ms
-            )
-            self.has_changed_members = True
-        self.has_changed_members |= member.held != beat.held
-        member.seen_ms = now_ms
-        member.number = beat.number
-        member.held = beat.held
-        member.plan = beat.plan
-        member.is_broadcast = beat.is_broadcast
-        member.subscription = beat.subscription
-        member.pulled = beat.pulled
-        member.failing = beat.failing
-        self.count(member, beat)
-
-    def _replace(self, name: str, member: Member) -> None:
-        """Make the replaced process a predecessor: it keeps its queues for the session time."""
-        self.former[member.instance] = None
-        if len(self.former) > _FORMER_MAX:
-            del self.former[next(iter(self.former))]
-        predecessor = process_name(name, member.instance)
-        self.owners.replace(name, predecessor)
-        if self.owners.owned(predecessor):
-            self.predecessors[predecessor] = member
-
-    def check_strategy(self, beat: Heartbeat) -> None:
-        """Raise :class:`StrategyConflictError` if others divide the queues in another way."""
-        for name, member in self.members.items():
-            if name != beat.member and _way(member) != _way(beat):
-                raise StrategyConflictError(beat.group, beat.topic, _way(member), _way(beat))
+        """Note that a member lives; a process that it replaces keeps its queues, if it has any."""
+        predecessor = self.roster.see(beat, now_ms)
+        if predecessor is not None:
+            self.owners.replace(beat.member, predecessor)
+            if not self.owners.owned(predecessor):
+                del self.roster.predecessors[predecessor]
+        self.count(self.roster.members[beat.member], beat)
 
     def share(self, beat: Heartbeat) -> set[int]:
         """Return the queues that a member without ``together`` should have."""
-        shares = divide(
-            beat.strategy, beat.topic, self.queues, self.members.keys(), self.owners.names
-        )
+        names = self.roster.members.keys()
+        shares = divide(beat.strategy, beat.topic, self.queues, names, self.owners.names)
         return {queue for queue, name in shares.items() if name == beat.member}
 
     def owned(self, name: str) -> set[int]:
         """Return the queues of one member."""
-        if name in self.members and self.members[name].is_broadcast:
+        member = self.roster.members.get(name)
+        if member is not None and member.is_broadcast:
             return set(range(self.queues))
         return self.owners.owned(name)
 
-    def unheard(self) -> frozenset[str]:
-        """Return the members restored from disk that have not reported to this coordinator yet."""
-        return frozenset(name for name, each in self.members.items() if each.counters is None)
+    def by_member(self) -> dict[str, list[int]]:
+        """Return the members and the queues that each owns."""
+        return {name: sorted(self.owned(name)) for name in self.roster.members}
 
-    def pulled(self) -> dict[int, int]:
-        """Return the offset up to which the owner of each queue reported to have taken it."""
-        return {
-            queue: self.members[name].pulled[queue]
-            for queue, name in self.owners.names.items()
-            if name in self.members and queue in self.members[name].pulled
-        }
+    def reporting(self) -> dict[int, MemberState]:
+        """Return the member that owns each queue, where a member does."""
+        members = self.roster.members
+        return {q: members[name] for q, name in self.owners.names.items() if name in members}
 
-    def failing(self) -> dict[int, FailingMessage]:
-        """Return the message at which the owner of each queue reported to hold it."""
-        return {
-            queue: self.members[name].failing[queue]
-            for queue, name in self.owners.names.items()
-            if name in self.members and queue in self.members[name].failing
-        }
-
-    def count(self, member: Member, beat: Heartbeat) -> None:
+    def count(self, member: MemberState, beat: Heartbeat) -> None:
         """Add the growth of the member's filter counters since its last report."""
         if member.counters is not None:  # a restored member: earlier counts were added before
             self.counters += beat.counters - member.counters
@@ -195,68 +80,36 @@ class Membership:
 
     def forget(self, name: str) -> None:
         """Remove a member, or a predecessor, and release its queues."""
-        self.members.pop(name, None)
-        self.predecessors.pop(name, None)
+        self.roster.remove(name)
         self.owners.release(self.owners.owned(name))
-        self.has_changed_members = True
 
     def expire(self, now_ms: int) -> None:
         """Remove the members that were silent for longer than ``SESSION_TIMEOUT_MS``."""
-        for name, member in [*self.members.items(), *self.predecessors.items()]:
+        for name, member in self.roster.every.items():
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
                 process = process_name(name.partition("\n")[0], member.instance)
                 self.owners.expire(name, process)
                 self.forget(name)
 
-    def excuse(self, silent_ms: int) -> None:
-        """Extend all sessions by *silent_ms*, during which no report could arrive."""
-        for member in (*self.members.values(), *self.predecessors.values()):
-            member.seen_ms += silent_ms
-
-    def apps(self) -> set[str]:
-        """Return the apps that own their queues together and have members here."""
-        every = (*self.members.values(), *self.predecessors.values())
-        return {each.together.app for each in every if each.together is not None}
-
     @property
     def changed(self) -> bool:
         """Whether members or owners changed since the last save."""
-        return self.has_changed_members or self.owners.changed
+        return self.roster.changed or self.owners.changed
 
     def saved(self) -> None:
         """Note that the result of :meth:`to_json` is on disk."""
-        self.has_changed_members = self.owners.changed = False
+        self.roster.changed = self.owners.changed = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the members and the owners."""
-        return {
-            "queues": self.queues,
-            "members": {name: member.to_json() for name, member in self.members.items()},
-            "former": list(self.former),
-            "predecessors": {name: each.to_json() for name, each in self.predecessors.items()},
-            "owners": {str(queue): name for queue, name in self.owners.names.items()},
-        }
+        owners = {str(queue): name for queue, name in self.owners.names.items()}
+        return {"queues": self.queues, **self.roster.to_json(), "owners": owners}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Membership:
         """Restore the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
-        members = {name: Member.from_json(text, seen_ms) for name, text in value["members"].items()}
         owners = QueueOwners({int(queue): str(name) for queue, name in value["owners"].items()})
-        predecessors = {
-            name: Member.from_json(text, seen_ms)
-            for name, text in value.get("predecessors", {}).items()
-        }
-        former = dict.fromkeys(map(str, value.get("former", ())))
-        queues = int(value["queues"])
-        return cls(queues, members, owners=owners, predecessors=predecessors, former=former)
-
-
-def _way(member: Member | Heartbeat) -> str:
-    if member.is_broadcast:
-        return "broadcast, all queues to each member"
-    if member.together is not None:
-        return f"the queue numbers of app {member.together.app!r}"
-    return f"strategy {member.strategy!r}"
+        return cls(int(value["queues"]), Roster.from_json(value, seen_ms), owners)
 
 
 def app_share(
@@ -270,9 +123,9 @@ def app_share(
     owners: dict[int, str] = {}
     instances = set()
     for each in memberships:
-        for owner, member in (*each.members.items(), *each.predecessors.items()):
+        for owner, member in each.roster.every.items():
             if member.together is not None and member.together.app == app.app:
-                if owner in each.members:
+                if owner in each.roster.members:
                     instances.add(member.together.instance)
                 owners |= dict.fromkeys(each.owned(owner), member.together.instance)
     shares = sticky(max(each.queues for each in memberships), instances, owners)
@@ -281,6 +134,7 @@ def app_share(
         for queue in range(membership.queues)
         if shares[queue] == owners.get(queue, app.instance) == app.instance
     ]
-    colleagues = [other for other, member in membership.members.items() if member.together == app]
+    members = membership.roster.members.items()
+    colleagues = [other for other, member in members if member.together == app]
     places = averagely(len(mine), colleagues)
     return {queue for place, queue in enumerate(mine) if places[place] == name}

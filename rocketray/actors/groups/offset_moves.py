@@ -19,7 +19,6 @@ from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
 from rocketray.errors import StreamError
 
 from .group_offsets import GroupOffsets, from_table, to_table
-from .handover import QueueOwners
 from .membership import Membership
 
 __all__ = ["OffsetMoves"]
@@ -73,10 +72,10 @@ class OffsetMoves:
             del self._waiting[key]
             self.changed = True
 
-    def carry_out(self, group: str, topic: str, membership: Membership | None) -> None:
+    def carry_out(self, group: str, topic: str, membership: Membership) -> None:
         """Move the waiting queues that have no owner any more."""
         waiting = self._waiting.get((group, topic), {})
-        owners = QueueOwners() if membership is None else membership.owners
+        owners = membership.owners
         moved: dict[str, dict[int, tuple[int, int]]] = {}
         moving = sorted(waiting.keys() - owners.names.keys())
         owners.forget(moving)

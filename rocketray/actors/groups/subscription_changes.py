@@ -119,13 +119,13 @@ class FilterChanges:
                 self._set((beat.group, beat.topic), changed)
 
     def progress(
-        self, group: str, topic: str, membership: Membership | None, offsets: Mapping[int, int]
+        self, group: str, topic: str, membership: Membership, offsets: Mapping[int, int]
     ) -> PlanProgress | None:
         """Return the progress of the plan, or None; *offsets* are the group's, in every queue."""
         plan = self.get(group, topic)
         if plan is None:
             return None
-        members = {} if membership is None else membership.members
+        members = membership.roster.members
         return PlanProgress(
             plan,
             [name for name, member in members.items() if member.plan != plan.version],

@@ -77,7 +77,7 @@ def test_a_commit_is_written_beside_what_did_not_change(tmp_path: Path) -> None:
     file.save(registry)
     assert content(tmp_path)["offsetTable"] == {"T@g": {"0": 9}}
     assert loaded(tmp_path)[1].offsets.of("g", "T") == {0: 9}
-    assert loaded(tmp_path)[1].members("g", "T", 0) == {"a": [0, 1]}
+    assert loaded(tmp_path)[1].memberships.get("g", "T").by_member() == {"a": [0, 1]}
 
 
 def test_a_save_that_fails_is_made_up_for_by_the_next(
@@ -102,8 +102,10 @@ def test_the_time_of_a_clean_stop_is_overwritten_before_the_next_answer(tmp_path
     file.save(registry, stopped_ms=5)
     assert content(tmp_path)["stopped"]["steadyMs"] == 5
     later, again = loaded(tmp_path, 6)
-    assert again.members("g", "T", 5 + SESSION_TIMEOUT_MS) == {"a": [0, 1]}
-    assert again.members("g", "T", 6 + SESSION_TIMEOUT_MS) == {}, "seen at 5"
+    membership = again.memberships.living("g", "T", 5 + SESSION_TIMEOUT_MS)
+    assert membership.by_member() == {"a": [0, 1]}
+    membership.expire(6 + SESSION_TIMEOUT_MS)
+    assert membership.by_member() == {}, "seen at 5"
     later, again = loaded(tmp_path, 6)
     assert later.must_save(again)
     later.save(again)

@@ -102,4 +102,4 @@ def test_the_coordinator_knows_the_sum_over_all_members(
 ) -> None:
     with node.consumer("sum", "Trade", Subscription.tags("C")) as member:
         counters = consume_all(member)
-    assert node.state.registry.counters("sum", "Trade") == counters
+    assert node.state.registry.memberships.counters("sum", "Trade") == counters

@@ -161,7 +161,8 @@ def test_a_predicate_that_is_not_allowed_is_refused_before_it_is_imported(tmp_pa
         node.rules = FilterRules(("support",))  # the filter actor has the last word
         with pytest.raises(PredicateError, match=r"start --allow-predicates support\.predicates"):
             node.consumer("g", "Trade", where("is_even"))
-        assert node.state.registry.members("g", "Trade", 0) == {}, "it left the group"
+        membership = node.state.registry.memberships.get("g", "Trade")
+        assert not membership.roster.members, "it left the group"
 
 
 def test_a_batch_predicate_that_names_unknown_columns_is_refused(node: LocalNode) -> None:

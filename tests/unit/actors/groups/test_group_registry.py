@@ -303,7 +303,7 @@ def test_a_heartbeat_that_comes_late_or_twice_changes_nothing(number: int) -> No
     registry.heartbeat(replace(beat("a", {0, 1}, commits={0: 5}), number=3), 2, 1)
     late = replace(beat("a", commits={0: 2}), number=number)
     assert registry.heartbeat(late, 2, 2).granted == {0: 5, 1: -1}, "what it has"
-    assert registry.members("group", "Topic", 2) == {"a": [0, 1]}
+    assert registry.memberships.living("group", "Topic", 2).by_member() == {"a": [0, 1]}
     assert registry.offsets.get("group", "Topic", 0) == 5
     reply = registry.heartbeat(replace(beat("a", {0, 1}), number=4), 2, SESSION_TIMEOUT_MS + 1)
     assert reply.granted.keys() == {0, 1}, "it was heard at 1"
@@ -389,8 +389,8 @@ def test_what_filters_did_is_added_once_for_each_member() -> None:
         counters = FilterCounters(scanned, tag_rejected=scanned // 2)
         registry.heartbeat(beat("a", counters=counters), 2, 1)
     registry.leave(beat("b", counters=FilterCounters(7, collisions=3)))
-    assert registry.counters("group", "Topic") == FilterCounters(257, 125, collisions=3)
-    assert registry.counters("group", "Other") == NO_COUNTERS
+    assert registry.memberships.counters("group", "Topic") == FilterCounters(257, 125, collisions=3)
+    assert registry.memberships.counters("group", "Other") == NO_COUNTERS
 
 
 def test_a_member_that_was_silent_is_not_counted_twice() -> None:
@@ -401,10 +401,10 @@ def test_a_member_that_was_silent_is_not_counted_twice() -> None:
     registry.heartbeat(beat("b"), 1, late)
     registry.heartbeat(beat("a", counters=FilterCounters(130)), 1, late)
     registry.heartbeat(beat("a", counters=FilterCounters(135)), 1, late)
-    assert registry.counters("group", "Topic").scanned == 105
+    assert registry.memberships.counters("group", "Topic").scanned == 105
     registry.heartbeat(beat("a", instance="i2"), 1, late)
     registry.heartbeat(beat("a", instance="i2", counters=FilterCounters(2)), 1, late)
-    assert registry.counters("group", "Topic").scanned == 107
+    assert registry.memberships.counters("group", "Topic").scanned == 107
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,8 @@ def test_a_retry_topic_is_read_with_the_filter_that_its_reader_has() -> None:
     for name, subscription in (("a", PAY), ("b", Subscription.tags("order"))):
         retries = replace(beat(name, subscription=subscription), topic="%RETRY%group")
         registry.heartbeat(retries, 1, 0)
-    assert registry.members("group", "%RETRY%group", 0) == {"a": [0], "b": []}
+    membership = registry.memberships.living("group", "%RETRY%group", 0)
+    assert membership.by_member() == {"a": [0], "b": []}
     assert registry.subscriptions.get("group", "%RETRY%group") == PAY
 
 

@@ -105,7 +105,7 @@ def beat(member: str, number: int, *held: int) -> Heartbeat:
 
 
 def state_of(registry: GroupRegistry, queue: int) -> QueueState:
-    return registry._memberships["g", "T"].owners.state(queue)
+    return registry.memberships.get("g", "T").owners.state(queue)
 
 
 def test_a_queue_changes_hands_by_revoke_release_and_assign() -> None:

@@ -36,17 +36,17 @@ def silent() -> GroupRegistry:
 
 def test_who_was_silent_keeps_what_nobody_took() -> None:
     registry = silent()
-    assert registry.members("group", "Topic", LATE) == {}
+    assert registry.memberships.living("group", "Topic", LATE).by_member() == {}
     reply = registry.heartbeat(beat("a", {0, 1}, commits={0: 9, 1: 9}), 2, LATE)
     assert reply.granted == {0: 9, 1: 9}
 
 
 def test_who_was_silent_may_give_up_and_leave_with_last_commits() -> None:
     registry = silent()
-    registry.members("group", "Topic", LATE)
+    registry.memberships.living("group", "Topic", LATE)
     assert registry.heartbeat(beat("a", {1}, commits={0: 9}), 2, LATE).granted == {0: 9, 1: 5}
     registry = silent()
-    registry.members("group", "Topic", LATE)
+    registry.memberships.living("group", "Topic", LATE)
     registry.leave(beat("a", {0, 1}, commits={0: 9, 1: 9}))
     assert registry.heartbeat(beat("b"), 2, LATE).granted == {0: 9, 1: 9}
 
@@ -66,7 +66,7 @@ def test_who_was_silent_does_not_undo_what_another_did(*, is_back: bool) -> None
 
 def test_who_was_silent_does_not_undo_a_move() -> None:
     registry = silent()
-    registry.members("group", "Topic", LATE)
+    registry.memberships.living("group", "Topic", LATE)
     registry.moves.order("group", "Topic", {0: 2})
     registry.carry_out_moves("group", "Topic", LATE)
     reply = registry.heartbeat(beat("a", {0, 1}, commits={0: 9, 1: 9}), 2, LATE)

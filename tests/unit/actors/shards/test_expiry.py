@@ -119,11 +119,11 @@ def test_a_member_that_comes_back_too_late_goes_on_at_the_minimum_and_says_so(
         assert member.counters().missed == first - 3
     moved = f"offset 3 of group g is out of range (OFFSET_TOO_SMALL); continuing at {first}, "
     assert moved + f"{first - 3} messages missed" in caplog.text
-    assert node.state.registry.counters("g", "Trade").missed == first - 3
+    assert node.state.registry.memberships.counters("g", "Trade").missed == first - 3
     caplog.clear()
     node.consumer("g", "Trade", ALL).close()
     assert "out of range" not in caplog.text, "it was corrected, although nothing was committed"
-    assert node.state.registry.counters("g", "Trade").missed == first - 3
+    assert node.state.registry.memberships.counters("g", "Trade").missed == first - 3
 
 
 def test_what_was_taken_stays_readable_and_what_was_not_is_counted(node: LocalNode) -> None:

@@ -243,7 +243,7 @@ def test_a_group_may_go_on_without_what_its_predicate_fails_on(node: LocalNode) 
     put(node, "T", [b"0", b"no number", b"1", b"2"])
     asyncio.run(scenario())
     assert seen == [b"0", b"2"]
-    counters = node.state.registry.counters("app-handler", "T")
+    counters = node.state.registry.memberships.counters("app-handler", "T")
     assert (counters.predicate_errors, counters.class_rejected, counters.delivered) == (1, 1, 2)
 
 

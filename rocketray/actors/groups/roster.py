@@ -1,0 +1,185 @@
+"""The processes of a membership: its members, and their predecessors (membership.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocketray.errors import StrategyConflictError, StreamError
+from rocketray.filters.counters import FilterCounters
+from rocketray.filters.subscription import Subscription
+
+from .assignment import Strategy, check_strategy
+from .failing import FailingMessage
+from .handover import process_name
+from .heartbeat import AppInstance, Heartbeat
+
+__all__ = ["MemberState", "Roster"]
+
+_FORMER_MAX = 100  # replaced processes that are still recognised and refused
+
+
+@dataclass(slots=True)
+class MemberState:
+    """The state of a member in a membership."""
+
+    instance: str
+    together: AppInstance | None
+    strategy: Strategy
+    seen_ms: int
+    counters: FilterCounters | None = None  # of its last report
+    number: int = 0  # of its last report
+    held: frozenset[int] = frozenset()  # of its last report
+    is_broadcast: bool = False
+    plan: int = 0
+    subscription: Subscription | None = None
+    pulled: Mapping[int, int] = field(default_factory=dict)
+    failing: Mapping[int, FailingMessage] = field(default_factory=dict)
+
+    def take(self, beat: Heartbeat, now_ms: int) -> None:
+        """Take the fields of the member's report."""
+        self.seen_ms = now_ms
+        self.number = beat.number
+        self.held = beat.held
+        self.plan = beat.plan
+        self.is_broadcast = beat.is_broadcast
+        self.subscription = beat.subscription
+        self.pulled = beat.pulled
+        self.failing = beat.failing
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that a restarted coordinator needs."""
+        return {
+            "instance": self.instance,
+            "together": None if self.together is None else list(self.together),
+            "strategy": self.strategy,
+            "broadcast": self.is_broadcast,
+            "number": self.number,
+            "held": sorted(self.held),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> MemberState:
+        """Restore a member from the result of :meth:`to_json`."""
+        together = value["together"]
+        return cls(
+            str(value["instance"]),
+            None if together is None else AppInstance(*map(str, together)),
+            check_strategy(value["strategy"]),
+            seen_ms,
+            number=int(value.get("number", 0)),
+            held=frozenset(map(int, value.get("held", ()))),
+            is_broadcast=bool(value.get("broadcast", False)),
+        )
+
+
+@dataclass(slots=True)
+class Roster:
+    """The processes of one group on one topic; ``changed``: they have to be saved."""
+
+    members: dict[str, MemberState] = field(default_factory=dict)
+    predecessors: dict[str, MemberState] = field(default_factory=dict)  # by their names in owners
+    former: dict[str, None] = field(default_factory=dict)  # instances whose name another took
+    changed: bool = False
+
+    @property
+    def every(self) -> dict[str, MemberState]:
+        """The members and the predecessors, by their names as owners."""
+        return {**self.members, **self.predecessors}
+
+    def find(self, beat: Heartbeat) -> tuple[str, MemberState] | None:
+        """Return the sender's name as an owner, and its state; None for an unknown sender."""
+        member = self.members.get(beat.member)
+        if member is not None and member.instance == beat.instance:
+            return beat.member, member
+        name = process_name(beat.member, beat.instance)
+        predecessor = self.predecessors.get(name)
+        return None if predecessor is None else (name, predecessor)
+
+    def is_late(self, beat: Heartbeat) -> bool:
+        """Return whether this heartbeat of the member, or a later one, was handled already."""
+        member = self.members.get(beat.member)
+        if member is None or member.instance != beat.instance:
+            return False
+        return beat.number <= member.number
+
+    def check(self, beat: Heartbeat) -> None:
+        """Check that the sender of *beat* may join.
+
+        Raises:
+            StreamError: another process took the member's name while it lived.
+            StrategyConflictError: others divide the queues in another way.
+        """
+        member = self.members.get(beat.member)
+        is_taken = member is not None and member.instance != beat.instance
+        if is_taken and beat.instance in self.former:
+            raise StreamError(
+                f"another process joined group {beat.group!r} on topic {beat.topic!r} as "
+                f"{beat.member!r}, so this process is no longer a member; give each member a "
+                "client id of its own"
+            )
+        for name, member in self.members.items():
+            if name != beat.member and _way(member) != _way(beat):
+                raise StrategyConflictError(beat.group, beat.topic, _way(member), _way(beat))
+
+    def see(self, beat: Heartbeat, now_ms: int) -> str | None:
+        """Take a report; return the owner name of the process whose name the sender takes, if any.
+
+        That process is a predecessor now.
+        """
+        member, predecessor = self.members.get(beat.member), None
+        if member is None or member.instance != beat.instance:
+            if member is not None:
+                self.former[member.instance] = None
+                if len(self.former) > _FORMER_MAX:
+                    del self.former[next(iter(self.former))]
+                predecessor = process_name(beat.member, member.instance)
+                self.predecessors[predecessor] = member
+            member = MemberState(beat.instance, beat.together, beat.strategy, now_ms)
+            self.members[beat.member] = member
+            self.changed = True
+        self.changed |= member.held != beat.held
+        member.take(beat, now_ms)
+        return predecessor
+
+    def remove(self, name: str) -> None:
+        """Remove the member or the predecessor with that name as an owner."""
+        self.members.pop(name, None)
+        self.predecessors.pop(name, None)
+        self.changed = True
+
+    def unheard(self) -> frozenset[str]:
+        """Return the members restored from disk that have not reported to this coordinator yet."""
+        return frozenset(name for name, each in self.members.items() if each.counters is None)
+
+    def apps(self) -> set[str]:
+        """Return the apps that own their queues together and have members here."""
+        every = self.every.values()
+        return {each.together.app for each in every if each.together is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all processes."""
+        return {
+            "members": {name: member.to_json() for name, member in self.members.items()},
+            "former": list(self.former),
+            "predecessors": {name: each.to_json() for name, each in self.predecessors.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Roster:
+        """Restore the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
+        members, predecessors = (
+            {name: MemberState.from_json(text, seen_ms) for name, text in table.items()}
+            for table in (value["members"], value.get("predecessors", {}))
+        )
+        former = dict.fromkeys(map(str, value.get("former", ())))
+        return cls(members, predecessors, former)
+
+
+def _way(member: MemberState | Heartbeat) -> str:
+    if member.is_broadcast:
+        return "broadcast, all queues to each member"
+    if member.together is not None:
+        return f"the queue numbers of app {member.together.app!r}"
+    return f"strategy {member.strategy!r}"
