@@ -19,7 +19,6 @@ MANY_METHODS = {
     "Client": 27,
     "Connection": 27,
     "OwnedShard": 20,
-    "ClusterState": 19,
     "Member": 17,
     "ShardWriter": 17,
 }

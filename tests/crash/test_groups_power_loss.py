@@ -110,11 +110,11 @@ def remaining(outcome: Outcome, data: Path) -> Path:
 
 def content(state: ClusterState) -> object:
     assert state.problems.lines() == []
-    return sorted(state.topics()), state.registry.to_json()
+    return sorted(state.topics.catalog.topics), state.registry.to_json()
 
 
 STEPS: tuple[Callable[[ClusterState], object], ...] = (
-    lambda state: state.create_topic("T", 2),
+    lambda state: state.topics.create("T", 2),
     lambda state: state.heartbeat(beat()),
     lambda state: state.heartbeat(beat(0, 1, q0=3, q1=4)),
     lambda state: state.administration.move_offsets("g", "T", {0: 1}),

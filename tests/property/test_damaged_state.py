@@ -58,8 +58,8 @@ def test_a_coordinators_files(tmp_path: Path) -> None:
     made = tmp_path / "made"
     FilterRules(("tests.predicates",)).save(made)
     state = a_state(made)
-    state.create_topic("Trade", 2, RetentionPolicy(max_bytes=5))
-    state.create_topic("Other", 1)
+    state.topics.create("Trade", 2, RetentionPolicy(max_bytes=5))
+    state.topics.create("Other", 1)
     for group, topic, subscription in (
         ("g", "Trade", Subscription.sql("amount > 10")),
         ("h", "Other", Subscription.tags("a || b")),
@@ -71,7 +71,7 @@ def test_a_coordinators_files(tmp_path: Path) -> None:
 
     def use(data: Path) -> None:
         again = a_state(data)
-        again.topics()
+        again.topics.deleted()
         again.administration.all()
         again.bitmap_orders()
         again.expiry_orders()

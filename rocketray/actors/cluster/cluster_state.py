@@ -19,7 +19,7 @@ A damaged file is restored from its copy (state_files.py). If the copy is damage
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +36,12 @@ from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.journal.journal_file import JournalFiles
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
 from rocketray.actors.topics.system_retention import retry_orders
-from rocketray.actors.topics.topic_files import check_no_files, remove_files
+from rocketray.actors.topics.topic_registry import TopicRegistry
 from rocketray.errors import ConfigError, StoreError
-from rocketray.names import QueuesPerProcess
-from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+from rocketray.store.retention import RetentionPolicy
 
 from .groups_file import GroupsFile
 
@@ -80,13 +79,12 @@ class ClusterState:
         """
         self._data = data
         self._rules = rules
-        self._placement = placement
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms or clock_ms
         self._lock = threading.RLock()
         self.problems = Problems(data)
         """The problems of the node, for its operator; all parts note theirs here."""
-        self._catalog = TopicCatalog.load(data, owns=True)
+        self.topics = TopicRegistry(data, placement, self._lock)
         self._journal_files = JournalFiles(journal_directory(data))
         self._journals = GroupJournals(clock_ms)
         self._journals.load(self._journal_files.load())
@@ -98,14 +96,14 @@ class ClusterState:
             self.registry,
             self._looking,
             self._changing,
-            queues=self._queues,
+            queues=lambda: self.topics.catalog.queues(),  # noqa: PLW0108 - of the time of a call
             check=rules.check,
             end_of=self._end_of,
             wall_ms=clock_ms,
         )
         """The requests of operators about groups."""
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
-        self._bitmaps = BitmapBoard(self._catalog.topics.values())
+        self._bitmaps = BitmapBoard(self.topics.catalog.topics.values())
 
     def _load_groups(self) -> GroupRegistry:
         """Return the groups; they stay closed if their file is lost."""
@@ -115,7 +113,7 @@ class ClusterState:
             self._closed = f"consumer groups are closed, and topics keep all files: {error}"
             self.problems.note("groups", self._closed)
             return GroupRegistry(self._journals)
-        registry.keep_topics(self._catalog.topics)  # a crash may end a deletion
+        registry.keep_topics(self.topics.catalog.topics)  # a crash may end a deletion
         registry.agree_with_journals()
         return registry
 
@@ -124,117 +122,31 @@ class ClusterState:
         with self._lock:
             self.registry.memberships.excuse(self._steady_ms() - self._loaded_ms)
 
-    # Topics
-
-    def topics(self) -> dict[str, TopicConfig]:
-        """Return all topics."""
-        return dict(self._catalog.topics)
-
-    def topic(self, name: str) -> TopicConfig:
-        """Return one topic; raise :class:`TopicNotFoundError`."""
-        return self._catalog.get(name)
-
-    def _queues(self) -> dict[str, int]:
-        return dict(self._catalog.queues())
-
     def _end_of(self, topic: str, queue_id: int) -> int:
         """Return the end of a queue; the greatest offset if its shard has never run."""
-        self.topic(topic).check_queue(queue_id)
+        self.topics.catalog.get(topic).check_queue(queue_id)
         try:
             return ControlPage(control_path(self._data, topic, queue_id)).visible()
         except FileNotFoundError:
             return LONG_MAX
 
-    def shard_of_host(self, host: tuple[str, int]) -> tuple[str, int] | None:
-        """See :meth:`TopicCatalog.shard_of_host`."""
-        return self._catalog.shard_of_host(host)
-
-    def create_topic(
-        self,
-        name: str,
-        queues: int,
-        retention: RetentionPolicy = KEEP_ALL,
-        *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
-    ) -> TopicConfig:
-        """Save a new topic, or more queues of an existing one; its shards are not started here."""
-        with self._lock:
-            existing = self._catalog.topics.get(name)
-            if existing is None or existing.queues != queues:
-                changed = self._catalog.with_topic(
-                    name,
-                    queues,
-                    retention,
-                    internal=internal,
-                    queues_per_process=queues_per_process,
-                    placement=self._placement,
-                )
-                if existing is None:
-                    check_no_files(self._data, name)
-                self._change(changed)
-            return self._catalog.get(name)
-
-    def note_made(self, made: Mapping[str, Iterable[int]]) -> None:
-        """Save which queues of topics, by name, have answered: their directories exist for good."""
-        with self._lock:
-            changed = self._catalog.with_made(made)
-            if changed is not self._catalog:
-                self._change(changed)
-
-    def set_permission(self, name: str, perm: int) -> TopicConfig:
-        """Allow writing (2), reading (4) or both (6)."""
-        with self._lock:
-            self._change(self._catalog.with_permission(name, perm))
-            return self._catalog.get(name)
-
-    def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
-        """Set how long, or up to how many bytes, a topic's messages are kept."""
-        with self._lock:
-            self._change(self._catalog.with_retention(name, retention))
-            return self._catalog.get(name)
-
-    def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
-        """Keep filter bitmaps always (on), never (off), or where they pay (auto)."""
-        with self._lock:
-            self._change(self._catalog.with_bitmaps(name, mode))
-            return self._catalog.get(name)
-
     def delete_topic(self, name: str) -> TopicConfig:
         """Delete a topic and the state of its groups; return its former configuration.
 
-        Its files still exist: see :meth:`remove_files`.
+        Its files still exist: see :meth:`TopicRegistry.remove_files`.
         """
         with self._lock:
-            topic = self._catalog.get(name)
-            self._change(self._catalog.without_topic(name))
-            self.registry.keep_topics(self._catalog.topics)
+            topic = self.topics.delete(name)
+            self.registry.keep_topics(self.topics.catalog.topics)
             self._save_decisions()
             return topic
-
-    def deleted_topics(self) -> list[TopicConfig]:
-        """Return the deleted topics that may still have files."""
-        return list(self._catalog.deleted.values())
-
-    def remove_files(self, topic: TopicConfig) -> None:
-        """Remove the files of a deleted topic, whose shards no process has open.
-
-        Raises:
-            StoreError, OSError: a file cannot be removed; the topic stays in
-            :meth:`deleted_topics`.
-        """
-        remove_files(self._data, topic)
-        with self._lock:
-            self._change(self._catalog.without_deleted(topic.name))
-
-    # Groups
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         """See :meth:`GroupRegistry.heartbeat`."""
         self._rules.check(beat.group, beat.topic, beat.subscription)
         with self._lock:
             self._check_open()
-            topic = self._catalog.get(beat.topic)
+            topic = self.topics.catalog.get(beat.topic)
             if not topic.readable:
                 raise ConfigError(
                     f"topic {topic.name!r} may not be read (permission {topic.perm}); change it "
@@ -274,7 +186,7 @@ class ClusterState:
                 return []
             return [
                 self._expiry_order(topic, queue)
-                for topic in self._catalog.topics.values()
+                for topic in self.topics.catalog.topics.values()
                 if not topic.retention.keeps_all
                 for queue in range(topic.queues)
             ]
@@ -290,7 +202,7 @@ class ClusterState:
                 return []
             living = self.registry.live_subscriptions(self._steady_ms())
             return self._bitmaps.orders(
-                self._catalog.topics, living, self.registry.memberships.counters
+                self.topics.catalog.topics, living, self.registry.memberships.counters
             )
 
     def take_bitmaps(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
@@ -317,10 +229,6 @@ class ClusterState:
     def _check_open(self) -> None:
         if self._closed is not None:
             raise StoreError(self._closed)
-
-    def _change(self, catalog: TopicCatalog) -> None:
-        catalog.save(self._data)
-        self._catalog = catalog
 
     def _save_decisions(self) -> None:
         """Save what has to be on disk before the answer; commits alone wait for the next save."""

@@ -156,7 +156,7 @@ class CoordinatorActor:
         try:
             self._state.stop()
         finally:
-            stop_shards(list(self._state.topics().values()))
+            stop_shards(list(self._topics.all().values()))
 
 
 class _NodeShards:

@@ -63,6 +63,7 @@ class TopicService:
 
     def __init__(self, state: ClusterState, shards: TopicShards) -> None:
         self._state = state
+        self._topics = state.topics
         self._shards = shards
         self._coming_or_going = [threading.Lock() for _ in range(_TOPIC_LOCKS)]
         self._ordering = threading.Lock()
@@ -74,11 +75,11 @@ class TopicService:
 
     def all(self) -> dict[str, TopicConfig]:
         """Return all topics by name."""
-        return self._state.topics()
+        return dict(self._topics.catalog.topics)
 
     def get(self, name: str) -> TopicConfig:
         """Return one topic; raise :class:`TopicNotFoundError`."""
-        return self._state.topic(name)
+        return self._topics.catalog.get(name)
 
     def create(
         self,
@@ -91,10 +92,10 @@ class TopicService:
     ) -> TopicConfig:
         """Save the topic, or its new queues; :meth:`start_queues` starts them."""
         with self._comes_or_goes(name):
-            for deleted in self._state.deleted_topics():
+            for deleted in self._topics.deleted():
                 if deleted.name == name:
                     self._remove(deleted)
-            return self._state.create_topic(
+            return self._topics.create(
                 name, queues, retention, internal=internal, queues_per_process=queues_per_process
             )
 
@@ -112,17 +113,17 @@ class TopicService:
 
     def set_permission(self, name: str, perm: int) -> TopicConfig:
         """Allow writing (2), reading (4) or both (6)."""
-        topic = self._state.set_permission(name, perm)
+        topic = self._topics.change(name, lambda topics: topics.with_permission(name, perm))
         self._shards.set_writable(topic)
         return topic
 
     def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
         """Set how long, or up to how many bytes, a topic's messages are kept, from now on."""
-        return self._state.set_retention(name, retention)
+        return self._topics.change(name, lambda topics: topics.with_retention(name, retention))
 
     def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
         """Keep filter bitmaps always (on), never (off), or where they pay (auto), from now on."""
-        topic = self._state.set_bitmaps(name, mode)
+        topic = self._topics.change(name, lambda topics: topics.with_bitmaps(name, mode))
         self.order_bitmaps()
         return topic
 
@@ -161,7 +162,7 @@ class TopicService:
         """Remove the files of a deleted topic; files that stay are a problem until they go."""
         subject = f"deleted topic {deleted.name}"
         try:
-            self._state.remove_files(deleted)
+            self._topics.remove_files(deleted)
         except (StreamError, OSError) as error:
             line = f"files of the deleted topic {deleted.name} are not removed yet: {error}"
             self._state.problems.note(subject, line)
@@ -170,11 +171,11 @@ class TopicService:
 
     def _finish_deletions(self) -> None:
         """Finish the deletions that an earlier coordinator did not complete before it died."""
-        for deleted in self._state.deleted_topics():
+        for deleted in self._topics.deleted():
             try:
                 self._remove(deleted)
             except (StreamError, OSError) as error:
-                if deleted not in self._state.deleted_topics():  # else it is noted already
+                if deleted not in self._topics.deleted():  # else it is noted already
                     _LOG.warning("shards of the deleted topic %s: %s", deleted.name, error)
 
     def _start_shards(
@@ -192,7 +193,7 @@ class TopicService:
                     self._state.problems.resolve(f"queue {name}")
                     made.setdefault(topic.name, []).append(queue_id)
         try:
-            self._state.note_made(made)
+            self._topics.note_made(made)
         except OSError as error:  # such as a full disk: the shards run nevertheless
             _LOG.warning("which queues were created is recorded at the next start: %s", error)
         return started

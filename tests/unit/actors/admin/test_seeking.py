@@ -126,7 +126,7 @@ def test_an_order_outlives_the_coordinator_until_it_is_carried_out_and_no_longer
         return ClusterState(tmp_path, RULES, lambda: 0)
 
     state = start()
-    state.create_topic("T", 2)
+    state.topics.create("T", 2)
     assert state.heartbeat(beat(1, set())).granted == {0: -1, 1: -1}
     assert state.heartbeat(beat(2, {0, 1}, commits={0: 5, 1: 5})).granted == {0: 5, 1: 5}
     name = state.administration.move_offsets("g", "T", {0: 2})

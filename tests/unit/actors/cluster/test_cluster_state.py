@@ -41,13 +41,13 @@ def beat(*held: int, commits: dict[int, int] | None = None) -> Heartbeat:
 
 def test_another_one_goes_on_where_it_saved(tmp_path: Path) -> None:
     first = state(tmp_path)
-    made = first.create_topic("Trade", 2, RetentionPolicy(max_bytes=5))
+    made = first.topics.create("Trade", 2, RetentionPolicy(max_bytes=5))
     first.heartbeat(beat())
     first.heartbeat(beat(0, 1, commits={0: 7}))
     first.save()
     first.heartbeat(beat(0, 1, commits={0: 9}))  # and this it forgets
     second = state(tmp_path)
-    assert second.topics() == {"Trade": made}
+    assert second.topics.catalog.topics == {"Trade": made}
     (group,) = second.administration.all()
     assert (group.subscription, group.offsets, group.members) == (
         SQL,
@@ -60,7 +60,7 @@ def test_another_one_goes_on_where_it_saved(tmp_path: Path) -> None:
 
 def test_how_far_a_queue_was_finished_is_saved_when_it_is_given_up(tmp_path: Path) -> None:
     first = state(tmp_path)
-    first.create_topic("Trade", 2)
+    first.topics.create("Trade", 2)
     first.heartbeat(beat())
     first.heartbeat(beat(0, 1, commits={0: 7}))
     first.heartbeat(beat(1, commits={0: 9}))  # its owner does not say so again
@@ -70,7 +70,7 @@ def test_how_far_a_queue_was_finished_is_saved_when_it_is_given_up(tmp_path: Pat
 
 def test_commits_of_a_member_add_nothing_to_the_journal_of_its_group(tmp_path: Path) -> None:
     first = state(tmp_path)
-    first.create_topic("Trade", 2)
+    first.topics.create("Trade", 2)
     first.heartbeat(beat())
     first.heartbeat(beat(0, 1, commits={0: 0, 1: 0}))
     first.save()
@@ -122,7 +122,7 @@ def test_a_report_that_ends_a_move_and_gives_up_another_queue_is_forgotten_nowhe
         count += 1
         data = tmp_path / str(count)
         first = state(data)
-        first.create_topic("Trade", 2)
+        first.topics.create("Trade", 2)
         first.heartbeat(beat())
         first.heartbeat(beat(0, 1, commits={0: 3, 1: 4}))
         first.administration.move_offsets("g", "Trade", {0: 1})
@@ -147,7 +147,7 @@ def test_a_report_that_ends_a_move_and_gives_up_another_queue_is_forgotten_nowhe
 
 def test_members_are_not_silent_while_nobody_can_hear_them(tmp_path: Path) -> None:
     first = state(tmp_path)
-    first.create_topic("Trade", 1)
+    first.topics.create("Trade", 1)
     first.heartbeat(beat())
     now_ms = 0
     second = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
@@ -160,7 +160,7 @@ def test_members_are_not_silent_while_nobody_can_hear_them(tmp_path: Path) -> No
 
 def test_a_member_that_leaves_is_saved_at_once(tmp_path: Path) -> None:
     first = state(tmp_path)
-    first.create_topic("Trade", 1)
+    first.topics.create("Trade", 1)
     first.heartbeat(beat())
     first.leave(beat(0, commits={0: 3}))
     (group,) = state(tmp_path).administration.all()
@@ -169,46 +169,46 @@ def test_a_member_that_leaves_is_saved_at_once(tmp_path: Path) -> None:
 
 def test_a_topic_that_may_not_be_read_has_no_members(tmp_path: Path) -> None:
     only = state(tmp_path)
-    only.create_topic("Trade", 1)
-    only.set_permission("Trade", 2)
+    only.topics.create("Trade", 1)
+    only.topics.change("Trade", lambda topics: topics.with_permission("Trade", 2))
     with pytest.raises(ConfigError, match=r"permission 2.*rocketray topics alter Trade --perm 6"):
         only.heartbeat(beat())
 
 
 def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
     only = state(tmp_path)
-    only.create_topic("Trade", 1)
+    only.topics.create("Trade", 1)
     only.heartbeat(beat())
     only.heartbeat(beat(0, commits={0: 3}))
     deleted = only.delete_topic("Trade")
     with pytest.raises(TopicNotFoundError):
-        only.topic("Trade")
+        only.topics.catalog.get("Trade")
     with pytest.raises(ConfigError, match="its files are not removed yet"):
-        only.create_topic("Trade", 1)
-    only.remove_files(deleted)
-    only.create_topic("Trade", 1)
+        only.topics.create("Trade", 1)
+    only.topics.remove_files(deleted)
+    only.topics.create("Trade", 1)
     assert only.heartbeat(beat()).granted == {0: -1}
 
 
 def test_a_deletion_that_was_interrupted_is_finished_by_the_next_one(tmp_path: Path) -> None:
     first = state(tmp_path)
-    first.create_topic("Trade", 1)
+    first.topics.create("Trade", 1)
     first.heartbeat(beat())
     first.heartbeat(beat(0, commits={0: 3}))
     first.stop()
     TopicCatalog.load(tmp_path).without_topic("Trade").save(tmp_path)
     second = state(tmp_path)
     assert second.administration.all() == []
-    [deleted] = second.deleted_topics()
-    second.remove_files(deleted)
-    assert second.deleted_topics() == state(tmp_path).deleted_topics() == []
-    second.create_topic("Trade", 1)
+    [deleted] = second.topics.deleted()
+    second.topics.remove_files(deleted)
+    assert second.topics.deleted() == state(tmp_path).topics.deleted() == []
+    second.topics.create("Trade", 1)
     assert second.heartbeat(beat()).granted == {0: -1}
 
 
 def test_members_of_a_node_that_was_stopped_for_long_are_gone(tmp_path: Path) -> None:
     first = state(tmp_path)
-    first.create_topic("Trade", 1)
+    first.topics.create("Trade", 1)
     first.heartbeat(beat())
     first.stop()
     second = state(tmp_path, SESSION_TIMEOUT_MS)
@@ -225,7 +225,7 @@ def test_members_of_a_node_that_was_stopped_for_long_are_gone(tmp_path: Path) ->
 def test_the_time_of_a_stop_is_forgotten_with_the_first_heartbeat_after_it(tmp_path: Path) -> None:
     """Otherwise a member with a lease would be gone for the coordinator after the next one."""
     first = state(tmp_path)
-    first.create_topic("Trade", 1)
+    first.topics.create("Trade", 1)
     first.heartbeat(beat())
     first.heartbeat(beat(0))
     first.stop()
@@ -241,7 +241,7 @@ def test_a_clock_that_is_set_while_the_node_is_stopped_takes_no_queue_away(
 ) -> None:
     """A member may have a lease still, and the stop took no second."""
     first = ClusterState(tmp_path, FilterRules(), lambda: 1_700_000_000_000, lambda: 500_000)
-    first.create_topic("Trade", 1)
+    first.topics.create("Trade", 1)
     first.heartbeat(beat())
     first.stop()
     second = ClusterState(tmp_path, FilterRules(), lambda: set_to_ms, lambda: 500_900)
@@ -253,7 +253,7 @@ def test_after_a_start_of_the_machine_members_have_the_session_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = state(tmp_path, 10 * SESSION_TIMEOUT_MS)
-    first.create_topic("Trade", 1)
+    first.topics.create("Trade", 1)
     first.heartbeat(beat())
     first.stop()
     monkeypatch.setattr(groups_file, "here", lambda: {"bootId": "another"})
@@ -269,8 +269,8 @@ def test_asking_for_bitmap_orders_goes_by_the_clock_that_members_are_heard_by(
 ) -> None:
     """The time of day is far ahead of the steady clock; nobody is taken for silent."""
     only = ClusterState(tmp_path, FilterRules(), lambda: 1_700_000_000_000, lambda: 5)
-    only.create_topic("Trade", 1)
-    only.set_bitmaps("Trade", "on")
+    only.topics.create("Trade", 1)
+    only.topics.change("Trade", lambda topics: topics.with_bitmaps("Trade", "on"))
     only.heartbeat(beat())
     [order] = only.bitmap_orders()
     assert [one.group for one in order.living or ()] == ["g"]
@@ -285,7 +285,7 @@ def test_a_heartbeat_that_comes_while_its_topic_is_deleted_leaves_nothing_behind
             only.delete_topic("Trade")  # by another thread, while this one looks at the filter
 
     only = ClusterState(tmp_path, Rules(), lambda: 0)
-    only.create_topic("Trade", 1)
+    only.topics.create("Trade", 1)
     with pytest.raises(TopicNotFoundError):
         only.heartbeat(beat())
     assert only.administration.all() == []
@@ -297,7 +297,7 @@ def test_a_move_is_not_undone_by_a_report_that_comes_to_another_coordinator(
 ) -> None:
     """The first one died after it saved the move, so nobody was answered."""
     first = state(tmp_path)
-    first.create_topic("Trade", 1)
+    first.topics.create("Trade", 1)
     first.heartbeat(beat())
     first.heartbeat(beat(0, commits={0: 100}))
     first.administration.move_offsets("g", "Trade", {0: 7})
@@ -325,8 +325,8 @@ STATE_FILES = ("topics.json", "groups.json")
 def written(tmp_path: Path) -> ClusterState:
     """A cluster in which one group has come to 700 and 9, and a topic was deleted last."""
     first = state(tmp_path)
-    first.create_topic("Gone", 1)
-    first.create_topic("Trade", 2, RetentionPolicy(max_bytes=5))
+    first.topics.create("Gone", 1)
+    first.topics.create("Trade", 2, RetentionPolicy(max_bytes=5))
     first.heartbeat(beat())
     first.heartbeat(beat(0, 1, commits={0: 700, 1: 9}))
     first.save()
@@ -348,7 +348,7 @@ def test_each_damaged_file_is_made_anew_from_its_copy(tmp_path: Path) -> None:
     first = written(tmp_path)
     damage(tmp_path, *STATE_FILES)
     second = state(tmp_path)
-    assert second.topics() == first.topics()
+    assert second.topics.catalog.topics == first.topics.catalog.topics
     groups = [replace(each, unheard=frozenset()) for each in second.administration.all()]
     assert groups == first.administration.all()
     assert len(second.problems.lines()) == len(STATE_FILES)
@@ -400,7 +400,7 @@ def test_groups_of_which_nobody_knows_how_far_they_are_stay_closed_and_topics_op
     second.save()
     second.stop()
     assert contents(tmp_path) == left
-    second.create_topic("New", 1)
+    second.topics.create("New", 1)
     second.delete_topic("New")
     for suffix in ("", ".bak"):
         (tmp_path / "config" / f"{name}{suffix}").write_bytes(b'{"version":1}')
@@ -410,14 +410,14 @@ def test_groups_of_which_nobody_knows_how_far_they_are_stay_closed_and_topics_op
 def test_a_removed_file_does_not_bring_back_what_was(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "config" / "topics.json").unlink()
-    assert state(tmp_path).topics() == {}
+    assert state(tmp_path).topics.catalog.topics == {}
 
 
 def test_a_deleted_topic_does_not_come_back_with_a_copy(tmp_path: Path) -> None:
     first = state(tmp_path)
-    gone = first.create_topic("Gone", 1)
+    gone = first.topics.create("Gone", 1)
     first.delete_topic("Gone")  # and the coordinator is killed before its files are removed
     damage(tmp_path, "topics.json")
     second = state(tmp_path)
-    assert second.topics() == {}
-    assert second.deleted_topics() == [gone]
+    assert second.topics.catalog.topics == {}
+    assert second.topics.deleted() == [gone]

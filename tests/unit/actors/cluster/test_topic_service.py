@@ -60,7 +60,7 @@ def test_a_coordinator_finishes_what_one_before_it_deleted(
 ) -> None:
     state = ClusterState(data, FilterRules(), lambda: 0)
     for name in ("Trade", "Other", "Kept"):
-        state.create_topic(name, 1)
+        state.topics.create(name, 1)
         shard_directory(data, name, 0).mkdir(parents=True)
     state.delete_topic("Trade")
     state.delete_topic("Other")
@@ -129,7 +129,7 @@ def test_a_topic_is_noted_whole_before_its_queues_are_started_as_they_are_asked_
     topics, state = service(data, Shards(start))
     topic = topics.create("Trade", 64)
     assert calls == []
-    assert ClusterState(data, FilterRules(), lambda: 0).topic("Trade") == topic
+    assert ClusterState(data, FilterRules(), lambda: 0).topics.catalog.get("Trade") == topic
     report = Started({"Trade/9": StoreError("its file is damaged")}, waiting=("Trade/10",))
     assert topics.start_queues("Trade", topic.topic_id, range(8, 16), 20.0) == report
     assert calls == [("Trade", range(8, 16), 20.0)]

@@ -136,7 +136,7 @@ def test_the_journal_is_on_disk_before_what_it_tells_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = ClusterState(tmp_path, FilterRules(), lambda: 17)
-    state.create_topic("T", 1)
+    state.topics.create("T", 1)
     state.registry.subscriptions.load(
         {"subscriptionGroupTable": {"g": {"subscriptions": {"T": ALL.to_json()}}}}
     )

@@ -100,7 +100,7 @@ def test_a_topic_is_there_or_gone_whenever_the_process_is_killed(tmp_path: Path)
 def test_the_state_of_before_does_not_have_a_topic_whose_files_go(tmp_path: Path) -> None:
     """Also where topics.json is lost and its .bak is restored."""
     state = ClusterState(tmp_path, FilterRules(), lambda: 0)
-    state.create_topic("Trade", 1)
+    state.topics.create("Trade", 1)
     state.delete_topic("Trade")
     path = config_directory(tmp_path) / "topics.json"
     path.with_name("topics.json.bak").replace(path)

@@ -1,0 +1,99 @@
+"""The topics of the coordinator: the catalog in force, and its changes.
+
+A change is on disk before it takes effect. For several threads, which share the coordinator's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from rocketray.names import QueuesPerProcess
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+from .catalog import TopicCatalog, TopicConfig
+from .placement import Placement
+from .topic_files import check_no_files, remove_files
+
+__all__ = ["TopicRegistry"]
+
+
+class TopicRegistry:
+    """All topics of a cluster."""
+
+    def __init__(
+        self, data: Path, placement: Placement, lock: AbstractContextManager[object]
+    ) -> None:
+        """Load the topics; raise as :meth:`TopicCatalog.load`.
+
+        *placement* says which processes new queues are in.
+        """
+        self.catalog = TopicCatalog.load(data, owns=True)
+        self._data = data
+        self._placement = placement
+        self._lock = lock
+
+    def create(
+        self,
+        name: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        internal: bool = False,
+        queues_per_process: QueuesPerProcess = None,
+    ) -> TopicConfig:
+        """Save a new topic, or more queues of an existing one; its shards are not started here."""
+        with self._lock:
+            existing = self.catalog.topics.get(name)
+            if existing is None or existing.queues != queues:
+                changed = self.catalog.with_topic(
+                    name,
+                    queues,
+                    retention,
+                    internal=internal,
+                    queues_per_process=queues_per_process,
+                    placement=self._placement,
+                )
+                if existing is None:
+                    check_no_files(self._data, name)
+                self._save(changed)
+            return self.catalog.get(name)
+
+    def change(self, name: str, change: Callable[[TopicCatalog], TopicCatalog]) -> TopicConfig:
+        """Save the catalog that *change* returns; return the topic of that name in it."""
+        with self._lock:
+            self._save(change(self.catalog))
+            return self.catalog.get(name)
+
+    def note_made(self, made: Mapping[str, Iterable[int]]) -> None:
+        """Save which queues of topics, by name, have answered: their directories exist for good."""
+        with self._lock:
+            changed = self.catalog.with_made(made)
+            if changed is not self.catalog:
+                self._save(changed)
+
+    def delete(self, name: str) -> TopicConfig:
+        """Save the catalog without a topic, which still has files; return its configuration."""
+        with self._lock:
+            topic = self.catalog.get(name)
+            self._save(self.catalog.without_topic(name))
+            return topic
+
+    def deleted(self) -> list[TopicConfig]:
+        """Return the deleted topics that may still have files."""
+        return list(self.catalog.deleted.values())
+
+    def remove_files(self, topic: TopicConfig) -> None:
+        """Remove the files of a deleted topic, whose shards no process has open.
+
+        Raises:
+            StoreError, OSError: a file cannot be removed; the topic stays in :meth:`deleted`.
+        """
+        remove_files(self._data, topic)
+        with self._lock:
+            self._save(self.catalog.without_deleted(topic.name))
+
+    def _save(self, catalog: TopicCatalog) -> None:
+        catalog.save(self._data)
+        self.catalog = catalog
