@@ -88,7 +88,7 @@ class _Shard:
             self._directory, TOPIC, 0, StoreConfig(), clock_ms=lambda: self._now_ms
         )
         self._ring = ProducerRing(directory / owned_name("bench"))
-        self._writer.attach(self._ring.path)
+        self._writer.rings.attach(self._ring.path)
         self._writer.keep_bitmaps(wanted)
         self._now_ms = 1  # all messages are younger than the filters
 
@@ -101,7 +101,7 @@ class _Shard:
                 waiting.pop()
             self._ring.publish()
             self._writer.prepare_next()
-            spent += _processor_s(self._writer.drain)
+            spent += _processor_s(self._writer.rings.drain)
         return spent
 
     def scan(self, wanted: Sequence[LiveSubscription]) -> float:

@@ -20,7 +20,6 @@ MANY_METHODS = {
     "Connection": 27,
     "OwnedShard": 20,
     "Member": 17,
-    "ShardWriter": 17,
 }
 ONE_HEIR = {
     "LocalNode": "Broker is a node for tests, with a clock that the test moves",

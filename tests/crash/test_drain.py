@@ -62,11 +62,11 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
 ) -> None:
     writer = open_writer(tmp_path / "shard")
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     counts = [3, 1, 4, 2, 5]
     ring.try_write(payload(0, 3), Durability.MEMORY)
     ring.publish()
-    writer.drain()  # makes the files, so that the kernel takes the rest
+    writer.rings.drain()  # makes the files, so that the kernel takes the rest
     for number, count in enumerate(counts[1:], 1):
         ring.try_write(payload(sum(counts[:number]), count), Durability.MEMORY)
     ring.publish()
@@ -84,15 +84,15 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
     monkeypatch.setattr(drain, step, fail)
     monkeypatch.setattr("rocketray.actors.shards.shard_appends.drain_frames", drain.drain_frames)
     with pytest.raises(Killed):
-        writer.drain()
+        writer.rings.drain()
     monkeypatch.undo()
     writer.store.close()  # the store knows that it is damaged, so this is no clean end
 
     successor = open_writer(tmp_path / "shard")
     assert successor.store.recovery is not None
     assert not successor.store.recovery.was_clean
-    successor.attach(ring.path)
-    successor.drain()
+    successor.rings.attach(ring.path)
+    successor.rings.drain()
     check(successor, ring, counts)
     successor.close()
 
@@ -120,8 +120,8 @@ def test_a_killed_shard_stores_every_frame_once(tmp_path: Path, seed: int) -> No
                     ring.publish()
             shard.send_signal(signal.SIGKILL)
     writer = open_writer(tmp_path / "shard")
-    writer.attach(ring.path)
-    writer.drain()
+    writer.rings.attach(ring.path)
+    writer.rings.drain()
     total = sum(counts)
     assert [int(message.body) for message in writer.store.reads.scan()] == list(range(total))
     assert writer.store.reads.max_queue_offset("Topic", 0) == total == writer.control.visible()

@@ -95,7 +95,7 @@ class Shard:
 
     def open(self) -> None:
         self.writer = ShardWriter(self.directory, "T", 0, CONFIG, clock_ms=self.clock)
-        self.writer.attach(self.ring.path)
+        self.writer.rings.attach(self.ring.path)
 
     def subscribe(self) -> None:
         group = f"group-{self.rng.randrange(4)}"
@@ -125,7 +125,7 @@ class Shard:
             assert self.ring.try_write(one_batch(self.rng), Durability.MEMORY)
         self.ring.publish()
         self.writer.prepare_next()
-        self.writer.drain()
+        self.writer.rings.drain()
 
     def restart(self) -> None:
         if self.rng.random() < 0.4:

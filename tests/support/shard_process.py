@@ -24,10 +24,10 @@ def open_writer(directory: Path) -> ShardWriter:
 
 def main() -> None:
     writer = open_writer(Path(sys.argv[1]))
-    writer.attach(Path(sys.argv[2]))
+    writer.rings.attach(Path(sys.argv[2]))
     print("up", flush=True)  # noqa: T201 - its purpose
     while True:
-        if not writer.drain():
+        if not writer.rings.drain():
             time.sleep(0.0005)
 
 

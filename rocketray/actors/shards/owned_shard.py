@@ -132,13 +132,13 @@ class OwnedShard:
 
     def attach(self, path: str) -> None:
         """Begin to read a producer's ring."""
-        self.writer.attach(Path(path))
+        self.writer.rings.attach(Path(path))
         if self._doorbell is not None:
             self._doorbell.ring()
 
     def drain(self) -> int:
         """Store the batches in the rings, and wake the filters; return the number of batches."""
-        count = self.writer.drain()
+        count = self.writer.rings.drain()
         if count:
             self._filter_doorbell.ring()
         return count
@@ -277,12 +277,12 @@ class OwnedShard:
         self._flushed_end = end
         if self._quiet_flushes < _QUIET_FLUSHES:
             self.writer.flush()
-        self.writer.forget_closed_rings()
+        self.writer.rings.forget_closed()
 
     def close(self) -> None:
         """Store the batches in the rings, flush and release the directory, also if that fails."""
         try:
-            self.writer.drain()
+            self.writer.rings.drain()
         finally:
             self.writer.close()
 
@@ -301,7 +301,7 @@ class OwnedShard:
         """
         for path in sorted(rings.iterdir()) if rings.is_dir() else ():
             try:
-                self.writer.attach(path)
+                self.writer.rings.attach(path)
             except FileNotFoundError:
                 continue  # its producer removed it just now
             except StoreVersionError as error:

@@ -42,11 +42,25 @@ class ShardAppends:
         self._epoch_line = control.epoch.address
         self.writable = True
         self.is_disk_full = False
+        self.is_closed = False
         self.batches = self.messages = self.refused = 0
+
+    @property
+    def name(self) -> str:
+        """The topic and the queue id, as messages name them."""
+        return f"{self._topic}/{self._queue_id}"
+
+    def min_queue_offset(self) -> int:
+        """Return the first queue offset that still exists."""
+        return self._store.reads.min_queue_offset(self._topic, self._queue_id)
 
     def next_queue_offset(self) -> int:
         """Return the queue offset that the next message gets."""
         return self._store.reads.max_queue_offset(self._topic, self._queue_id)
+
+    def check_epoch(self) -> None:
+        """Raise :class:`ShardFencedError` if a newer process owns the shard."""
+        self._control.check_epoch(self.epoch)
 
     def append(self, batch: EncodedBatch) -> Ack:
         """Store a batch, all or none of it, and return its outcome."""
@@ -65,7 +79,7 @@ class ShardAppends:
             )
             return Ack(AppendStatus.MESSAGE_ILLEGAL)
         try:
-            self._control.check_epoch(self.epoch)
+            self.check_epoch()
             result = self._store.append(self._topic, self._queue_id, batch)
         except Exception as error:  # noqa: BLE001 - every failure has a status
             self.refuse(error)
@@ -127,7 +141,19 @@ class ShardAppends:
             count,
         )
 
+    def settle(self, *, to_disk: bool) -> None:
+        """Publish what was appended, after it is on disk if *to_disk*."""
+        if self.is_closed:
+            return  # the page is the next one's
+        if to_disk:
+            self.flush()
+        self._control.publish_visible(self.next_queue_offset())
+
+    def flush(self) -> None:
+        """Bring everything to disk; needs no lock."""
+        self._control.publish_flushed(self._store.flush())
+
     def refuse(self, error: Exception) -> None:
         """Count and log a batch that is not stored."""
         self.refused += 1
-        _LOG.warning("shard %s/%d refused a batch: %s", self._topic, self._queue_id, error)
+        _LOG.warning("shard %s refused a batch: %s", self.name, error)

@@ -29,25 +29,10 @@ from rocketray.actors.files.paths import CONTROL_PAGE
 from rocketray.actors.filtering.shard_bitmaps import ShardBitmaps
 from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.actors.ipc.ring import (
-    Ack,
-    AppendStatus,
-    Durability,
-    Frame,
-    RingCorruptError,
-    ShardRing,
-)
-from rocketray.actors.runtime.processes import is_alive, owner_pid
+from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.actors.topics.topic_files import check_store_host
 from rocketray.config import StoreConfig
-from rocketray.errors import (
-    CorruptRecordError,
-    InvalidMessageError,
-    OffsetOutOfRangeError,
-    ShardUnavailableError,
-    StoreError,
-    StoreFullError,
-)
+from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StoreFullError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import StoredMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
@@ -55,12 +40,12 @@ from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 
 from .shard_appends import ShardAppends
+from .shard_rings import ShardRings
 from .stored_facts import StoredFacts
 
 __all__ = ["ShardStatistics", "ShardWriter"]
 
 _LOG = logging.getLogger(__name__)
-_UNKNOWN = Ack(AppendStatus.FAILED)
 _RETRY_AFTER_MS = 1000
 _SAME_BATCHES_MAX = 4  # more than one if a crash left the beginning of one in the log
 
@@ -112,13 +97,12 @@ class ShardWriter:
         self._queue_id = queue_id
         self._lock = threading.Lock()
         self._expiry_lock = threading.Lock()  # taken before the other one
-        self._rings: list[ShardRing] = []
-        self._is_closed = False
         self._disk_limits = DiskLimits()
         with ExitStack() as opened:
             opened.callback(self.store.close)
             self.control = ControlPage(directory / CONTROL_PAGE, create=True)
             self._appends = ShardAppends(self.store, self.control, topic, queue_id)
+            self.rings = ShardRings(self._appends, self._lock)
             self._bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
             self._publish_minimum()
             self.control.publish_visible(self._appends.next_queue_offset())
@@ -132,34 +116,6 @@ class ShardWriter:
     @writable.setter
     def writable(self, writable: bool) -> None:
         self._appends.writable = writable
-
-    def attach(self, path: Path) -> None:
-        """Begin to read a producer's ring; idempotent.
-
-        A frame that was interrupted by a crash is completed now: how much of it is in the log is
-        known only as long as nothing else was appended.
-
-        Raises:
-            StoreVersionError: it is not a ring, or not complete yet.
-        """
-        with self._lock:
-            if self._is_closed:
-                raise StoreError(f"shard {self._topic}/{self._queue_id} is closed; connect again")
-            if all(ring.path != path for ring in self._rings):
-                ring = ShardRing(path)
-                self._rings.append(ring)
-                if ring.interrupted():
-                    self._drain([ring])
-
-    def drain(self) -> int:
-        """Store the batches in the rings, and acknowledge them; return the number of batches.
-
-        Raises:
-            ShardFencedError: a newer process owns the shard; the rings are left to it.
-            StoreError: data cannot be brought to disk; nothing is acknowledged.
-        """
-        with self._lock:
-            return self._drain(list(self._rings))
 
     def append(
         self,
@@ -176,12 +132,12 @@ class ShardWriter:
         with self._lock:
             if is_too_late():
                 raise ShardUnavailableError(
-                    f"{self._topic}/{self._queue_id}",
+                    self._appends.name,
                     _RETRY_AFTER_MS,
                     "the sender had stopped waiting for the call; nothing was stored",
                 )
             ack = self._appends.append(unpack_batch(payload))
-            self._make_durable(durability is Durability.DISK)
+            self._appends.settle(to_disk=durability is Durability.DISK)
             return ack
 
     def append_built(self, build: Callable[[], EncodedBatch | None]) -> Ack:
@@ -189,7 +145,7 @@ class ShardWriter:
         with self._lock:
             batch = build()
             ack = Ack(AppendStatus.OK) if batch is None else self._appends.append(batch)
-            self._make_durable(to_disk=False)
+            self._appends.settle(to_disk=False)
             return ack
 
     def find_batch(self, first_key: str, last_key: str, count: int) -> Ack | None:
@@ -205,23 +161,22 @@ class ShardWriter:
 
     def flush(self) -> None:
         """Bring everything to disk; called by a timer, beside the writer's thread."""
-        self.control.publish_flushed(self.store.flush())
+        self._appends.flush()
 
     def prepare_next(self) -> None:
         """Create the next files, so that no append waits for them; also called by the timer."""
         try:
             self.store.prepare_next()
         except StoreFullError as error:
-            _LOG.warning("shard %s/%d: %s", self._topic, self._queue_id, error)
+            _LOG.warning("shard %s: %s", self._appends.name, error)
 
     def watch_disk(self, disk: DiskUse) -> None:
         """Refuse messages from now on if the disk is too full, or accept them again."""
         is_full = self._disk_limits.is_reached(self._disk_limits.full, disk)
         if is_full != self._appends.is_disk_full:
             _LOG.warning(
-                "shard %s/%d: %.0f %% of the disk is in use: messages are %s",
-                self._topic,
-                self._queue_id,
+                "shard %s: %.0f %% of the disk is in use: messages are %s",
+                self._appends.name,
                 100 * disk.ratio,
                 "refused; free space, or shorten the retention" if is_full else "accepted again",
             )
@@ -254,17 +209,6 @@ class ShardWriter:
         with self._lock:
             return self._bitmaps.keep(living)
 
-    def forget_closed_rings(self) -> None:
-        """Remove the rings whose producers closed them or died, once they are drained."""
-        with self._lock:
-            for ring in list(self._rings):
-                if not ring.is_whole:
-                    continue  # the next pass drops it
-                is_over = ring.is_closed or not is_alive(owner_pid(ring.path))
-                if is_over and ring.is_drained:
-                    self._rings.remove(ring)
-                    ring.unlink()
-
     def statistics(self) -> ShardStatistics:
         """Return counters and offsets, read together."""
         with self._lock:
@@ -272,14 +216,14 @@ class ShardWriter:
                 topic=self._topic,
                 queue_id=self._queue_id,
                 epoch=self._appends.epoch,
-                min_queue_offset=self.store.reads.min_queue_offset(self._topic, self._queue_id),
+                min_queue_offset=self._appends.min_queue_offset(),
                 max_queue_offset=self._appends.next_queue_offset(),
                 max_physical_offset=self.store.reads.max_physical_offset,
                 flushed_physical_offset=self.control.flushed(),
                 batches=self._appends.batches,
                 messages=self._appends.messages,
                 refused_batches=self._appends.refused,
-                rings=len(self._rings),
+                rings=len(self.rings),
                 keeps_bitmaps=self._bitmaps.are_kept,
             )
 
@@ -290,7 +234,7 @@ class ShardWriter:
                 message,
                 is_dispatched=False,
                 tags_code=None,
-                min_queue_offset=self.store.reads.min_queue_offset(self._topic, self._queue_id),
+                min_queue_offset=self._appends.min_queue_offset(),
                 max_queue_offset=self._appends.next_queue_offset(),
                 filters=dict(self._bitmaps.filters),
             )
@@ -319,99 +263,14 @@ class ShardWriter:
     def close(self) -> None:
         """Bring everything to disk and release the directory, also if that fails."""
         with self._expiry_lock, self._lock:
-            if self._is_closed:
+            if self._appends.is_closed:
                 return
-            self._is_closed = True
-            self._rings = []
+            self._appends.is_closed = True
+            self.rings.let_go()
             try:
                 self.flush()
             finally:
                 self.store.close()
 
     def _publish_minimum(self) -> None:
-        self.control.publish_minimum(self.store.reads.min_queue_offset(self._topic, self._queue_id))
-
-    def _drain(self, rings: Sequence[ShardRing]) -> int:
-        taken, to_disk = 0, False
-        stored = []
-        try:
-            for ring in rings:
-                count, some_to_disk = self._take_frames(ring)
-                if count:
-                    stored.append(ring)
-                    taken += count
-                    to_disk |= some_to_disk
-            if taken:
-                self._make_durable(to_disk)
-        except BaseException:  # the process may continue, and must not acknowledge them next time
-            for ring in rings:
-                if ring.is_whole:
-                    ring.rewind()
-            raise
-        for ring in stored:
-            if ring.is_whole:  # else the next pass drops it
-                ring.acknowledge()
-        return taken
-
-    def _take_frames(self, ring: ShardRing) -> tuple[int, bool]:
-        """Store a ring's frames; return their number, and whether any is to be on disk."""
-        count, to_disk = 0, False
-        try:
-            found = ring.look()
-            while found:
-                stored, some_to_disk = self._appends.store_ordinary(ring)
-                count += stored
-                to_disk |= some_to_disk
-                self.control.check_epoch(self._appends.epoch)  # else the ring is a newer one's
-                frame = ring.next_frame()
-                if frame is None:
-                    break  # everything published before the look is taken
-                self._take_frame(ring, frame)
-                count += 1
-                to_disk |= frame.durability is Durability.DISK
-        except RingCorruptError:
-            _LOG.exception("shard %s/%d drops a ring", self._topic, self._queue_id)
-            self._rings.remove(ring)
-            ring.unlink()
-        return count, to_disk
-
-    def _take_frame(self, ring: ShardRing, frame: Frame) -> None:
-        """Append one frame, or the part of it that an earlier incarnation did not append.
-
-        Raises:
-            RingCorruptError: the frame was to begin before the queue does.
-        """
-        before = ring.outcome(frame.sequence)
-        if before is not None and before.status is not AppendStatus.PENDING:
-            return
-        try:
-            batch = unpack_batch(frame.payload)
-        except InvalidMessageError as error:
-            self._appends.refuse(error)
-            ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))
-            return
-        end = self._appends.next_queue_offset()
-        first = end if before is None else min(before.first_queue_offset, end)
-        if first < self.store.reads.min_queue_offset(self._topic, self._queue_id):
-            raise RingCorruptError(
-                f"{ring.path}: a frame begins at offset {first}, which was removed"
-            )
-        stored = min(end - first, len(batch.sizes))
-        ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
-        ack = self._appends.append(batch.without_first(stored) if stored else batch)
-        if stored:  # every other status means that nothing was stored
-            is_whole = ack.status is AppendStatus.OK
-            try:
-                count = len(batch.sizes)
-                ack = self._appends.whole_ack(first, count) if is_whole else _UNKNOWN
-            except (CorruptRecordError, OffsetOutOfRangeError) as error:
-                self._appends.refuse(error)
-                ack = _UNKNOWN
-        ring.record(frame.sequence, ack)
-
-    def _make_durable(self, to_disk: bool) -> None:  # noqa: FBT001 - private, one caller a value
-        if self._is_closed:
-            return  # the page is the next one's
-        if to_disk:
-            self.flush()
-        self.control.publish_visible(self._appends.next_queue_offset())
+        self.control.publish_minimum(self._appends.min_queue_offset())

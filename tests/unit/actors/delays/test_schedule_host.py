@@ -215,7 +215,7 @@ def test_a_target_that_stalls_gets_each_message_once(
     with node.producer() as producer:
         producer.send("trade", b"0", queue_id=0)
         with monkeypatch.context() as patch:
-            patch.setattr(writer, "drain", lambda: 0)
+            patch.setattr(writer.rings, "drain", lambda: 0)
             producer.send("trade", b"1", queue_id=0, delay=0.01)
             deadline = time.monotonic() + PATIENCE_S
             while not tries:

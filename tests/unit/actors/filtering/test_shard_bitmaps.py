@@ -65,11 +65,11 @@ def test_many_frames_get_their_units_in_one_pass(writer: ShardWriter, tmp_path: 
     writer.keep_bitmaps(LIVING)
     writer.append(payload(range(2)), Durability.MEMORY)  # makes the files
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     for first in range(2, 50, 3):
         ring.try_write(payload(range(first, first + 3)), Durability.MEMORY)
     ring.publish()
-    assert writer.drain() == 16
+    assert writer.rings.drain() == 16
     entries = [writer.store.reads.queue_entry("T", 0, number) for number in range(50)]
     assert len({entry.tags_code for entry in entries}) == 1
     found = [entry.unit and entry.unit.bitmap for entry in entries]
@@ -82,7 +82,7 @@ def test_messages_are_stored_without_units_where_there_is_no_room_for_them(
     writer.keep_bitmaps(LIVING)
     writer.append(payload(range(2)), Durability.MEMORY)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     for first in (2, 4):
         ring.try_write(payload(range(first, first + 2)), Durability.MEMORY)
 
@@ -92,7 +92,7 @@ def test_messages_are_stored_without_units_where_there_is_no_room_for_them(
     ring.publish()
     with monkeypatch.context() as patch:
         patch.setattr(ConsumeQueueExt, "reserve", full)
-        assert writer.drain() == 2
+        assert writer.rings.drain() == 2
     entries = [writer.store.reads.queue_entry("T", 0, number) for number in range(6)]
     assert [entry.unit is not None for entry in entries] == [True] * 2 + [False] * 4
     assert len({entry.tags_code for entry in entries}) == 1

@@ -16,7 +16,7 @@ from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.producer import Producer, SendResult
 from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_writer import ShardWriter
+from rocketray.actors.shards.shard_rings import ShardRings
 from rocketray.errors import (
     InvalidMessageError,
     ShardUnavailableError,
@@ -39,12 +39,12 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 @pytest.fixture
 def revive(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The shard of topic Dead takes nothing from its rings until this event."""
-    dead, alive = node.shard("Dead", 0).writer, threading.Event()
-    drain = ShardWriter.drain
+    dead, alive = node.shard("Dead", 0).writer.rings, threading.Event()
+    drain = ShardRings.drain
     monkeypatch.setattr(
-        ShardWriter,
+        ShardRings,
         "drain",
-        lambda writer: drain(writer) if writer is not dead or alive.is_set() else 0,
+        lambda rings: drain(rings) if rings is not dead or alive.is_set() else 0,
     )
     yield alive
     alive.set()
@@ -173,7 +173,7 @@ def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> No
             thread.start()
         for thread in threads:
             thread.join(60)
-        node.shard("Trade", 0).writer.forget_closed_rings()
+        node.shard("Trade", 0).writer.rings.forget_closed()
         assert len(list(producer_rings_directory(node.data, "Trade", 0).iterdir())) == 1
     assert node.shard_statistics("Trade")[0].messages == 8
 

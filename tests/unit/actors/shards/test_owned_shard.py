@@ -174,13 +174,21 @@ def fail(*_: object, **__: object) -> None:
     raise OSError(24, "none left in the test")
 
 
-@pytest.mark.parametrize("part", ["disk_use", "Doorbell", "ShardWriter.attach", "Compaction"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "owned_shard.disk_use",
+        "owned_shard.Doorbell",
+        "shard_rings.ShardRings.attach",
+        "owned_shard.Compaction",
+    ],
+)
 def test_a_shard_that_cannot_be_opened_is_let_go(
     data: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     make_ring(data)
     with monkeypatch.context() as patch:
-        patch.setattr(f"rocketray.actors.shards.owned_shard.{part}", fail)
+        patch.setattr(f"rocketray.actors.shards.{part}", fail)
         with pytest.raises(OSError, match="none left"):
             open_shard(data)
     open_shard(data).close()

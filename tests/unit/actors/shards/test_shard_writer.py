@@ -46,15 +46,15 @@ def bodies(writer: ShardWriter) -> list[bytes]:
 def test_frames_are_stored_then_seen_then_acknowledged(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     for number in range(3):
         ring.try_write(payload(number * 10, 10), Durability.MEMORY)
     ring.publish()
-    assert writer.drain() == 3
+    assert writer.rings.drain() == 3
     assert writer.control.visible() == 30
     assert [ring.ack(n).first_queue_offset for n in (1, 2, 3)] == [0, 10, 20]
     assert writer.store.reads.view(ring.ack(2).first_physical_offset).body == b"10"
-    assert writer.drain() == 0
+    assert writer.rings.drain() == 0
     writer.close()
 
 
@@ -78,8 +78,8 @@ def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
 
     successor = open_writer(tmp_path)
     for path in (other.path, ring.path):
-        successor.attach(path)
-    assert successor.drain() == 1  # the other was completed when it was attached
+        successor.rings.attach(path)
+    assert successor.rings.drain() == 1  # the other was completed when it was attached
     assert bodies(successor) == [b"%d" % n for n in [*range(15), 100, 101, 102]]
     ack = ring.ack(1)
     assert (ack.status, ack.first_queue_offset, ack.messages) == (AppendStatus.OK, 5, 10)
@@ -94,8 +94,8 @@ def test_an_outcome_that_was_written_is_not_acted_on_again(tmp_path: Path) -> No
     ring.try_write(payload(0, 2), Durability.MEMORY)
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.STORE_FULL))
-    writer.attach(ring.path)
-    writer.drain()
+    writer.rings.attach(ring.path)
+    writer.rings.drain()
     assert ring.ack(1).status is AppendStatus.STORE_FULL
     assert writer.statistics().messages == 0
     writer.close()
@@ -120,8 +120,8 @@ def test_a_malformed_batch_is_refused_whole(
     ring.try_write(bytes(frame), Durability.MEMORY)
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
-    writer.attach(ring.path)
-    writer.drain()
+    writer.rings.attach(ring.path)
+    writer.rings.drain()
     assert ring.ack(1).status is AppendStatus.MESSAGE_ILLEGAL
     assert ring.ack(2).status is AppendStatus.OK
     assert writer.statistics().refused_batches == 1
@@ -141,7 +141,7 @@ def test_a_batch_larger_than_a_segment_is_refused_and_the_next_one_stored(tmp_pa
 def test_a_ring_may_bring_batches_with_room_for_crcs_among_others(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     with_crc = encode_messages(
         [Message("Topic", b"%d" % number) for number in (1, 2)],
         born_host=("127.0.0.1", 1),
@@ -151,7 +151,7 @@ def test_a_ring_may_bring_batches_with_room_for_crcs_among_others(tmp_path: Path
     for frame in (payload(0, 1), pack_batch(with_crc), payload(3, 1)):
         ring.try_write(frame, Durability.MEMORY)
     ring.publish()
-    assert writer.drain() == 3
+    assert writer.rings.drain() == 3
     stored = list(writer.store.reads.scan())  # checks them
     assert [one.body for one in stored] == [b"0", b"1", b"2", b"3"]
     assert [CRC_PROPERTY in one.properties for one in stored] == [False, True, True, False]
@@ -194,14 +194,14 @@ def test_a_disk_batch_is_flushed_before_it_is_seen(tmp_path: Path) -> None:
 def test_rings_of_closed_producers_are_removed_once_drained(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
     ring.close()
-    writer.forget_closed_rings()
+    writer.rings.forget_closed()
     assert ring.path.exists()
-    writer.drain()
-    writer.forget_closed_rings()
+    writer.rings.drain()
+    writer.rings.forget_closed()
     assert not ring.path.exists()
     assert writer.statistics().rings == 0
     writer.close()
@@ -212,13 +212,13 @@ def test_the_ring_of_a_dead_producer_is_drained_and_removed(tmp_path: Path) -> N
     dead.wait()
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / f"{dead.pid}-r")
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
-    writer.forget_closed_rings()
+    writer.rings.forget_closed()
     assert ring.path.exists()
-    writer.drain()
-    writer.forget_closed_rings()
+    writer.rings.drain()
+    writer.rings.forget_closed()
     assert bodies(writer) == [b"0"]
     assert not ring.path.exists()
     writer.close()
@@ -234,7 +234,7 @@ def test_a_frame_that_was_to_begin_where_the_log_ends_no_more_is_stored_at_its_e
     ring.try_write(payload(0, 3), Durability.MEMORY)
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 500))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     assert bodies(writer) == [b"100", b"101", b"0", b"1", b"2"]
     assert ring.ack(1).first_queue_offset == 2
     writer.close()
@@ -249,7 +249,7 @@ def test_a_frame_that_was_to_begin_before_the_queue_costs_its_ring_and_not_the_s
     ring.try_write(payload(10, 3), Durability.MEMORY)
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, -5))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     assert ring.acknowledged() == 0
     assert not ring.path.exists()
     assert writer.statistics().rings == 0
@@ -265,7 +265,7 @@ def test_a_frame_of_which_a_part_is_stored_is_never_said_to_be_refused(tmp_path:
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 0))
     writer.writable = False
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     assert ring.ack(1).status is AppendStatus.FAILED
     writer.close()
 
@@ -273,12 +273,12 @@ def test_a_frame_of_which_a_part_is_stored_is_never_said_to_be_refused(tmp_path:
 def test_a_fenced_writer_leaves_the_rings_to_the_newer_one(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.attach(ring.path)
+    writer.rings.attach(ring.path)
     writer.control.take_epoch()
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
     with pytest.raises(ShardFencedError):
-        writer.drain()
+        writer.rings.drain()
     assert ring.acknowledged() == 0
     assert ShardRing(ring.path).outcome(1) is None
     assert bodies(writer) == []
@@ -312,7 +312,7 @@ def test_a_frame_whose_records_cannot_be_read_again_does_not_keep_the_shard_from
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 0))
     with monkeypatch.context() as patch:
         patch.setattr(writer.store.reads, "view", damaged)
-        writer.attach(ring.path)
+        writer.rings.attach(ring.path)
     assert ring.ack(1).status is AppendStatus.FAILED
     assert bodies(writer) == [b"0", b"1", b"2"]
     writer.close()
