@@ -10,19 +10,19 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
 from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
-from rocketray.message import Message
+from rocketray.message import SHARDING_KEY, Message, check_properties
 from rocketray.names import check_topic
 from rocketray.store.batches.message_columns import RecordForm
 
 from .queue_link import QueueLink, Shards
 
-__all__ = ["QueueLinks"]
+__all__ = ["QueueLinks", "with_sharding_key"]
 
 _LOG = logging.getLogger(__name__)
 _CLOSED = "the producer is closed; create a new one"
@@ -211,3 +211,11 @@ class QueueLinks:
         if form is None:
             form = self._forms[topic] = self._make_form(topic)
         return form
+
+
+def with_sharding_key(properties: Mapping[str, str] | None, sharding_key: str) -> Mapping[str, str]:
+    """Return the properties of a message that is sent with *sharding_key*, which it keeps."""
+    if not properties:
+        return {SHARDING_KEY: sharding_key}
+    check_properties(properties)
+    return {**properties, SHARDING_KEY: sharding_key}

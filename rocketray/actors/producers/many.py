@@ -7,6 +7,7 @@ first placed in the topics where they wait.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_open_topic, check_topic
 
-from .links import QueueLinks
+from .links import QueueLinks, with_sharding_key
 from .options import SendOptions, delay_in
 from .parts import Bodies, Messages, Part, by_queue, cut, cut_table
 from .queue_selector import select_each, select_queue
@@ -111,6 +112,11 @@ def _message_parts(
 ) -> list[Part]:
     selector = options.get("queue_selector")
     queue_id = _chosen(links, topic, options)
+    if sharding_key := options.get("sharding_key"):
+        messages = [
+            replace(one, properties=with_sharding_key(one.properties, sharding_key))
+            for one in messages
+        ]
     if (delay := delay_in(options)) is not None:
         queues: list[int | None] = [queue_id] * len(messages)
         if selector is not None:
@@ -158,6 +164,8 @@ def _body_parts(
     if options.get("queue_selector") is not None or delay_in(options) is not None or not is_alike:
         messages = [Message(topic, body, tags, keys, properties) for body in bodies]
         return _message_parts(links, topic, messages, options, now_ms)
+    if sharding_key := options.get("sharding_key"):
+        properties = with_sharding_key(properties, sharding_key)
     if bodies:
         Message(topic, bodies[0], tags, keys, properties)  # raises before anything is sent
     content = Bodies(bodies, tags, keys, properties)
@@ -184,12 +192,23 @@ def _table_parts(
 ) -> list[Part]:
     parts, first = [], 0
     chosen = _chosen(links, topic, options)
+    if sharding_key := options.get("sharding_key"):
+        table = _with_key_column(table, sharding_key)
+        property_columns = list(dict.fromkeys((*property_columns, SHARDING_KEY)))
     for rows in cut_table(table):
         numbers = range(first, first + rows.num_rows)
         queue_id = links.next_queue(topic) if chosen is None else chosen
         parts.append(Part(topic, queue_id, numbers, None, rows, property_columns))
         first += rows.num_rows
     return parts
+
+
+def _with_key_column(table: Table, sharding_key: str) -> Table:
+    """Return *table* with the sharding key of all its rows as a column."""
+    names, keys = table.schema.names, pa.repeat(sharding_key, table.num_rows)
+    if SHARDING_KEY in names:
+        return table.set_column(names.index(SHARDING_KEY), SHARDING_KEY, keys)
+    return table.append_column(SHARDING_KEY, keys)
 
 
 def _chosen(links: QueueLinks, topic: str, options: SendOptions) -> int | None:

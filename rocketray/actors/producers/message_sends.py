@@ -6,14 +6,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rocketray.actors.ipc.ring import Durability
 from rocketray.errors import ConfigError
-from rocketray.message import SHARDING_KEY, Message
+from rocketray.message import Message
 
 from .batcher import Batcher, Handling, MessageFields
-from .links import QueueLinks
+from .links import QueueLinks, with_sharding_key
 from .options import (
     AckMode,
     NoAck,
@@ -71,6 +69,8 @@ class MessageSends:
         if options:
             queue_id = options.pop("queue_id", None)
             sharding_key = options.pop("sharding_key", None)
+            if sharding_key:
+                properties = with_sharding_key(properties, sharding_key)
         if not options:  # most messages
             link, batcher = self._links.link(topic, queue_id, sharding_key), self._batcher
             batch, index = batcher.add(link, (body, tags, keys, properties), handling)
@@ -110,9 +110,6 @@ class MessageSends:
             raise ConfigError('a transaction needs the result of its message; leave out ack="none"')
         queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
         queue_id = self._links.choose_queue(message.topic, queue_id, sharding_key)
-        if sharding_key is not None:
-            properties = {**message.properties, SHARDING_KEY: sharding_key}
-            message = replace(message, properties=properties)
         level = options.get("delay_level") or 0
         half = transactions.half(message, queue_id, transaction, level)
         link = self._links.link(half.topic, 0, None)
@@ -153,6 +150,8 @@ class MessageSends:
         if link is None:
             return None
         keys, properties = options.get("keys", ()), options.get("properties")
+        if sharding_key := options.get("sharding_key"):
+            properties = with_sharding_key(properties, sharding_key)
         content = body, options.get("tags"), keys, properties
         added = self._batcher.try_add(link, content, handling)
         return None if added is None else MessageFuture(self._batcher, link, *added)

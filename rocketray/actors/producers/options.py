@@ -60,6 +60,7 @@ class SendOptions(DelayOptions, total=False):
     ``tags``, ``keys``, ``properties``: of the message, or of each body in ``bodies=``.
     ``unique_key``: the message's own id; without it the producer creates one.
     ``queue_id``, ``sharding_key``, ``queue_selector``: the choice of the queue; one of them.
+    The sharding key is stored as the property ``__SHARDINGKEY``.
     ``timeout_s``: how long to wait, in place of the producer's.
     ``transaction``: deliver the message when this transaction is committed.
     The others delay the message (:class:`~rocketray.delay.DelayOptions`); one of them.

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.testing import Broker
 from rocketray.testing.fixtures import broker, clock
@@ -55,6 +56,43 @@ def test_one_choice_of_a_queue_is_for_all(broker: Broker) -> None:
             assert set(sent.queues) == {3}
             sent = producer.send_many("T", **content, sharding_key="k")
             assert set(sent.queues) == {producer.choose_queue("T", sharding_key="k")}
+
+
+def test_a_sharding_key_is_stored_with_each_message(broker: Broker) -> None:
+    broker.create_topic("T", 4)
+    own = {"a": "b", SHARDING_KEY: "own"}
+    listed = [Message("T", b"x", properties=own), Message("T", b"y")]
+    tables: list[dict[str, Any]] = [
+        {"messages": pa.table({"body": [b"x", b"y"]})},
+        {"messages": pa.record_batch({"body": [b"x", b"y"]})},
+        {
+            "messages": pa.table(
+                {"body": [b"x", b"y"], "a": ["b", None], SHARDING_KEY: ["own"] * 2}
+            ),
+            "property_columns": ["a", SHARDING_KEY],
+        },
+    ]
+    lists: list[dict[str, Any]] = [
+        {"messages": listed},
+        {"bodies": [b"x", b"y"]},
+        {"bodies": [b"x", b"y"], "properties": own},
+        {"bodies": [b"x", b"y"], "delay": 1},
+        {"messages": listed, "delay": 1},
+    ]
+    with broker.producer() as producer:
+        queue_id = producer.choose_queue("T", sharding_key="k")
+        for content in (*tables, *lists):
+            producer.send_many("T", **content, sharding_key="k")
+            producer.send_many("T", **content, sharding_key="k", queue_id=0)
+        broker.clock.advance(seconds=2)
+        stored = broker.messages("T")
+        assert len(stored) == 4 * len((*tables, *lists))
+        assert {one.properties[SHARDING_KEY] for one in stored} == {"k"}
+        assert {one.queue_id for one in stored} == {queue_id, 0}
+        assert sum(one.properties.get("a") == "b" for one in stored) == 10
+        assert dict(listed[0].properties) == own, "the caller's messages stay as they are"
+        with pytest.raises(ConfigError, match="sharding_key is 5"):
+            producer.send_many("T", listed, sharding_key=5)  # type: ignore[call-overload]
 
 
 def test_a_list_may_have_no_result(broker: Broker) -> None:
