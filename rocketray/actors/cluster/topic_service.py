@@ -156,6 +156,8 @@ class TopicService:
         try:
             self._shards.remove(deleted)
         finally:  # a shard that cannot be stopped finds no directory at its restart
+            for queue_id in range(deleted.queues):
+                self._state.problems.resolve(f"queue {deleted.name}/{queue_id}")
             self._remove_files(deleted)
 
     def _remove_files(self, deleted: TopicConfig) -> None:

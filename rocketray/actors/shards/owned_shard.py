@@ -270,12 +270,13 @@ class OwnedShard:
         """Bring everything to disk, and drop producers that are gone.
 
         A shard without new data for some flushes has everything on disk, and is skipped: a flush
-        costs a millisecond, and a process may have hundreds of shards.
+        costs a millisecond, and a process may have hundreds of shards. A store that failed is not
+        skipped, since its flush raises the failure.
         """
         end = self.writer.store.reads.max_physical_offset
         self._quiet_flushes = self._quiet_flushes + 1 if end == self._flushed_end else 0
         self._flushed_end = end
-        if self._quiet_flushes < _QUIET_FLUSHES:
+        if self._quiet_flushes < _QUIET_FLUSHES or not self.writer.store.is_sound:
             self.writer.flush()
         self.writer.rings.forget_closed()
 

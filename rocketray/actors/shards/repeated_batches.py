@@ -3,8 +3,9 @@
 A producer that does not learn the outcome of its call sends the batch again. The batch may then be
 in the log, or still in transit. It is identified by the unique key of its first message, which no
 other batch has: among the last 10,000 batches by the outcomes kept here, and, if the call says that
-it is a repetition, by the shard's key index. The index also serves after a restart of the shard,
-which ends all calls in transit.
+it is a repetition, by the shard's key index. The index also serves after the shard was closed and
+opened again. An earlier call that is still in transit then is stored only while its sender waits
+for it (``not_after_ms``), so not beside its repetition.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import logging
 from rocketray.actors.ipc.append_status import status_of
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.ipc.ring import Ack, AppendStatus, ShardRing
-from rocketray.errors import InvalidMessageError
+from rocketray.errors import InvalidMessageError, ShardUnavailableError
 from rocketray.kernels.drain import StoreCursor, drain_frames
 from rocketray.store.append_window import AppendWindow
 from rocketray.store.batches.encoded_batch import EncodedBatch
@@ -25,6 +25,7 @@ from rocketray.store.message_store import MessageStore
 __all__ = ["ShardAppends"]
 
 _LOG = logging.getLogger(__name__)
+_RETRY_AFTER_MS = 1000
 
 
 class ShardAppends:
@@ -57,6 +58,15 @@ class ShardAppends:
     def next_queue_offset(self) -> int:
         """Return the queue offset that the next message gets."""
         return self._store.reads.max_queue_offset(self._topic, self._queue_id)
+
+    def check_open(self) -> None:
+        """Raise :class:`ShardUnavailableError` if the writer was closed."""
+        if self.is_closed:
+            raise self.unavailable("it was closed; the next call opens it again")
+
+    def unavailable(self, reason: str) -> ShardUnavailableError:
+        """Return the error of a call that stored nothing and may be repeated."""
+        return ShardUnavailableError(self.name, _RETRY_AFTER_MS, reason)
 
     def check_epoch(self) -> None:
         """Raise :class:`ShardFencedError` if a newer process owns the shard."""

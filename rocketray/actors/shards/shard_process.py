@@ -125,7 +125,8 @@ class ShardProcess:
             StreamError, OSError: it is not known which topics there are.
         """
         now_s = time.monotonic() if now_s is None else now_s
-        due = [place for place, closed in self._closed.items() if closed.next_s <= now_s]
+        with self._tables:
+            due = [place for place, closed in self._closed.items() if closed.next_s <= now_s]
         if not due:
             return
         topics = TopicCatalog.load(self.data).topics
@@ -154,6 +155,11 @@ class ShardProcess:
     def find(self, topic: str, queue_id: int) -> OwnedShard | None:
         """Return a shard of this process that is open, or None."""
         return self._shards.get((topic, queue_id))
+
+    def why_closed(self, topic: str, queue_id: int) -> StreamError | None:
+        """Return why a shard is closed that should be open, or None if it is not such a shard."""
+        closed = self._closed.get((topic, queue_id))
+        return None if closed is None else closed.reason
 
     def closed(self) -> dict[str, str]:
         """Return the shards that are closed and should be open, with the reasons."""
@@ -237,10 +243,15 @@ class ShardProcess:
             return  # another thread has closed it
         shard.abandon()
         reason = StoreError(why_closed("/".join(map(str, shard.place)), error, _ADVICE))
-        self._note_closed(shard.place, reason)
+        self._note_closed(shard.place, reason, shard)
 
-    def _note_closed(self, place: tuple[str, int], reason: StreamError) -> None:
+    def _note_closed(
+        self, place: tuple[str, int], reason: StreamError, shard: OwnedShard | None = None
+    ) -> None:
+        """Note why a place has no open shard; *shard* is the one that failed there, if it opened."""
         with self._tables:
+            if self._shards.get(place) is not shard:
+                return  # the topic was removed meanwhile, and may have been created again
             before = self._closed.get(place)
             if before is None or str(before.reason) != str(reason):
                 _LOG.error("%s/%d is closed", *place, exc_info=reason)
@@ -253,9 +264,9 @@ class ShardProcess:
         with ExitStack() as closing:
             for place in places:
                 with self._tables:
-                    shard = self._shards[place]
+                    shard = self._shards.get(place)
                     self._shards = {key: one for key, one in self._shards.items() if key != place}
-                if self._discard(shard):
+                if shard is not None and self._discard(shard):
                     closing.callback(shard.close)
 
     def _discard(self, shard: OwnedShard) -> bool:

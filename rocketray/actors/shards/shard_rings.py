@@ -24,7 +24,6 @@ from rocketray.errors import (
     CorruptRecordError,
     InvalidMessageError,
     OffsetOutOfRangeError,
-    StoreError,
 )
 from rocketray.store.batches.encoded_batch import unpack_batch
 
@@ -55,10 +54,10 @@ class ShardRings:
 
         Raises:
             StoreVersionError: it is not a ring, or not complete yet.
+            ShardUnavailableError: the shard was closed.
         """
         with self._lock:
-            if self._appends.is_closed:
-                raise StoreError(f"shard {self._appends.name} is closed; connect again")
+            self._appends.check_open()
             if all(ring.path != path for ring in self._rings):
                 ring = ShardRing(path)
                 self._rings.append(ring)

@@ -32,7 +32,7 @@ from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.actors.topics.topic_files import check_store_host
 from rocketray.config import StoreConfig
-from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StoreFullError
+from rocketray.errors import OffsetOutOfRangeError, StoreFullError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import StoredMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
@@ -46,7 +46,6 @@ from .stored_facts import StoredFacts
 __all__ = ["ShardStatistics", "ShardWriter"]
 
 _LOG = logging.getLogger(__name__)
-_RETRY_AFTER_MS = 1000
 _SAME_BATCHES_MAX = 4  # more than one if a crash left the beginning of one in the log
 
 
@@ -127,14 +126,13 @@ class ShardWriter:
         """Store one packed batch that was sent by a call, unless *is_too_late* when its turn comes.
 
         Raises:
-            ShardUnavailableError: it is; nothing was stored.
+            ShardUnavailableError: it is, or the shard was closed; nothing was stored.
         """
         with self._lock:
+            self._appends.check_open()
             if is_too_late():
-                raise ShardUnavailableError(
-                    self._appends.name,
-                    _RETRY_AFTER_MS,
-                    "the sender had stopped waiting for the call; nothing was stored",
+                raise self._appends.unavailable(
+                    "the sender had stopped waiting for the call; nothing was stored"
                 )
             ack = self._appends.append(unpack_batch(payload))
             self._appends.settle(to_disk=durability is Durability.DISK)

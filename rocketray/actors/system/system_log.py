@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.ring import AppendStatus, Durability
+from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message, StoredMessage
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
+
+from .services import RETRY_AFTER_MS
 
 __all__ = ["SystemLog"]
 
@@ -25,15 +29,18 @@ class SystemLog:
         self._clock_ms = clock_ms
 
     def exists(self, topic: str) -> bool:
-        """Return whether the topic exists."""
+        """Return whether the topic exists, and its shard is open."""
         return self._process.find(topic, 0) is not None
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
         """Return messages from *queue_offset* on, none if the topic does not exist yet.
 
         If *queue_offset* is removed, they begin at the first message that still exists.
+
+        Raises:
+            ShardUnavailableError: the topic's shard is closed, so its messages are not known.
         """
-        shard = self._process.find(topic, 0)
+        shard = self._shard(topic)
         found: list[StoredMessage] = []
         if shard is None:
             return found
@@ -48,13 +55,13 @@ class SystemLog:
 
     def find(self, topic: str, key: str, max_count: int) -> list[StoredMessage]:
         """Return messages with that key or unique key, oldest first; none without the topic."""
-        shard = self._process.find(topic, 0)
+        shard = self._shard(topic)
         return [] if shard is None else shard.query(key, max_count, 0, 2**63 - 1)
 
     def flush(self, *topics: str) -> None:
         """Bring the current content of these topics to disk."""
         for topic in topics:
-            shard = self._process.find(topic, 0)
+            shard = self._shard(topic)
             if shard is not None:
                 shard.writer.flush()
 
@@ -76,3 +83,10 @@ class SystemLog:
         if ack.status is not AppendStatus.OK:
             raise refusal(ack.status, f"{message.topic}/0", self._process.data)
         return ack.first_queue_offset
+
+    def _shard(self, topic: str) -> OwnedShard | None:
+        """Return the topic's shard, or None if the topic does not exist yet."""
+        shard = self._process.find(topic, 0)
+        if shard is None and (reason := self._process.why_closed(topic, 0)) is not None:
+            raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, str(reason))
+        return shard

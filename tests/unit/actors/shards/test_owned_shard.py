@@ -235,8 +235,9 @@ def test_a_shard_that_is_closed_leaves_its_rings_to_the_next_one(data: Path) -> 
     ring.try_write(payload(3, 1), Durability.MEMORY)
     ring.publish()
     assert shard.drain() == 0
-    assert shard.append(payload(9, 1), Durability.DISK).status is AppendStatus.FENCED
-    with pytest.raises(StoreError, match="closed"):
+    with pytest.raises(ShardUnavailableError, match="closed; the next call opens it again"):
+        shard.append(payload(9, 1), Durability.DISK)
+    with pytest.raises(ShardUnavailableError, match="closed; the next call opens it again"):
         shard.attach(str(ring.path))
     with pytest.raises(StoreError):
         is_stored(shard, 0)

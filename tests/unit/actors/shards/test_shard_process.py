@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from support.local_node import LocalNode
 from support.source_tree import ROOT
 
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
-from rocketray.actors.ipc.ring import Durability, ProducerRing
+from rocketray.actors.ipc.ring import AppendStatus, Durability, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.system.services import RETRY_AFTER_MS, Services
+from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
-from rocketray.errors import StoreError, TopicNotFoundError
+from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
+from rocketray.transaction import HALF_TOPIC, OP_TOPIC
 
 SUPPORT = ROOT / "tests/support"
 LATER_S = 1e12
@@ -197,6 +202,78 @@ def test_a_shard_that_gets_nothing_is_not_flushed_for_ever(
         flushed.clear()
         process.flush()
         assert flushed
+    process.close()
+
+
+def message_to(topic: str) -> bytes:
+    return pack_batch(encode_forwarded([ForwardedMessage(topic, b"", {}, 0, ("127.0.0.1", 0))]))
+
+
+def fail(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.EIO, "the disk failed")
+
+
+def test_a_shard_whose_store_failed_while_nothing_came_is_closed_and_opened_again(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TopicCatalog().with_topic("%RETRY%g", 1).save(data)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    for _ in range(20):
+        process.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(process.shard("%RETRY%g", 0).writer.store._log, "reserve", fail)
+        ack = process.append("%RETRY%g", 0, message_to("%RETRY%g"), Durability.MEMORY)
+    assert ack.status is AppendStatus.FAILED
+    process.flush()
+    assert "the disk failed" in process.closed()["%RETRY%g/0"]
+    process.open_closed(LATER_S)
+    ack = process.append("%RETRY%g", 0, message_to("%RETRY%g"), Durability.MEMORY)
+    assert ack.status is AppendStatus.OK
+    process.close()
+
+
+def test_a_shard_that_fails_while_its_topic_is_removed_does_not_close_its_successor(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = TopicCatalog().with_topic("%RETRY%g", 2)
+    catalog.save(data)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    failing = process.shard("%RETRY%g", 0)
+    abandon = failing.abandon
+
+    def recreate() -> None:
+        abandon()
+        process.remove("%RETRY%g")
+        process.open(catalog.get("%RETRY%g"), range(2))
+
+    monkeypatch.setattr(failing, "abandon", recreate)
+    monkeypatch.setattr(failing.writer.store, "flush", fail)
+    process.flush()
+    assert not process.closed()
+    successor = process.find("%RETRY%g", 0)
+    assert successor is not None
+    assert successor is not failing
+    process.close()
+
+
+def test_a_system_topic_whose_shard_is_closed_is_not_taken_for_an_empty_one(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TopicCatalog().with_topic(OP_TOPIC, 1).save(data)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    log = SystemLog(process, lambda: 0)
+    process.append(OP_TOPIC, 0, message_to(OP_TOPIC), Durability.MEMORY)
+    assert len(log.read(OP_TOPIC, 0, 9)) == 1
+    assert log.read(HALF_TOPIC, 0, 9) == []
+    monkeypatch.setattr(process.shard(OP_TOPIC, 0).writer.store, "flush", fail)
+    process.flush()
+    assert not log.exists(OP_TOPIC)
+    reading = partial(log.read, OP_TOPIC, 0, 9), partial(log.find, OP_TOPIC, "k", 9)
+    for use in (*reading, partial(log.flush, OP_TOPIC)):
+        with pytest.raises(ShardUnavailableError, match="the disk failed"):
+            use()
+    process.open_closed(LATER_S)
+    assert len(log.read(OP_TOPIC, 0, 9)) == 1
     process.close()
 
 
