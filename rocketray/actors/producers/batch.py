@@ -147,9 +147,10 @@ class Batch:
 
     def check(self) -> Ack:
         """Return the outcome; raise the error that kept the batch from being stored."""
-        if self.failure is not None:
+        failure = self.failure  # another caller may ask the shard again meanwhile
+        if failure is not None:
             self.is_told = True
-            raise self.failure
+            raise failure
         assert self.ack is not None
         if self.ack.status is not AppendStatus.OK:
             raise refusal(self.ack.status, self._link.name, self._link.data)

@@ -224,10 +224,14 @@ class Batcher:
         return link, batch
 
     def ask_again(self, link: QueueLink, batch: Batch) -> None:
-        """Call the shard again with a batch whose outcome a call left unknown."""
+        """Call the shard again with a batch whose outcome a call left unknown.
+
+        If another caller did so meanwhile, nothing is left to ask for.
+        """
         with link.lock:
-            link.check_open()
-            link.ask_again(batch)
+            if batch.unsure is not None:
+                link.check_open()
+                link.ask_again(batch)
 
     def send_whole(self, link: QueueLink, batch: Batch, payload: memoryview) -> None:
         """Send a batch that is packed already, after what was collected; with the link's lock."""

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue
@@ -128,6 +129,27 @@ def test_the_topic_where_delayed_messages_wait_is_made_once(
     with broker.producer() as producer:
         producer.send_many("T", messages, delay_level=5)
     assert len(made) == 1
+
+
+def test_messages_of_one_batch_that_are_asked_for_again_at_once_have_their_results(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher, "collecting_s", lambda _: 60.0)
+    broker.create_topic("T", 1)
+    with broker.producer() as producer, ThreadPoolExecutor(2) as threads:
+        producer.send("T", b"so the next ones are collected")
+        producer.send_async("T", b"so the next ones are collected").result()
+        (link,) = producer._links.opened()
+        broker.lose_acks(3, "T")
+        with link.lock:
+            futures = [producer.send_async("T", body) for body in (b"a", b"b")]
+        with pytest.raises(ShardUnavailableError):
+            futures[0].result()
+        with link.lock:
+            asked = [threads.submit(future.result) for future in futures]
+            time.sleep(0.2)  # until both wait for the link
+        assert [one.result().queue_offset for one in asked] == [2, 3]
+    assert [one.body for one in broker.messages("T")][2:] == [b"a", b"b"]
 
 
 @pytest.fixture
