@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .actors.cluster.node import Node
     from .actors.producers.batch import SendResult, SendResults
     from .actors.producers.send_future import SendFuture
-    from .actors.producers.transactions import Transaction
+    from .actors.producers.transactional_sends import Transaction
     from .actors.topics.consumed_batch import ConsumedBatch
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .topology.app.app import App
     from .topology.app.stream import Stream
     from .topology.delivery.flow import FlowLimits
-    from .topology.values.record import Record
     from .topology.values.topic import Topic
+    from .topology.values.typed_record import Record
 
 __all__ = [
     "App",
@@ -65,7 +65,7 @@ _LOADED_FROM = {
     "Message": "rocketray.message",
     "Node": "rocketray.actors.cluster.node",
     "Producer": "rocketray.actors.client.standalone",
-    "Record": "rocketray.topology.values.record",
+    "Record": "rocketray.topology.values.typed_record",
     "SendFuture": "rocketray.actors.producers.send_future",
     "SendResult": "rocketray.actors.producers.batch",
     "SendResults": "rocketray.actors.producers.batch",
@@ -73,7 +73,7 @@ _LOADED_FROM = {
     "Stream": "rocketray.topology.app.stream",
     "Subscription": "rocketray.filters.subscription",
     "Topic": "rocketray.topology.values.topic",
-    "Transaction": "rocketray.actors.producers.transactions",
+    "Transaction": "rocketray.actors.producers.transactional_sends",
     "predicate": "rocketray.filters.class_filter",
 }
 

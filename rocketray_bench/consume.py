@@ -17,8 +17,8 @@ from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 
 from .agents import Handler, each_value, read_backlog, whole_batches
+from .bench_node import bench_node, order_table
 from .ceilings import Ceilings, measure
-from .node import bench_node, order_table
 from .report import BenchOptions, Row
 
 __all__ = ["run"]

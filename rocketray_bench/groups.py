@@ -22,10 +22,10 @@ from rocketray.actors.producers.producer import Producer
 from rocketray.actors.remote.remote_consumer import Member
 from rocketray.filters.subscription import Subscription
 
+from .bench_node import bench_node, order_table
 from .ceilings import Ceilings, measure
-from .node import bench_node, order_table
-from .processes import own_memory_bytes, processor_s
 from .report import BenchOptions, Row
+from .resource_use import own_memory_bytes, processor_s
 
 __all__ = ["run"]
 

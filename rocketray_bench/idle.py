@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import time
 
-from .node import bench_node
-from .processes import descendants, own_memory_bytes, processor_s
+from .bench_node import bench_node
 from .report import BenchOptions, Row
+from .resource_use import descendants, own_memory_bytes, processor_s
 
 __all__ = ["run"]
 

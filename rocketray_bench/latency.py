@@ -19,8 +19,8 @@ from rocketray.actors.client.connection import Connection
 from rocketray.filters.subscription import Subscription
 
 from .agents import running_agent
+from .bench_node import bench_node
 from .ceilings import Ceilings, measure
-from .node import bench_node
 from .report import BenchOptions, Row
 
 __all__ = ["run"]

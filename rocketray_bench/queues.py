@@ -15,10 +15,10 @@ from functools import partial
 from rocketray.actors.client.connection import Connection
 from rocketray.filters.subscription import Subscription
 
+from .bench_node import bench_node, order_table
 from .ceilings import Ceilings, measure
-from .node import bench_node, order_table
-from .processes import descendants, own_memory_bytes, processor_s
 from .report import BenchOptions, Row, median_rate
+from .resource_use import descendants, own_memory_bytes, processor_s
 
 __all__ = ["run"]
 

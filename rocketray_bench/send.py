@@ -15,12 +15,12 @@ from functools import partial
 from typing import TypedDict
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.options import AckMode
 from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer_options import AckMode
 from rocketray.message import Message
 
+from .bench_node import BODY_BYTES, bench_node, order_table
 from .ceilings import Ceilings, measure
-from .node import BODY_BYTES, bench_node, order_table
 from .report import BenchOptions, Row, median_rate
 
 __all__ = ["run"]

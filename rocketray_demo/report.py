@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .lookups import Lookup
+from .queries import Lookup
 from .tally import Delays
 
 __all__ = ["ConsumerResult", "DemoReport", "SparkResult"]

@@ -26,8 +26,8 @@ from rocketray.topology.hosting.deploy import deploy
 from .app import FLIGHT_COLUMNS, PARQUET, app, late_lake, tally_path
 from .data import QUEUES, TOPIC, load_flights
 from .expected import Expected, count_expected
-from .lookups import look_up
 from .produce import Produced, prepare, produce, queue_ends
+from .queries import look_up
 from .quiet import stderr_in_file
 from .report import ConsumerResult, DemoReport, SparkResult
 from .run_directory import LOG, DemoOptions, RunDirectory, open_run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -38,6 +38,25 @@ TWICE = {
     "QueueTail",
     "SendFuture",
     "SendResult",
+}
+
+# Modules that share a name: what each pair has in common.
+SAME_MODULE = {
+    "app": "an app, and the class of apps",
+    "clock": "the machine's, and the kit's",
+    "command": "the commands of the bench and of the demo",
+    "connection": "a client's, and its interface for an app",
+    "consume": "the command, and its benchmark",
+    "consume_queue": "a consume queue, and its kernels",
+    "hashing": "the hashes, and their kernels",
+    "member": "a consumer, and the kit's",
+    "node": "a node, the kit's, and the connection of a command to one",
+    "property_crc": "the property, and its kernels",
+    "reader": "of a queue, and of stdout",
+    "recall": "handles, and the command",
+    "report": "of a benchmark, and of the demo",
+    "send": "the command, and its benchmark",
+    "topics": "a node's topics, and the command",
 }
 
 # What may be larger, and why. An entry that is not needed any more fails too.
@@ -160,3 +179,9 @@ def test_a_function_has_few_parameters() -> None:
 def test_a_class_name_means_one_thing() -> None:
     twice = {name for name, named in classes().items() if len(named) > 1 and name[0] != "_"}
     assert twice == TWICE
+
+
+def test_a_module_name_means_one_thing() -> None:
+    counts = Counter(file.path.stem for file in package_files() if not file.is_package)
+    twice = {name for name, count in counts.items() if count > 1}
+    assert twice <= SAME_MODULE.keys(), "name a module after its class, or after its question"

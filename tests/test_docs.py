@@ -16,13 +16,13 @@ from support.source_tree import ROOT, package_files
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rocketray.actors.client.standalone import Producer
-from rocketray.actors.producers.options import ProducerOptions, SendOptions
+from rocketray.actors.producers.producer_options import ProducerOptions, SendOptions
 from rocketray.cli.application import application
 from rocketray.filters.checks import CheckStatus
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
 from rocketray.topology.app.sink_spec import SinkSpec
-from rocketray.topology.spark.options import OPTION_NAMES
+from rocketray.topology.spark.source_options import OPTION_NAMES
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 Command = TyperCommand | TyperGroup

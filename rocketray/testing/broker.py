@@ -25,8 +25,8 @@ from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers.async_producer import AsyncProducer
-from rocketray.actors.producers.options import ProducerOptions
 from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import DiskUse

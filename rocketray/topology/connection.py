@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocketray.actors.groups.failing import FailingMessage
     from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
     from rocketray.actors.groups.heartbeat import AppInstance
-    from rocketray.actors.producers.options import AckMode
+    from rocketray.actors.producers.producer_options import AckMode
     from rocketray.actors.topics.topics import Topics
     from rocketray.delay import Delay
     from rocketray.filters.subscription import Subscription

@@ -22,9 +22,9 @@ from support.machines import run, run_histories
 from support.quiet import quiet_log
 from support.transactions import begin
 
-from rocketray.actors.producers import transactions
+from rocketray.actors.producers import transactional_sends
 from rocketray.actors.producers.producer import Producer
-from rocketray.actors.producers.transactions import CheckAnswer, Transaction
+from rocketray.actors.producers.transactional_sends import CheckAnswer, Transaction
 from rocketray.delay import DelayOptions
 from rocketray.errors import (
     InvalidMessageError,
@@ -314,7 +314,7 @@ class LaterMachine(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def _no_checks_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "_ASK_INTERVAL_S", 1e6)
+    monkeypatch.setattr(transactional_sends, "_ASK_INTERVAL_S", 1e6)
 
 
 @pytest.mark.timeout(600)

@@ -15,7 +15,7 @@ from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Member
 from rocketray.topology.delivery.delivery import Delivery, split
-from rocketray.topology.delivery.offsets import OffsetLedger
+from rocketray.topology.delivery.offset_ledger import OffsetLedger
 
 __all__ = [
     "FILTERS",

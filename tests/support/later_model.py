@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from support.group_model import GroupModel, Sent
 
-from rocketray.actors.producers.transactions import Transaction
+from rocketray.actors.producers.transactional_sends import Transaction
 from rocketray.delay import DELAY_LEVELS_MS
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker

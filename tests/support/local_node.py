@@ -15,8 +15,8 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.ipc.ring import Ack
-from rocketray.actors.producers.options import AckMode
 from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.producers.queue_link import ShardGate
 from rocketray.actors.remote.remote_calls import JoinRequest
 from rocketray.actors.remote.remote_consumer import RemoteGroupConsumer

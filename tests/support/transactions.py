@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from rocketray.actors.producers.options import SendOptions
 from rocketray.actors.producers.producer import Producer
-from rocketray.actors.producers.transactions import Transaction
+from rocketray.actors.producers.producer_options import SendOptions
+from rocketray.actors.producers.transactional_sends import Transaction
 
 __all__ = ["begin"]
 

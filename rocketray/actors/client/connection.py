@@ -17,8 +17,8 @@ from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.files.home import Home
 from rocketray.actors.groups.member_options import MemberOptions, check_member
 from rocketray.actors.ipc.ring import Ack
-from rocketray.actors.producers.options import ProducerOptions
 from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray, pinned, ray
 from rocketray.actors.remote.remote_calls import GATEWAY
 from rocketray.actors.remote.remote_consumer import Member, RemoteGroupConsumer

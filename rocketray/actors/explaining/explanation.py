@@ -23,7 +23,7 @@ from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
 from rocketray.actors.retries.retry_trace import RetryTrace, Stage
 from rocketray.actors.shards.stored_facts import StoredFacts
-from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
+from rocketray.filters.filter_verdict import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION

@@ -20,7 +20,7 @@ from rocketray.actors.retries.retry_trace import RetryTrace, first_of, is_given_
 from rocketray.actors.shards.stored_facts import StoredFacts
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, PredicateError
-from rocketray.filters.explain import ExplainStep, FilterVerdict, explain_filter
+from rocketray.filters.filter_verdict import ExplainStep, FilterVerdict, explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic

@@ -21,10 +21,10 @@ from rocketray.message import Message
 
 from .batch import SendResult, SendResults
 from .many import Table
-from .options import AckMode, NoAck, SendOptions
 from .producer import Producer
+from .producer_options import AckMode, NoAck, SendOptions
 from .send_future import MessageFuture, SendFuture
-from .transactions import Transaction
+from .transactional_sends import Transaction
 
 __all__ = ["AsyncProducer"]
 

@@ -45,7 +45,7 @@ _REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """The options of a producer, checked (options.py)."""
+    """The options of a producer, checked (producer_options.py)."""
 
     durability: Durability = Durability.MEMORY
     timeout_s: float = 10.0

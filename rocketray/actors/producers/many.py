@@ -18,8 +18,8 @@ from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_open_topic, check_topic
 
 from .links import QueueLinks, with_sharding_key
-from .options import SendOptions, delay_in
 from .parts import Bodies, Messages, Part, by_queue, cut, cut_table
+from .producer_options import SendOptions, delay_in
 from .queue_selector import select_each, select_queue
 
 __all__ = ["Table", "check_messages", "delayed_parts", "parts_of"]

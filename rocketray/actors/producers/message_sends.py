@@ -12,7 +12,7 @@ from rocketray.message import Message
 
 from .batcher import Batcher, Handling, MessageFields
 from .links import QueueLinks, with_sharding_key
-from .options import (
+from .producer_options import (
     AckMode,
     NoAck,
     SendOptions,
@@ -24,7 +24,7 @@ from .options import (
 from .queue_link import QueueLink
 from .queue_selector import select_queue
 from .send_future import MessageFuture
-from .transactions import Transaction, Transactions
+from .transactional_sends import Transaction, Transactions
 
 __all__ = ["MessageSends"]
 

@@ -1,6 +1,6 @@
 """Producers: send messages to the shards in batches, and report their outcomes.
 
-There are three ways to send, with the same options (options.py): ``send`` waits for the outcome,
+There are three ways to send, with the same options (producer_options.py): ``send`` waits for the outcome,
 ``send_async`` returns a future, and ``send_many`` sends a list or a table. When a message is sent
 is in batcher.py.
 
@@ -34,7 +34,8 @@ from .batcher import Batcher
 from .links import QueueLinks
 from .many import Table, check_messages, delayed_parts, parts_of
 from .message_sends import MessageSends
-from .options import (
+from .parts import Part
+from .producer_options import (
     AckMode,
     NoAck,
     ProducerOptions,
@@ -44,10 +45,9 @@ from .options import (
     check_timeout,
     durability_of,
 )
-from .parts import Part
 from .queue_link import Shards
 from .send_future import ListFuture, SendFuture
-from .transactions import Transaction, Transactions
+from .transactional_sends import Transaction, Transactions
 
 __all__ = ["Producer", "SendFuture", "SendResult", "SendResults"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
-from rocketray.filters.explain import BitmapFacts
+from rocketray.filters.filter_verdict import BitmapFacts
 from rocketray.message import StoredMessage
 from rocketray.store.queues.consume_queue_ext import ExtUnit
 

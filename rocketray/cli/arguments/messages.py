@@ -32,7 +32,7 @@ from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, Sto
 from rocketray.store.formats.sys_flag import sys_flag_names
 
 if TYPE_CHECKING:
-    from rocketray.actors.producers.options import SendOptions
+    from rocketray.actors.producers.producer_options import SendOptions
 
 __all__ = ["Outgoing", "from_json", "one_line", "print_found", "printable", "to_json"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.cli.terminal.clock import now_ms
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.terminal.output import progress
 from rocketray.errors import StoreError
 
@@ -123,5 +123,5 @@ def _open(directory: Path, index_hash_slots: int | None) -> OpenStore:
 
     foreign = told_settings(directory, index_hash_slots)
     config = foreign.config if foreign else None
-    store = MessageStore(directory, config, read_only=True, clock_ms=now_ms)
+    store = MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms)
     return OpenStore(directory, store, foreign)

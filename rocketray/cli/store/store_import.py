@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
-from rocketray.cli.terminal.clock import now_ms
 from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
 from rocketray.cli.terminal.signals import until_signalled
 from rocketray.errors import StoreError
@@ -62,7 +62,7 @@ def import_messages(
     config = foreign.config if foreign else None
     with (
         connect(data) as connection,
-        ImportSource(directory, config, clock_ms=now_ms) as source,
+        ImportSource(directory, config, clock_ms=system_clock_ms) as source,
     ):
         importer = Importer(source, connection, skip_damaged=skip_damaged)
         chosen = sorted(set(topics)) if topics else None

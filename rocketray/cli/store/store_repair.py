@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.arguments.options import JsonOption
 from rocketray.cli.arguments.store_directory import (
     SlotsOption,
@@ -14,7 +15,6 @@ from rocketray.cli.arguments.store_directory import (
     store_directories,
     told_settings,
 )
-from rocketray.cli.terminal.clock import now_ms
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.errors import CorruptRecordError
 
@@ -94,7 +94,7 @@ def recover(
         config = foreign.config if foreign else None
         is_index_known = foreign is None or foreign.slots_from != "unknown"
         salvage = Salvage.ALL if is_index_known else Salvage.ALL_BUT_INDEX
-        with MessageStore(path, config, salvage=salvage, clock_ms=now_ms) as store:
+        with MessageStore(path, config, salvage=salvage, clock_ms=system_clock_ms) as store:
             assert store.recovery is not None
             found = _shown_recovery(path, store, store.recovery)
         print_json(found) if as_json else print_table(("what", "value"), _rows(found))

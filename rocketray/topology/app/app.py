@@ -23,7 +23,7 @@ import faust
 
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
-from rocketray.actors.producers.options import AckMode
+from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 from rocketray.data_directory import data_directory
 from rocketray.delay import Delay

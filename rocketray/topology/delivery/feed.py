@@ -39,7 +39,7 @@ from rocketray.topology.values.shared_batch import DAMAGE
 
 from .delivery import Delivery, position_text, split
 from .flow import FlowLimits, SharedWindow, Window
-from .offsets import OffsetLedger
+from .offset_ledger import OffsetLedger
 from .outlet import OrderedOutlet, Outlet
 from .overdue import NOT_ACKNOWLEDGED, OverdueWatch
 from .queue_tables import NO_TABLES, QueueTables

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from faust.types.tuples import TP
 
-from rocketray.actors.producers.options import AckMode
+from rocketray.actors.producers.producer_options import AckMode
 from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message

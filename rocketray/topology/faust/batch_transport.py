@@ -13,7 +13,7 @@ from faust.transport.conductor import Conductor
 
 from .consumer import FeedConsumer
 from .fetcher import FeedFetcher
-from .producer import OutboxProducer
+from .outbox_producer import OutboxProducer
 
 __all__ = ["BatchTransport"]
 

@@ -29,8 +29,8 @@ from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.tables.changelog import ChangelogBuffer
+from rocketray.topology.tables.part_reader import PartReader
 from rocketray.topology.tables.queue_holders import QueueHolders
-from rocketray.topology.tables.recovery import PartReader
 
 __all__ = ["FeedTableManager"]
 

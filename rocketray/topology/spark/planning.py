@@ -16,7 +16,7 @@ import pyarrow as pa
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 
-from .offsets import (
+from .offset_rules import (
     EARLIEST,
     LATEST,
     Bounds,
@@ -27,7 +27,7 @@ from .offsets import (
     limit_ends,
     resolve_rule,
 )
-from .options import SourceOptions
+from .source_options import SourceOptions
 
 __all__ = ["Range", "ReadPlan", "next_ends", "plan_batch", "plan_stream"]
 

@@ -23,7 +23,7 @@ from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .block_filter import BlockFilter
-from .offsets import Bounds, data_loss
+from .offset_rules import Bounds, data_loss
 from .planning import Range, ReadPlan
 
 __all__ = ["BATCH_BYTES", "cut_batches", "read_range", "tell_doubts"]

@@ -29,11 +29,11 @@ from rocketray.topology.app.sink_spec import AVAILABLE_NOW, SinkSpec, add_sink
 from .batch_function import BatchFunction
 from .committed_files import committed_files
 from .failures import describe_failure
-from .queues import TopicQueues
 from .schema import check_schema
 from .session import check_callbacks, spark_session
 from .sink_runner import QueryProgress, RestartPolicy, SinkRunner, SinkState
 from .stop_signals import stop_signals
+from .topic_queues import TopicQueues
 
 __all__ = [
     "AVAILABLE_NOW",

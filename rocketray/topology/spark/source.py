@@ -36,13 +36,13 @@ from pyspark.sql.types import StructType
 from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
 
-from .checkpoint import Admission, Position, from_json, to_json
 from .failures import plainly
-from .offsets import LATEST, OffsetRule, QueueOffsets, offsets_to_json, resolve_rule
-from .options import SourceOptions, may_be_writing, parse_options
+from .offset_rules import LATEST, OffsetRule, QueueOffsets, offsets_to_json, resolve_rule
 from .planning import Range, ReadPlan, next_ends, plan_batch, plan_stream
-from .queues import TopicQueues
+from .positions import Admission, Position, from_json, to_json
 from .schema import SOURCE_SCHEMA, arrow_schema, check_schema
+from .source_options import SourceOptions, may_be_writing, parse_options
+from .topic_queues import TopicQueues
 
 __all__ = ["QueueRange", "RocketRaySource"]
 
@@ -62,7 +62,7 @@ class QueueRange(InputPartition):
 
 
 class RocketRaySource(DataSource):
-    """The data source; options.py lists its options, schema.py its columns."""
+    """The data source; source_options.py lists its options, schema.py its columns."""
 
     @plainly
     def __init__(self, options: MutableMapping[str, str]) -> None:

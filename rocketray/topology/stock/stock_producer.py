@@ -14,7 +14,7 @@ from typing import Any
 from faust.transport.producer import Producer
 from faust.types.tuples import TP, RecordMetadata
 
-from rocketray.actors.producers.options import AckMode
+from rocketray.actors.producers.producer_options import AckMode
 from rocketray.errors import InvalidMessageError
 from rocketray.topology.connection import Producer as Sender
 from rocketray.topology.delivery.outbox import Outboxes

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from faust.transport.base import Transport as FaustTransport
 
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
-from rocketray.actors.producers.options import AckMode
+from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 from rocketray.actors.topics.topics import Topics
 from rocketray.data_directory import data_directory

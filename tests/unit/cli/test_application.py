@@ -15,7 +15,7 @@ from support.command_server import run_here
 from support.commands import rocketray
 
 from rocketray import __version__
-from rocketray.actors.producers.options import AckMode
+from rocketray.actors.producers.producer_options import AckMode
 from rocketray.cli.application import application
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray_demo.lookups import Lookup
+from rocketray_demo.queries import Lookup
 from rocketray_demo.report import ConsumerResult, DemoReport, SparkResult
 from rocketray_demo.tally import Delays
 

@@ -20,7 +20,7 @@ from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
 from rocketray.actors.shards.stored_facts import StoredFacts
 from rocketray.errors import FilterEvaluationError
-from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
+from rocketray.filters.filter_verdict import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message

@@ -10,8 +10,8 @@ import pytest
 from support.apps import committed, make_app, numbers, put, until
 from support.local_node import LocalNode
 
-from rocketray.actors.producers.options import AckMode
 from rocketray.actors.producers.producer import Producer, SendFuture, SendResult, SendResults
+from rocketray.actors.producers.producer_options import AckMode
 from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message

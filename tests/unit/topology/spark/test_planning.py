@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from rocketray.errors import ConfigError, StoreError
-from rocketray.topology.spark.offsets import Bounds
-from rocketray.topology.spark.options import parse_options
+from rocketray.topology.spark.offset_rules import Bounds
 from rocketray.topology.spark.planning import Range, next_ends, plan_batch, plan_stream
+from rocketray.topology.spark.source_options import parse_options
 
 KEY = ("T", 0)
 HELD = {KEY: Bounds(10, 20)}

@@ -15,7 +15,7 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 from rocketray.topology.app.app import App
 from rocketray.topology.tables.changelog import change_message
-from rocketray.topology.tables.recovery import PartReader
+from rocketray.topology.tables.part_reader import PartReader
 
 ONE, TWO = "feed one", "feed two"
 

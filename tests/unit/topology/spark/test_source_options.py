@@ -8,8 +8,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.spark.offsets import EARLIEST, LATEST, OffsetRule
-from rocketray.topology.spark.options import (
+from rocketray.topology.spark.offset_rules import EARLIEST, LATEST, OffsetRule
+from rocketray.topology.spark.source_options import (
     OPTION_NAMES,
     SourceOptions,
     may_be_writing,

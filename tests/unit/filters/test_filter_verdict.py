@@ -7,7 +7,12 @@ from support.batches import stored
 
 from rocketray.errors import PredicateError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
-from rocketray.filters.explain import BitmapFacts, FilterReason, FilterVerdict, explain_filter
+from rocketray.filters.filter_verdict import (
+    BitmapFacts,
+    FilterReason,
+    FilterVerdict,
+    explain_filter,
+)
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code

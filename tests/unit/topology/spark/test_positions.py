@@ -8,7 +8,7 @@ import pytest
 
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.spark.checkpoint import Admission, Position, from_json, to_json
+from rocketray.topology.spark.positions import Admission, Position, from_json, to_json
 
 IDS = {"T": "1" * 32, "U": "2" * 32}
 OFFSETS = {("T", 0): 7, ("T", 1): 3, ("U", 0): 5}

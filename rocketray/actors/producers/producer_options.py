@@ -14,7 +14,7 @@ from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression
 
 from .batcher import BatchSettings
 from .queue_selector import QueueSelector
-from .transactions import Check, Transaction
+from .transactional_sends import Check, Transaction
 
 __all__ = [
     "AckMode",

@@ -2,7 +2,7 @@
 
 An offset is the next queue offset to read. Spark's checkpoint holds ``{"topic": {"0": 123}}``, and
 old checkpoints must stay readable, so this form only ever gains keys: under ``@``, which is not a
-topic name, checkpoint.py stores topic ids and the filter. Users write the same form, with -2 for
+topic name, positions.py stores topic ids and the filter. Users write the same form, with -2 for
 earliest and -1 for latest; a copy from a checkpoint may include its ``@``.
 """
 

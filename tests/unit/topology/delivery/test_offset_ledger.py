@@ -4,7 +4,7 @@ import pytest
 from support.batches import list_batch
 
 from rocketray.topology.delivery.delivery import Delivery, split
-from rocketray.topology.delivery.offsets import OffsetLedger
+from rocketray.topology.delivery.offset_ledger import OffsetLedger
 
 
 def add(

@@ -12,9 +12,9 @@ from support.local_node import LocalNode
 from support.transactions import begin
 
 from rocketray.actors.files.paths import config_directory
-from rocketray.actors.producers import transactions
+from rocketray.actors.producers import transactional_sends
 from rocketray.actors.producers.producer import Producer
-from rocketray.actors.producers.transactions import CheckAnswer
+from rocketray.actors.producers.transactional_sends import CheckAnswer
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import (
     ConfigError,
@@ -223,7 +223,7 @@ def check_that_says(answer: CheckAnswer) -> Callable[[StoredMessage], CheckAnswe
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    monkeypatch.setattr(transactions, "_ASK_INTERVAL_S", 1e6)
+    monkeypatch.setattr(transactional_sends, "_ASK_INTERVAL_S", 1e6)
     with Broker() as broker:
         broker.create_topic("Trade", 1)
         yield broker

@@ -10,8 +10,8 @@ from support.batches import stored
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
-from rocketray.topology.tables import recovery
-from rocketray.topology.tables.recovery import PartReader
+from rocketray.topology.tables import part_reader
+from rocketray.topology.tables.part_reader import PartReader
 
 
 class Log:
@@ -104,7 +104,7 @@ def test_a_part_is_what_its_changelog_says_though_files_go_while_it_is_read(
         assert part.values == log.table()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recovery, "READ_MAX_MESSAGES", batch)
+        patch.setattr(part_reader, "READ_MAX_MESSAGES", batch)
         asyncio.run(scenario())
 
 

@@ -10,8 +10,8 @@ from support.shards import Shards
 
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.topology.spark.offsets import Bounds
-from rocketray.topology.spark.queues import TopicQueues
+from rocketray.topology.spark.offset_rules import Bounds
+from rocketray.topology.spark.topic_queues import TopicQueues
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError, TopicNotFoundError
 
-from .offsets import Bounds, QueueKey
+from .offset_rules import Bounds, QueueKey
 
 __all__ = ["TopicQueues"]
 

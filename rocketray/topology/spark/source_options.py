@@ -17,7 +17,7 @@ from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
 
-from .offsets import EARLIEST, LATEST, OffsetRule, parse_rule
+from .offset_rules import EARLIEST, LATEST, OffsetRule, parse_rule
 from .strangers import MAY_BE_WRITING, explain_stranger
 
 __all__ = ["OPTION_NAMES", "SourceOptions", "may_be_writing", "parse_options"]

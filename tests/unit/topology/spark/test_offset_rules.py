@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
-from rocketray.topology.spark.offsets import (
+from rocketray.topology.spark.offset_rules import (
     EARLIEST,
     LATEST,
     Bounds,

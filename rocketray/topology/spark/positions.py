@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription, describe_difference
 
-from .offsets import ORIGIN, QueueOffsets, offsets_from_json, offsets_to_json
+from .offset_rules import ORIGIN, QueueOffsets, offsets_from_json, offsets_to_json
 
 __all__ = ["Admission", "Position", "from_json", "to_json"]
 
