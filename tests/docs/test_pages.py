@@ -1,12 +1,14 @@
 """The pages of the tutorial, those of the how-to with commands, and the examples do what they show.
 
-All of them are run on one node, each in a directory of its own.
+All of them are run on one node, each in a directory of its own. Blocks of the language ``console``
+are compared with what they print; the commands of ``sh`` blocks succeed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.command_server import CommandServer
 from support.commands import start_node, stop_node
 from support.page_runner import PageRunner, Terminal, blocks_of, shown_as
 from support.source_tree import ROOT
@@ -34,6 +37,35 @@ HOW_TO = [
     for path in sorted(DOCS.glob("how-to/*.md"))
     if any(block.language == "console" for block in blocks_of(path))
 ]
+SHELL_PAGES = [
+    path
+    for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+    if any(block.language == "sh" for block in blocks_of(path))
+]
+NOT_RUN = {
+    "python3 -m venv": "what follows cannot be installed there",
+    ". .venv/bin/activate": "the commands are those under test",
+    "pip install": "it downloads packages",
+    "make": "test_docs.py knows the verbs",
+    "rocketray start": "the node of all pages runs",
+    "rocketray up": "the first page of the tutorial runs it",
+    "rocketray demo": "test_demo.py runs it",
+    "rocketray store import": "the page about it runs it",
+}
+"""Commands of ``sh`` blocks that are not run, by their first words, and the reason."""
+LETTERS = "%DLQ%billing"
+BEFORE = {
+    "retries": (
+        f"topics create {LETTERS} --queues 1",
+        f"send {LETTERS} invoice --property 'FAILURE_REASON=ValueError: no address'",
+    ),
+    "groups": (
+        "topics create Prices --queues 1",
+        *["send Trade payment --tags pay --queue 2"] * 12,
+    ),
+}
+"""What a page's commands find on the node, beside the README's topic, message and group."""
+EXAMPLE_ID = "0A0A0A0A00002A9F00000000000000D4"
 
 
 @dataclass(frozen=True)
@@ -65,6 +97,46 @@ def test_a_page_does_what_it_shows(page: Path, node: Node, tmp_path: Path) -> No
     shutil.copytree(GOLDEN_STORE, tmp_path / "store")  # a broker's, for the page that reads one
     with PageRunner(tmp_path, node.environ, node.log) as runner:
         runner.run(page)
+
+
+def shell_lines(page: Path) -> Iterator[str]:
+    """Each command of the page's ``sh`` blocks, on one line and without its comment."""
+    for block in blocks_of(page):
+        if block.language == "sh":
+            for line in block.text.replace("\\\n", " ").splitlines():
+                yield shlex.join(shlex.split(line, comments=True))
+
+
+def test_the_commands_of_shell_blocks_succeed(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "rocketray-data").symlink_to(node.environ["ROCKETRAY_DATA"])
+    skipped: set[str] = set()
+    with CommandServer(node.environ, tmp_path) as rocketray:
+
+        def run(words: list[str], page: Path) -> None:
+            done = rocketray(*words)
+            assert done.code == 0, f"{page}: rocketray {shlex.join(words)}\n{done.out}{done.err}"
+
+        def offset_id(key: str) -> str:
+            [found] = rocketray("query", "Trade", "--key", key, "--json").lines()
+            return str(found["offsetMsgId"])
+
+        rocketray("topics", "delete", "Trade", "--yes")  # an example's
+        for page in SHELL_PAGES:
+            for command in BEFORE.get(page.stem, ()):
+                run(shlex.split(command), page)
+            for line in shell_lines(page):
+                reasons = {start for start in NOT_RUN if line.startswith(start)}
+                skipped |= reasons
+                if reasons:
+                    continue
+                command, *words = shlex.split(line.replace("GROUP", "billing"))
+                assert command == "rocketray", f"{page}: {line}"
+                if EXAMPLE_ID in words:
+                    words[words.index(EXAMPLE_ID)] = offset_id("order-18")
+                if words[0] == "consume":
+                    words += ["--timeout", "1"]
+                run(words, page)
+    assert skipped == NOT_RUN.keys()
 
 
 def test_every_block_of_the_tutorial_is_run() -> None:
