@@ -1,8 +1,8 @@
 """A Spark sink: the payments of a topic as Parquet files, filtered before Spark reads them.
 
-``python examples/spark_sink.py`` sends three messages to the node on ./rocketray-data (start it with
-``rocketray start``), writes what is there to lake/payments, and ends. Run again, it writes only
-what is new: the checkpoint in checkpoints/payments holds the offsets.
+``python examples/spark_sink.py`` sends three messages to the node on ./rocketray-data (start it
+with ``rocketray start``), writes what is there to lake/payments, and ends. Run again, it writes
+only what is new: the checkpoint in checkpoints/payments holds the offsets.
 """
 
 from __future__ import annotations

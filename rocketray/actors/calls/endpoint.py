@@ -49,7 +49,7 @@ class CallTransport(Protocol):
     """The way of calls to the processes of a node."""
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the object behind *endpoint*, and return its result or raise its error."""
+        """Call a method of the object behind *endpoint*; return its result or raise its error."""
 
 
 def waits(method: _Method) -> _Method:

@@ -1,9 +1,9 @@
 """The coordinator: the Ray shell of ``ClusterState`` and ``TopicService``.
 
-It starts the shard processes, saves offsets every ``OFFSETS_INTERVAL_S`` and at the stop, and has old
-files removed. Ray restarts a coordinator that died; it loads its state, and members join again with
-their next heartbeat and report their offsets. So a message is redelivered only if its reader died,
-too, between its commit and the next save; nothing is lost.
+It starts the shard processes, saves offsets every ``OFFSETS_INTERVAL_S`` and at the stop, and has
+old files removed. Ray restarts a coordinator that died; it loads its state, and members join again
+with their next heartbeat and report their offsets. So a message is redelivered only if its reader
+died, too, between its commit and the next save; nothing is lost.
 
 Calls that wait for other actors (``endpoint.waits``) have threads of their own: however many topics
 are slow to start, heartbeats are answered at once, and no member's session ends meanwhile.

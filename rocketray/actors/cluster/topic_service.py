@@ -54,7 +54,7 @@ class TopicShards(Protocol):
         ...
 
     def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> Sequence[Sequence[Answer] | None]:
-        """Carry out each order; return the answers of the topic's shards, None if one is missing."""
+        """Carry out each order; return its shards' answers, or None if one is missing."""
         ...
 
 

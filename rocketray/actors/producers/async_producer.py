@@ -2,8 +2,8 @@
 
 A send that waits for nothing is made on the loop itself: its message is collected, or written to
 the ring if that has room. Any other send runs in a thread: the first one to a queue, one that has
-to wait for room, one by a call, a delayed or a transactional one. Of these at most one runs for each
-queue, and later sends to that queue wait in order behind it, in their tasks.
+to wait for room, one by a call, a delayed or a transactional one. At most one of these runs for a
+queue, and later sends to that queue wait in order after it, in their tasks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Sends of single messages: the queue and the form of each, and whether it may wait.
 
-``begin`` is for threads: it waits for room, and for the calls that a first message to a queue needs.
-``choose_queue`` and ``try_begin`` are for loops: they never wait, and say so when they would have to.
+``begin`` is for threads: it waits for room, and for the calls that the first message to a queue
+needs. ``choose_queue`` and ``try_begin`` are for loops: they never wait, and say so when they would
+have to.
 """
 
 from __future__ import annotations

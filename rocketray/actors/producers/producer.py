@@ -1,8 +1,8 @@
 """Producers: send messages to the shards in batches, and report their outcomes.
 
-There are three ways to send, with the same options (producer_options.py): ``send`` waits for the outcome,
-``send_async`` returns a future, and ``send_many`` sends a list or a table. When a message is sent
-is in batcher.py.
+There are three ways to send, with the same options (producer_options.py): ``send`` waits for the
+outcome, ``send_async`` returns a future, and ``send_many`` sends a list or a table. When a message
+is sent is in batcher.py.
 
 Invariants
   1. A result is returned after the shard acknowledged the batch with the requested ack mode.

@@ -248,7 +248,7 @@ class ShardProcess:
     def _note_closed(
         self, place: tuple[str, int], reason: StreamError, shard: OwnedShard | None = None
     ) -> None:
-        """Note why a place has no open shard; *shard* is the one that failed there, if it opened."""
+        """Note why a place has no open shard; *shard* is the one that failed, if it was open."""
         with self._tables:
             if self._shards.get(place) is not shard:
                 return  # the topic was removed meanwhile, and may have been created again

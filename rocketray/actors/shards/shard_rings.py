@@ -1,7 +1,7 @@
 """The rings of a shard's producers, whose batches its writer stores.
 
-Each call holds the lock of the :class:`~rocketray.actors.shards.shard_writer.ShardWriter`, which has
-the invariants.
+Each call holds the lock of the :class:`~rocketray.actors.shards.shard_writer.ShardWriter`, which
+has the invariants.
 """
 
 from __future__ import annotations

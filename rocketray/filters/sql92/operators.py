@@ -1,4 +1,4 @@
-"""The operators of a condition, each described in one place: text, meaning, instruction, documentation.
+"""The operators of a condition, each described once: text, meaning, instruction, documentation.
 
 A comparison (:class:`Operator`) has two values. A text operator (:class:`TextOperator`) tests a
 text against constants, ``operand [NOT] word constants``. Lexer, parser, printer, evaluator, program
@@ -6,8 +6,9 @@ and warnings read these tables.
 
 To add a text operator
   1. Describe it here, as an extension: RocketMQ's grammar is fixed.
-  2. Give it an ``Operation`` in ``kernels/condition_codes.py``, and a kernel for it in
-     ``kernels/conditions.py``; its equivalent in plain Python is in ``tests/oracles/conditions.py``.
+  2. Give it an ``Operation`` in ``kernels/condition_codes.py``, a kernel in
+     ``kernels/conditions.py``, and its equivalent in plain Python in
+     ``tests/oracles/conditions.py``.
   3. Add its line to the table in ``docs/reference/filters.md``.
 
 CONTAINS, STARTSWITH and ENDSWITH are those of Java's ``String``, over UTF-16 units. Python compares
@@ -72,7 +73,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The constants of a text operator for the kernel: texts in their order, or a pattern's table."""
+    """The constants of a text operator for the kernel: texts in order, or a pattern's table."""
 
     texts: tuple[bytes, ...] = ()
     pattern: tuple[int, ...] = ()

@@ -269,7 +269,7 @@ class _Compiler:
         *,
         absent: State,
     ) -> None:
-        """Append a test of a text; the scalar evaluator does those that the kernel does not take."""
+        """Append a test of a text; the scalar evaluator makes those that the kernel cannot."""
         if encoded is None:
             self._emit(Operation.CONSTANT, into, State.ODD)
             return

@@ -68,8 +68,8 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
     def matching(self, existing: Mapping[str, Any]) -> list[str]:
         """Return the topics this one reads: those it names, or the *existing* ones that match.
 
-        The whole name has to match. Internal topics do not count: the node's own, and those of tables
-        and replies.
+        The whole name has to match. Internal topics do not count: the node's own, and those of
+        tables and replies.
         """
         if self.pattern is None:
             return list(self.topics)
