@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.catalog import TopicConfig, TopicOptions
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
-from rocketray.names import QueuesPerProcess
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .cluster_state import ClusterState
@@ -86,18 +85,14 @@ class TopicService:
         name: str,
         queues: int,
         retention: RetentionPolicy = KEEP_ALL,
-        *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
+        **options: Unpack[TopicOptions],
     ) -> TopicConfig:
         """Save the topic, or its new queues; :meth:`start_queues` starts them."""
         with self._comes_or_goes(name):
             for deleted in self._topics.deleted():
                 if deleted.name == name:
                     self._remove(deleted)
-            return self._topics.create(
-                name, queues, retention, internal=internal, queues_per_process=queues_per_process
-            )
+            return self._topics.create(name, queues, retention, **options)
 
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
         """Start queues of a topic; return when they answer, or after *wait_s*.

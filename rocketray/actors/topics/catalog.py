@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
@@ -40,7 +40,14 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .placement import ONE_EACH, Placement
 from .system_retention import default_retention, is_kept_by_node
 
-__all__ = ["SHARD_PORT", "SHARED_PROCESS", "BitmapMode", "TopicCatalog", "TopicConfig"]
+__all__ = [
+    "SHARD_PORT",
+    "SHARED_PROCESS",
+    "BitmapMode",
+    "TopicCatalog",
+    "TopicConfig",
+    "TopicOptions",
+]
 
 SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
 SHARED_PROCESS = "shared"
@@ -59,6 +66,18 @@ _TOPIC_ID_FORM = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _IDS_OF_OLD_TOPICS = uuid.UUID("6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11")
 BitmapMode = Literal["auto", "on", "off"]
 _CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
+
+
+class TopicOptions(TypedDict, total=False):
+    """What a new topic may have; an existing one keeps its own.
+
+    ``internal``: it belongs to an app itself; patterns and lists leave it out.
+    ``queues_per_process``: how many of its queues share a process, ``"shared"`` with those of other
+    topics, which suits topics with few messages. None leaves that to the node.
+    """
+
+    internal: bool
+    queues_per_process: QueuesPerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,17 +247,14 @@ class TopicCatalog:
         name: str,
         queues: int,
         retention: RetentionPolicy = KEEP_ALL,
-        *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
         placement: Placement = ONE_EACH,
+        **options: Unpack[TopicOptions],
     ) -> TopicCatalog:
         """Return the catalog with a new topic, or with more queues on an existing one.
 
-        *retention*, *internal* and *queues_per_process* are for a new topic; an existing one keeps
-        its own. System topics are internal by their name, and have limits by it
-        (system_retention.py). Internal topics are in the shared process, others where *placement*
-        says.
+        *retention* and *options* are for a new topic; an existing one keeps its own. System topics
+        are internal by their name, and have limits by it (system_retention.py). Internal topics are
+        in the shared process, others where *placement* says.
 
         Raises:
             ConfigError: a queue would be removed; its messages would be out of reach. Or a
@@ -267,11 +283,11 @@ class TopicCatalog:
                 "data directory"
             )
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
-        internal = internal or is_internal_by_name(name)
+        internal = options.get("internal", False) or is_internal_by_name(name)
         if retention.keeps_all:
             retention = default_retention(name)
         new_id = uuid.uuid4().hex
-        asked = SHARED if internal else check_queues_per_process(queues_per_process)
+        asked = SHARED if internal else check_queues_per_process(options.get("queues_per_process"))
         topic = existing or TopicConfig(
             name, 0, (), new_id, retention=retention, internal=internal, queues_per_process=asked
         )

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Unpack
 
-from rocketray.names import QueuesPerProcess
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .catalog import TopicCatalog, TopicConfig
+from .catalog import TopicCatalog, TopicConfig, TopicOptions
 from .placement import Placement
 from .topic_files import check_no_files, remove_files
 
@@ -39,21 +39,14 @@ class TopicRegistry:
         name: str,
         queues: int,
         retention: RetentionPolicy = KEEP_ALL,
-        *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
+        **options: Unpack[TopicOptions],
     ) -> TopicConfig:
         """Save a new topic, or more queues of an existing one; its shards are not started here."""
         with self._lock:
             existing = self.catalog.topics.get(name)
             if existing is None or existing.queues != queues:
                 changed = self.catalog.with_topic(
-                    name,
-                    queues,
-                    retention,
-                    internal=internal,
-                    queues_per_process=queues_per_process,
-                    placement=self._placement,
+                    name, queues, retention, self._placement, **options
                 )
                 if existing is None:
                     check_no_files(self._data, name)

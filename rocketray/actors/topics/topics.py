@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ConfigError
-from rocketray.names import QueuesPerProcess, check_queue_count, check_topic
+from rocketray.names import check_queue_count, check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .catalog import TopicConfig
+from .catalog import TopicConfig, TopicOptions
 from .topic_start import STEP_S, QueueStarter, Started, TopicProgress
 from .topics_api import TopicsApi
 
@@ -39,16 +40,13 @@ class Topics:
         queues: int | None = None,
         retention: RetentionPolicy = KEEP_ALL,
         *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
         on_progress: OnProgress | None = None,
+        **options: Unpack[TopicOptions],
     ) -> TopicConfig:
         """Create a topic, by default with 4 queues, or return the existing one.
 
-        An *internal* topic is one of an app itself, which patterns and lists leave out. Up to
-        *queues_per_process* queues share a process, ``"shared"`` with those of other topics, which
-        suits topics with few messages; None leaves that to the node. Returns when all its queues
-        answer, whichever caller creates it; *on_progress* gets the progress. After an error, or an
+        The *options* are those of :class:`TopicOptions`. Returns when all its queues answer,
+        whichever caller creates it; *on_progress* gets the progress. After an error, or an
         interruption, the same call starts the missing queues.
 
         Raises:
@@ -62,14 +60,7 @@ class Topics:
                 "queues= out to take it as it is, or give it more with "
                 f"topics.alter({topic!r}, {queues})"
             )
-        return self.ensure(
-            topic,
-            wanted,
-            retention,
-            internal=internal,
-            queues_per_process=queues_per_process,
-            on_progress=on_progress,
-        )
+        return self.ensure(topic, wanted, retention, on_progress=on_progress, **options)
 
     def ensure(
         self,
@@ -77,9 +68,8 @@ class Topics:
         queues: int,
         retention: RetentionPolicy = KEEP_ALL,
         *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
         on_progress: OnProgress | None = None,
+        **options: Unpack[TopicOptions],
     ) -> TopicConfig:
         """Create a topic unless it exists; an existing one keeps its queues and its retention.
 
@@ -89,13 +79,7 @@ class Topics:
         existing = self.all().get(topic)
         if existing is not None:
             queues = max(existing.queues, WAITING_QUEUES.get(topic, 0))
-        created = self._coordinator.create(
-            topic,
-            queues,
-            retention,
-            internal=internal,
-            queues_per_process=queues_per_process,
-        )
+        created = self._coordinator.create(topic, queues, retention, **options)
         return self._start_queues(created, on_progress, is_new=existing is None)
 
     def alter(self, topic: str, queues: int, on_progress: OnProgress | None = None) -> TopicConfig:

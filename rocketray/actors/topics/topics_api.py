@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
-from rocketray.names import QueuesPerProcess
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .catalog import TopicConfig
+from .catalog import TopicConfig, TopicOptions
 from .topic_start import Started
 
 __all__ = ["TOPICS", "TopicsApi"]
@@ -31,9 +30,7 @@ class TopicsApi(Protocol):
         name: str,
         queues: int,
         retention: RetentionPolicy = KEEP_ALL,
-        *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
+        **options: Unpack[TopicOptions],
     ) -> TopicConfig:
         """Save a topic, or its new queues; :meth:`start_queues` starts them."""
         ...
