@@ -30,16 +30,20 @@ class OutcomeWatch:
         self._changed = threading.Condition()
         self._watched: dict[Batch, _Watched] = {}
         self._thread: threading.Thread | None = None
-        self._is_closed = False
+        self.is_closed = False
+        """Whether callbacks are called at once, as the producer is closed."""
 
     def is_watched(self, batch: Batch) -> bool:
         """Return whether that batch has a callback already."""
         return batch in self._watched
 
     def call_back(self, link: QueueLink, batch: Batch, callback: Callable[[], object]) -> None:
-        """Have *callback* called in the thread once the outcome is known; at once if it is."""
+        """Have *callback* called in the thread once the outcome is known; at once if it is.
+
+        Also at once when this is closed, as the outcome is not looked for any more.
+        """
         with self._changed:
-            if not batch.settled and not self._is_closed:
+            if not batch.settled and not self.is_closed:
                 self._watch(link, batch).callbacks.append(callback)
                 return
         call_logged(callback)
@@ -51,7 +55,7 @@ class OutcomeWatch:
         while time.monotonic() < deadline:
             waiter: asyncio.Future[None] = loop.create_future()
             with self._changed:
-                if batch.settled or self._is_closed:
+                if batch.settled or self.is_closed:
                     return
                 watched = self._watch(link, batch)
                 watched.waiters.setdefault(loop, []).append(waiter)
@@ -61,7 +65,7 @@ class OutcomeWatch:
     def close(self) -> None:
         """End the thread; those that still wait are told, and find that the outcome is unknown."""
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             self._changed.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -80,10 +84,10 @@ class OutcomeWatch:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._watched and not self._is_closed:
+                while not self._watched and not self.is_closed:
                     self._changed.wait()
                 found = list(self._watched.items())
-                is_closed = self._is_closed
+                is_closed = self.is_closed
             if not is_closed:
                 batch, watched = found[-1]
                 if batch.sequence or batch.settled:

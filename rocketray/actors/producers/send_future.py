@@ -55,6 +55,7 @@ class SendFuture(ABC, Generic[Result_co]):
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Have *callback* called with this future when it is done; at once if it is.
 
+        If the producer is closed before, it is called then, and the outcome is not known.
         It is called in a thread of the producer and must not block: other callbacks wait for it.
         What it raises is logged.
         """
@@ -170,10 +171,10 @@ class ListFuture(SendFuture[SendResults]):
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """See :meth:`SendFuture.add_done_callback`."""
+        outcomes = self._batcher.outcomes
         for link, batch in self._placed.values():
-            if not batch.settled:
-                again = partial(self.add_done_callback, callback)
-                self._batcher.outcomes.call_back(link, batch, again)
+            if not batch.settled and not outcomes.is_closed:
+                outcomes.call_back(link, batch, partial(self.add_done_callback, callback))
                 return
         call_logged(partial(callback, self))
 

@@ -253,6 +253,27 @@ def test_callbacks_are_called_with_the_future_once_its_outcome_is_known(
     assert "a callback of a send failed" in caplog.text
 
 
+def test_a_callback_is_called_once_when_the_producer_is_closed_before_the_outcome(
+    node: LocalNode,
+) -> None:
+    called: Queue[object] = Queue()
+    producer = Producer(node, timeout_s=0.2)
+    producer.send("Dead", b"the shard knows the ring by now")
+    node.stall("Dead", 0)
+    futures = [
+        producer.begin_many("Dead", [Message("Dead", b"x")]),
+        producer.send_async("Dead", b"y"),
+    ]
+    for future in futures:
+        future.add_done_callback(called.put)
+    with pytest.raises(ShardUnavailableError):
+        producer.close()
+    assert {called.get_nowait(), called.get_nowait()} == {*futures}
+    futures[0].add_done_callback(called.put)
+    assert called.get_nowait() is futures[0], "nobody looks for its outcome any more"
+    assert called.empty()
+
+
 def test_an_error_is_raised_where_it_is_awaited(broker: Broker) -> None:
     broker.create_topic("T", 1)
 
