@@ -63,7 +63,6 @@ class Batch:
     """Messages that are sent together, and their outcome."""
 
     __slots__ = (
-        "_first_id",
         "_first_queue_offset",
         "_form",
         "_link",
@@ -74,7 +73,9 @@ class Batch:
         "columns",
         "durability",
         "failure",
+        "first_id",
         "is_told",
+        "is_unsent",
         "one_way",
         "sequence",
         "unsure",
@@ -84,18 +85,21 @@ class Batch:
         self.durability = durability
         self.columns = MessageColumns(form)
         """The messages; none once they are packed."""
+        self.first_id = 0
+        """Number of the first unique key that the producer created for it."""
         self.sequence = 0  # 0: not sent
         self.ack: Ack | None = None
         self.failure: Exception | None = None
         self.unsure: bytes | None = None
         """The batch as it was sent, if a call left its outcome unknown."""
+        self.is_unsent = False
+        """Whether there was no room for it in time, so that no shard has it."""
         self.is_told = False
-        """Whether a caller got the failure, so that the next one asks the shard again."""
+        """Whether a caller got the error, so that the next one asks again."""
         self.one_way = 0
         """Number of one-way messages, whose results are never read."""
         self._link = link
         self._form = form
-        self._first_id = 0
         self._own_ids: dict[int, str] = {}
         self._sizes: npt.NDArray[np.int32] | None = None
         self._offsets: list[int] | None = None
@@ -105,7 +109,7 @@ class Batch:
         """Return the batch to send; keeps what the results need, and releases the messages."""
         count = len(self.columns)
         payload = self.columns.pack(first_id, now_ms)
-        self._first_id, self._own_ids = first_id, self.columns.own_ids
+        self.first_id, self._own_ids = first_id, self.columns.own_ids
         if count > 1:
             self._sizes = record_sizes(payload)
         return payload
@@ -122,7 +126,7 @@ class Batch:
 
     def measured(self, sizes: npt.NDArray[np.int32], first_id: int) -> None:
         """Keep what the results of a table need: the sizes of its records, and their first id."""
-        self._first_id, self._sizes = first_id, sizes
+        self.first_id, self._sizes = first_id, sizes
 
     @property
     def has_new_ids(self) -> bool:
@@ -145,6 +149,11 @@ class Batch:
         is_refused = self.ack is not None and self.ack.status is not AppendStatus.OK
         return self.failure is not None or is_refused
 
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether a shard failed to store it, and stores it once if it is sent again."""
+        return self.has_new_ids and self.ack is not None and self.ack.status is AppendStatus.FAILED
+
     def check(self) -> Ack:
         """Return the outcome; raise the error that kept the batch from being stored."""
         failure = self.failure  # another caller may ask the shard again meanwhile
@@ -153,6 +162,7 @@ class Batch:
             raise failure
         assert self.ack is not None
         if self.ack.status is not AppendStatus.OK:
+            self.is_told = True
             raise refusal(self.ack.status, self._link.name, self._link.data)
         return self.ack
 
@@ -166,7 +176,7 @@ class Batch:
         if self._own_ids and (own_id := self._own_ids.get(index)) is not None:
             message_id = own_id or offset_id
         else:
-            message_id = form.unique_id(self._first_id + index)
+            message_id = form.unique_id(self.first_id + index)
         queue_id, queue_offset, handle = link.queue_id, self._first_queue_offset + index, None
         if form.topic in WAITING_QUEUES:
             handle = str(RecallHandle(form.topic, queue_id, queue_offset, message_id))

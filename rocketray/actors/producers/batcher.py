@@ -33,7 +33,7 @@ from .batch import Batch
 from .links import QueueLinks
 from .outcome_watch import OutcomeWatch
 from .parts import BATCH_BYTES, BATCH_MAX, Part
-from .queue_link import QueueLink, collecting_s, no_room, unacknowledged
+from .queue_link import QueueLink, collecting_s, no_room, packed, unacknowledged
 
 __all__ = ["BatchSettings", "Batcher"]
 
@@ -183,7 +183,7 @@ class Batcher:
         link.collecting = None
         try:
             payload = batch.pack(self._ids.take(len(batch.columns)), self.settings.clock_ms())
-            self._until_sent(link, partial(link.try_send, payload.data, batch), timeout_s)
+            self._until_sent(link, batch, partial(link.try_send, payload.data), timeout_s)
         except Exception as error:  # noqa: BLE001  # raised when a result of the batch is read
             batch.failure = error
             link.settled(batch)
@@ -215,8 +215,10 @@ class Batcher:
                     part.fill(batch.columns)
                     link.collecting = batch
                 else:
-                    table = self._measured(part, batch)
-                    self._until_sent(link, partial(link.try_send_table, table, batch))
+                    first_id = self._ids.take(len(part.numbers))
+                    table = self._measured(part, first_id)
+                    batch.measured(table.sizes, first_id)
+                    self._until_sent(link, batch, partial(link.try_send_table, table))
             except StreamError as error:
                 batch.failure = error
                 link.settled(batch)
@@ -233,10 +235,20 @@ class Batcher:
                 link.check_open()
                 link.ask_again(batch)
 
+    def repeat(self, link: QueueLink, batch: Batch, part: Part) -> None:
+        """Call the shard again also with the batch of a part that it failed to store.
+
+        The messages keep their unique keys, so the shard stores them once.
+        """
+        with link.lock:
+            if batch.may_be_repeated and batch.unsure is None:
+                batch.unsure = self._packed(link, part, batch.first_id)
+            self.ask_again(link, batch)
+
     def send_whole(self, link: QueueLink, batch: Batch, payload: memoryview) -> None:
         """Send a batch that is packed already, after what was collected; with the link's lock."""
         self.hand_over(link)
-        self._until_sent(link, partial(link.try_send, payload, batch))
+        self._until_sent(link, batch, partial(link.try_send, payload))
 
     def settle(self, link: QueueLink, batch: Batch, timeout_s: float | None = None) -> None:
         """Wait until the outcome of a batch is known.
@@ -277,12 +289,19 @@ class Batcher:
         self._collecting.set()
         self._linger.join()
 
-    def _measured(self, part: Part, batch: Batch) -> MeasuredTable:
-        """Return the rows of a part, with ids; the batch keeps what its results need."""
+    def _packed(self, link: QueueLink, part: Part, first_id: int) -> bytes:
+        """Return the batch of a part, with unique keys from that number on."""
+        if part.rows is not None:
+            return packed(self._measured(part, first_id))
+        columns = MessageColumns(link.form)
+        part.fill(columns)
+        return columns.pack(first_id, self.settings.clock_ms()).tobytes()
+
+    def _measured(self, part: Part, first_id: int) -> MeasuredTable:
+        """Return the rows of a part, with unique keys from that number on."""
         assert part.rows is not None
         settings, count = self.settings, len(part.numbers)
-        first_id = self._ids.take(count)
-        table = MeasuredTable(
+        return MeasuredTable(
             part.topic,
             part.rows,
             property_columns=part.property_columns,
@@ -291,16 +310,19 @@ class Batcher:
             unique_ids=self._ids.ids_from(first_id, count),
             options=settings.records,
         )
-        batch.measured(table.sizes, first_id)
-        return table
 
     def _until_sent(
-        self, link: QueueLink, try_send: Callable[[], bool], timeout_s: float | None = None
+        self,
+        link: QueueLink,
+        batch: Batch,
+        try_send: Callable[[Batch], bool],
+        timeout_s: float | None = None,
     ) -> None:
         """Send a batch as soon as there is room."""
         deadline = time.monotonic() + (self.settings.timeout_s if timeout_s is None else timeout_s)
-        while not try_send():
+        while not try_send(batch):
             if time.monotonic() >= deadline:
+                batch.is_unsent = True
                 raise no_room(link)
             link.wait_for_room(_ROOM_WAIT_S)
 

@@ -33,7 +33,15 @@ from rocketray.transaction import Decision, Verdict
 
 from .batch import Batch
 
-__all__ = ["QueueLink", "ShardGate", "Shards", "collecting_s", "no_room", "unacknowledged"]
+__all__ = [
+    "QueueLink",
+    "ShardGate",
+    "Shards",
+    "collecting_s",
+    "no_room",
+    "packed",
+    "unacknowledged",
+]
 
 
 _LOG = logging.getLogger(__name__)
@@ -146,7 +154,7 @@ class QueueLink:
         """Send the batch of a table, packed in place in the ring; False while there is no room."""
         size = packed_bytes(table)
         if self.ring is None or size > self.ring.payload_max:
-            return self._send_by_call(partial(_packed, table), batch)
+            return self._send_by_call(partial(packed, table), batch)
         room = self.ring.try_reserve(size) if self._has_slot() else None
         if room is None:
             return False
@@ -275,7 +283,8 @@ class QueueLink:
             self.ring.close()
 
 
-def _packed(table: MeasuredTable) -> bytes:
+def packed(table: MeasuredTable) -> bytes:
+    """Return the batch of a table, for a call."""
     payload = np.empty(packed_bytes(table), np.uint8)
     pack_table(table, payload)
     return payload.tobytes()

@@ -8,7 +8,9 @@ A future works in three ways, alone or together:
 
 An outcome may not be known in time: a shard recovers, its disk is slow, or a call is lost. To send
 the batch again would store it twice. So ``result()``, called again, waits on, or asks the shard for
-the outcome. Only of a list, and only what a shard reported as not stored, is sent in a new batch.
+the outcome. Only of a list, ``result()`` also sends what had no room before, and repeats a batch that
+a shard failed to store: with the same unique keys, so the shard stores it once. A batch with a unique
+key that the caller gave is not repeated, because other messages may have the same key.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from rocketray.actors.ipc.ring import Durability
-from rocketray.errors import ShardUnavailableError
 
 from .batch import Batch, SendResult, SendResults
 from .batcher import Batcher
@@ -136,13 +137,12 @@ class ListFuture(SendFuture[SendResults]):
             place = part.topic, part.queue_id
             if place in held:
                 continue
-            if number not in self._placed:
-                self._placed[number] = self._batcher.send_part(part, self._durability)
-            else:
-                link, batch = self._placed[number]
-                if batch.is_told and batch.unsure is not None:
-                    self._batcher.ask_again(link, batch)
-            if self._placed[number][1].has_failed:
+            placed = self._placed.get(number)
+            if placed is None or (placed[1].is_unsent and placed[1].is_told):
+                placed = self._placed[number] = self._batcher.send_part(part, self._durability)
+            elif placed[1].is_told:
+                self._batcher.repeat(*placed, part)
+            if placed[1].has_failed:
                 held.add(place)
 
     def result(self, timeout_s: float | None = None) -> SendResults:
@@ -153,15 +153,10 @@ class ListFuture(SendFuture[SendResults]):
             StreamError: a shard refused a batch, and nothing of that batch was stored.
         """
         self.send()
-        for number, (link, batch) in list(self._placed.items()):
+        for link, batch in self._placed.values():
             if not batch.settled:
                 self._batcher.settle(link, batch, timeout_s)
-            try:
-                batch.check()
-            except ShardUnavailableError:
-                if batch.unsure is None:
-                    del self._placed[number]
-                raise
+            batch.check()
         found = [(self._placed[number][1], part.numbers) for number, part in enumerate(self._parts)]
         return SendResults(found, sum(len(part.numbers) for part in self._parts))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,14 +13,16 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.producers import batcher
-from rocketray.actors.producers.producer import Producer, SendFuture, SendResult
+from rocketray.actors.producers.producer import Producer, SendFuture, SendResult, SendResults
 from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError, StoreFullError
-from rocketray.message import Message
+from rocketray.message import UNIQUE_KEY, Message
+from rocketray.store.queues.consume_queue import ConsumeQueue
 from rocketray.testing import Broker
 from rocketray.testing.fixtures import broker, clock
 
@@ -83,6 +86,62 @@ def test_what_a_shard_did_not_store_is_sent_again_and_the_rest_is_not(
                 sent.result()
         assert len(sent.result()) == 6
     assert sorted(stored(broker)) == [[b"0", b"2", b"4"], [b"1", b"3", b"5"]]
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+def test_what_a_shard_stored_before_its_disk_failed_is_repeated_and_stored_once(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, *, is_table: bool
+) -> None:
+    append, failures = ConsumeQueue.append, [OSError(errno.EIO, "broken on purpose")]
+
+    def fail_once(queue: ConsumeQueue, *entries: Any) -> None:
+        if failures and queue.max_offset == 1:
+            raise failures.pop()
+        append(queue, *entries)
+
+    monkeypatch.setattr(ConsumeQueue, "append", fail_once)
+    node.local = False
+    bodies = [b"a", b"b"]
+    content: Any = [Message("T", body) for body in bodies]
+    if is_table:
+        content = pa.table({"body": bodies})
+    with node.producer() as producer:
+        producer.send("T", b"first")
+        sent = producer.begin_many("T", content)
+        with pytest.raises(ShardUnavailableError, match="the outcome is unknown"):
+            sent.result()
+        results = until_stored(sent)
+    assert not failures
+    assert [one.queue_offset for one in results] == [1, 2]
+    found = list(node.messages("T"))
+    assert [one.body for one in found] == [b"first", *bodies]
+    assert [one.properties[UNIQUE_KEY] for one in found][1:] == [one.message_id for one in results]
+    assert [one.offset_message_id for one in found][1:] == [
+        one.offset_message_id for one in results
+    ]
+
+
+def until_stored(sent: SendFuture[SendResults]) -> SendResults:
+    for _ in range(100):
+        try:
+            return sent.result()
+        except ShardUnavailableError:
+            time.sleep(0.1)  # the shard is opened again meanwhile
+    return sent.result()
+
+
+@pytest.mark.parametrize("fault", ["fail_appends", "lose_acks"])
+def test_messages_with_unique_keys_of_the_caller_are_not_repeated(
+    broker: Broker, fault: str
+) -> None:
+    broker.create_topic("T", 1)
+    with broker.producer() as producer:
+        getattr(broker, fault)(1, "T")
+        sent = producer.begin_many("T", [Message("T", b"x", unique_key="K1")])
+        for _ in range(3):
+            with pytest.raises(ShardUnavailableError):
+                sent.result()
+    assert len(broker.messages("T")) == (fault == "lose_acks")
 
 
 def test_what_is_refused_for_good_is_not_sent_again(broker: Broker) -> None:
