@@ -14,11 +14,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.command_server import CommandServer
-from support.commands import start_node, stop_node
+from support.commands import ONE_PROCESS, start_node, stop_node
 from support.page_runner import PageRunner, Terminal, blocks_of, shown_as
 from support.source_tree import ROOT
 from support.stores import GOLDEN_STORE
@@ -70,10 +71,11 @@ EXAMPLE_ID = "0A0A0A0A00002A9F00000000000000D4"
 
 @dataclass(frozen=True)
 class Node:
-    """The node of all pages: its environment, and what it printed when it started."""
+    """The node of all pages: its environment, what it printed when it started, and commands on it."""
 
     environ: dict[str, str]
     log: str
+    commands: CommandServer
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +89,17 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         "PYTHONUNBUFFERED": "1",
         "COLUMNS": "120",
     }
-    process = start_node(directory / "data", directory / "node.log", environ=environ)
-    yield Node(environ, (directory / "node.log").read_text())
+    log = directory / "node.log"
+    process = start_node(directory / "data", log, *ONE_PROCESS, environ=environ)
+    with CommandServer(environ) as commands:
+        yield Node(environ, log.read_text(), commands)
     stop_node(process)
 
 
 @pytest.mark.parametrize("page", [*TUTORIAL, *HOW_TO], ids=lambda path: path.stem)
 def test_a_page_does_what_it_shows(page: Path, node: Node, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN_STORE, tmp_path / "store")  # a broker's, for the page that reads one
-    with PageRunner(tmp_path, node.environ, node.log) as runner:
+    with PageRunner(tmp_path, node.environ, node.log, node.commands) as runner:
         runner.run(page)
 
 
@@ -110,32 +114,32 @@ def shell_lines(page: Path) -> Iterator[str]:
 def test_the_commands_of_shell_blocks_succeed(node: Node, tmp_path: Path) -> None:
     (tmp_path / "rocketray-data").symlink_to(node.environ["ROCKETRAY_DATA"])
     skipped: set[str] = set()
-    with CommandServer(node.environ, tmp_path) as rocketray:
+    rocketray = partial(node.commands, directory=tmp_path)
 
-        def run(words: list[str], page: Path) -> None:
-            done = rocketray(*words)
-            assert done.code == 0, f"{page}: rocketray {shlex.join(words)}\n{done.out}{done.err}"
+    def run(words: list[str], page: Path) -> None:
+        done = rocketray(*words)
+        assert done.code == 0, f"{page}: rocketray {shlex.join(words)}\n{done.out}{done.err}"
 
-        def offset_id(key: str) -> str:
-            [found] = rocketray("query", "Trade", "--key", key, "--json").lines()
-            return str(found["offsetMsgId"])
+    def offset_id(key: str) -> str:
+        [found] = rocketray("query", "Trade", "--key", key, "--json").lines()
+        return str(found["offsetMsgId"])
 
-        rocketray("topics", "delete", "Trade", "--yes")  # an example's
-        for page in SHELL_PAGES:
-            for command in BEFORE.get(page.stem, ()):
-                run(shlex.split(command), page)
-            for line in shell_lines(page):
-                reasons = {start for start in NOT_RUN if line.startswith(start)}
-                skipped |= reasons
-                if reasons:
-                    continue
-                command, *words = shlex.split(line.replace("GROUP", "billing"))
-                assert command == "rocketray", f"{page}: {line}"
-                if EXAMPLE_ID in words:
-                    words[words.index(EXAMPLE_ID)] = offset_id("order-18")
-                if words[0] == "consume":
-                    words += ["--timeout", "1"]
-                run(words, page)
+    rocketray("topics", "delete", "Trade", "--yes")  # an example's
+    for page in SHELL_PAGES:
+        for command in BEFORE.get(page.stem, ()):
+            run(shlex.split(command), page)
+        for line in shell_lines(page):
+            reasons = {start for start in NOT_RUN if line.startswith(start)}
+            skipped |= reasons
+            if reasons:
+                continue
+            command, *words = shlex.split(line.replace("GROUP", "billing"))
+            assert command == "rocketray", f"{page}: {line}"
+            if EXAMPLE_ID in words:
+                words[words.index(EXAMPLE_ID)] = offset_id("order-18")
+            if words[0] == "consume":
+                words += ["--timeout", "1"]
+            run(words, page)
     assert skipped == NOT_RUN.keys()
 
 

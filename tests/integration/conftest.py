@@ -1,13 +1,67 @@
-"""Expensive things that integration tests share: one Spark session for the whole run."""
+"""Expensive things that integration tests share: a Spark session, and a node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.spread import NODE, work_of
 
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.node import Node, NodeOptions
 from rocketray.topology.spark.session import spark_session
+
+_SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
+_PLUGIN = "shared_node"
+
+
+class SharedNode:
+    """A pytest plugin: the node of the files that need none of their own, one after another.
+
+    It is not there for other tests: one process has one Ray.
+    """
+
+    def __init__(self) -> None:
+        self._node: Node | None = None
+
+    def on(self, data: Path) -> Node:
+        """Return the node; started on *data* unless it runs already."""
+        if self._node is None:
+            options = NodeOptions(num_cpus=2, shard_sizes=_SMALL, queues_per_process="shared")
+            self._node = Node(data, options)
+        return self._node
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
+        """Stop the node behind the last test of the files that share it."""
+        is_last = nextitem is None or work_of(nextitem.nodeid) != NODE
+        if self._node is not None and is_last:
+            node, self._node = self._node, None
+            node.stop()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SharedNode(), _PLUGIN)
+
+
+@pytest.fixture
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """The node that files share (support/spread.py lists them); topics share its one process.
+
+    A test that kills a shard's process has a topic with processes of its own.
+    """
+    assert work_of(request.node.nodeid) == NODE
+    shared = request.config.pluginmanager.get_plugin(_PLUGIN)
+    assert isinstance(shared, SharedNode)
+    return shared.on(tmp_path_factory.mktemp("node") / "data")
+
+
+@pytest.fixture
+def connection(node: Node) -> Iterator[Connection]:
+    with node.connection() as connection:
+        yield connection
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.command_server import CommandServer
-from support.commands import COMMAND
+from support.commands import COMMAND, ONE_PROCESS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -97,7 +97,10 @@ def environ(directory: Path) -> dict[str, str]:
 def node(environ: dict[str, str], directory: Path) -> Iterator[CommandServer]:
     """Commands for a node that ends with the module, and takes down what is up then."""
     process = subprocess.Popen(
-        [COMMAND, "start", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
+        [COMMAND, "start", "--json", *ONE_PROCESS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environ,
     )
     assert process.stdout
     assert process.stdout.readline()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from support.command_server import CommandServer
-from support.commands import COMMAND, printed, rocketray
+from support.commands import COMMAND, ONE_PROCESS, printed, rocketray
 from support.stores import GOLDEN_STORE, open_golden
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -35,8 +35,8 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def node(environ: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A node; what it printed when it was ready. At the end SIGTERM stops it cleanly."""
-    command = [COMMAND, "start", "--json", "--allow-predicates", "rocketray_demo.predicates"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)
+    options = ["--json", "--allow-predicates", "rocketray_demo.predicates", *ONE_PROCESS]
+    process = subprocess.Popen([COMMAND, "start", *options], stdout=subprocess.PIPE, env=environ)
     assert process.stdout
     try:
         yield json.loads(process.stdout.readline())

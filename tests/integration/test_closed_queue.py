@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.command_server import CommandServer, Done
-from support.commands import start_node, stop_node
+from support.commands import ONE_PROCESS, start_node, stop_node
 
 from rocketray.actors.files.paths import shard_directory
 
@@ -32,7 +32,7 @@ class Commands:
 @contextmanager
 def running(data: Path, log: Path) -> Iterator[Commands]:
     """A node on *data*, and the commands on it."""
-    node = start_node(data, log)
+    node = start_node(data, log, *ONE_PROCESS)
     try:
         with CommandServer(os.environ) as server:
             yield Commands(server, data)

@@ -8,16 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
 FAUST = str(Path(sys.executable).with_name("faust"))
 TESTS = Path(__file__).parent.parent
 
@@ -47,14 +45,16 @@ MODULES = {
 }
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory with both modules and a running node, where apps look for one."""
-    directory = tmp_path_factory.mktemp("faust")
-    for name, head in MODULES.items():
-        (directory / f"{name}.py").write_text(head + COMMON)
-    with Node(directory / "rocketray-data", NodeOptions(num_cpus=2, shard_sizes=SMALL)):
-        yield directory
+@pytest.fixture
+def directory(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with both modules, and with the running node where apps look for one."""
+    directory = tmp_path_factory.getbasetemp() / "faust"
+    if not directory.exists():
+        directory.mkdir()
+        for name, head in MODULES.items():
+            (directory / f"{name}.py").write_text(head + COMMON)
+        (directory / "rocketray-data").symlink_to(node.data)
+    return directory
 
 
 def command(directory: Path, module: str, *arguments: str) -> subprocess.Popen[str]:

@@ -20,7 +20,7 @@ import ray
 from support.apps import collecting, running, until
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.errors import ActorError, ConfigError
 from rocketray.filters.subscription import Subscription
@@ -32,26 +32,12 @@ from rocketray.topology.hosting.host import HostStatus
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 SUPPORT = Path(__file__).parent.parent / "support"
-SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
 KINDS = ("pay", "order", "logistics")
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
     number: int
     kind: str
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    data = tmp_path_factory.mktemp("node") / "data"
-    with Node(data, NodeOptions(num_cpus=2, shard_sizes=SMALL)) as node:
-        yield node
-
-
-@pytest.fixture
-def connection(node: Node) -> Iterator[Connection]:
-    with node.connection() as connection:
-        yield connection
 
 
 class Results:

@@ -23,7 +23,6 @@ from support.verdict import out_of_order
 from rocketray.actors.calls.endpoint import GATEWAY_NAME
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.cluster.node import Node, NodeOptions
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.remote.remote_consumer import Member
@@ -31,20 +30,6 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    data = tmp_path_factory.mktemp("members") / "data"
-    with Node(data, NodeOptions(num_cpus=2, shard_sizes=SMALL)) as node:
-        yield node
-
-
-@pytest.fixture
-def connection(node: Node) -> Iterator[Connection]:
-    with node.connection() as connection:
-        yield connection
 
 
 class Readers:

@@ -16,6 +16,8 @@ from rocketray.errors import ActorError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
+ONE_PROCESS = NodeOptions(queues_per_process="shared")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -42,7 +44,7 @@ def send_one(node: Node) -> int:
 
 def test_a_start_that_failed_leaves_no_actor_and_the_next_one_works(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with Node(data) as node:
+    with Node(data, ONE_PROCESS) as node:
         assert send_one(node) == 1
     assert actors() == []
     with pytest.raises(
@@ -50,14 +52,14 @@ def test_a_start_that_failed_leaves_no_actor_and_the_next_one_works(tmp_path: Pa
     ):  # told by the coordinator that did not start
         Node(data, NodeOptions(shard_sizes=(("no_such_size", 1),)))
     assert actors() == []
-    with Node(data) as node:
+    with Node(data, ONE_PROCESS) as node:
         assert send_one(node) == 2
 
 
 def test_a_second_node_on_a_ray_is_refused_and_harms_the_first_one_in_nothing(
     tmp_path: Path,
 ) -> None:
-    with Node(tmp_path / "first") as first:
+    with Node(tmp_path / "first", ONE_PROCESS) as first:
         assert send_one(first) == 1
         with pytest.raises(ActorError) as caught:
             Node(tmp_path / "second")
@@ -66,7 +68,7 @@ def test_a_second_node_on_a_ray_is_refused_and_harms_the_first_one_in_nothing(
         assert "one Ray can run one node; stop that one" in told
         assert len(told.splitlines()) == 1
         assert send_one(first) == 2
-    with Node(tmp_path / "second") as second:
+    with Node(tmp_path / "second", ONE_PROCESS) as second:
         assert send_one(second) == 1
 
 
@@ -74,11 +76,11 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tmp_path / "data"
-    killed = Node(data)
+    killed = Node(data, ONE_PROCESS)
     assert send_one(killed) == 1
     killed._stopped.set()  # as by SIGKILL: nothing is stopped, and the kernel gives the lock back
     killed._let_go_of_memory()
     killed._let_go_of_directory()
-    with Node(data) as node:
+    with Node(data, ONE_PROCESS) as node:
         assert send_one(node) == 2
     assert f"ending actors that an earlier node on {data} left on this Ray: " in caplog.text

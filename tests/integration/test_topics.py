@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,7 +17,7 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import COORDINATOR_THREADS
-from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.ray_process.ray_runtime import NAMESPACE
@@ -27,20 +26,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    data = tmp_path_factory.mktemp("topics") / "data"
-    with Node(data, NodeOptions(num_cpus=2, shard_sizes=SMALL)) as node:
-        yield node
-
-
-@pytest.fixture
-def connection(node: Node) -> Iterator[Connection]:
-    with node.connection() as connection:
-        yield connection
 
 
 def test_topics_change_and_go(connection: Connection) -> None:
@@ -61,15 +46,15 @@ def test_a_program_is_warned_once_of_a_filter_that_looks_like_a_slip(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Client(node.data) as client:
-        client.create_topic("Paid", 1)
+        client.create_topic("Slips", 1)
         with client.producer() as producer:
-            producer.send("Paid", b"x", tags="pay", properties={"amount": "120"})
+            producer.send("Slips", b"x", tags="pay", properties={"amount": "120"})
         for tags in ("pay|ship", "pay|ship", "pay || ship"):
-            client.consumer("audit", "Paid", Subscription.tags(tags)).close()
-        client.consumer("audit", "Paid", Subscription.sql("amont > 100")).close()
+            client.consumer("audit", "Slips", Subscription.tags(tags)).close()
+        client.consumer("audit", "Slips", Subscription.sql("amont > 100")).close()
     told = [record for record in caplog.records if record.levelno == logging.WARNING]
-    slip, typo = [one.getMessage() for one in told if "Paid" in one.getMessage()]
-    assert slip.startswith("group audit: topic Paid, tags 'pay|ship': ")
+    slip, typo = [one.getMessage() for one in told if "Slips" in one.getMessage()]
+    assert slip.startswith("group audit: topic Slips, tags 'pay|ship': ")
     assert slip.endswith("write pay || ship")
     assert typo.endswith("amont is in none of the last 1 messages; did you mean amount?")
 
@@ -93,7 +78,7 @@ def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
 def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
     node: Node, connection: Connection
 ) -> None:
-    connection.create_topic("Doomed", 2)
+    connection.topics.create("Doomed", 2, queues_per_process=1)
     with connection.producer() as producer:
         producer.send("Doomed", b"gone", queue_id=0)
         shard = ray.get_actor(process_actor("Doomed:0"), namespace=NAMESPACE)
@@ -108,7 +93,9 @@ def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
 
 def test_topics_that_are_slow_to_start_keep_no_heartbeat_waiting(connection: Connection) -> None:
     """As many calls as the coordinator has threads wait for shards that do not answer."""
-    topics = [connection.create_topic(f"Slow{number}", 1) for number in range(4)]
+    topics = [
+        connection.topics.create(f"Slow{number}", 1, queues_per_process=1) for number in range(4)
+    ]
     shards = [
         ray.get_actor(process_actor(topic.process_of(0)), namespace=NAMESPACE) for topic in topics
     ]

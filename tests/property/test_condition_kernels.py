@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
 from oracles.numerals import read_double, read_integer
+from support.amounts import examples
 from support.random_sql import random_expression, spans_of
 from support.records import RawRecord, i32, i64, u8
 
@@ -99,7 +100,7 @@ def value_of(convert: object, text: str) -> object:
         return BAD
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 @given(numerals)
 @example("9223372036854775807")
 @example("-9223372036854775808")
@@ -114,7 +115,7 @@ def test_an_integer_is_read_or_refused_as_by_java_or_odd(text: str) -> None:
         assert kind != ODD or not text.isascii()
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 @given(numerals)
 @example("9007199254740992e22")
 @example("9007199254740993")

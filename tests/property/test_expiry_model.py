@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -193,5 +194,5 @@ class ForgettingStore(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-def test_a_store_that_forgets_against_lists(seed: int) -> None:
-    run_histories(ForgettingStore, seed, 25, 25)
+def test_a_store_that_forgets_against_lists(seed: int, amount: Callable[[int], int]) -> None:
+    run_histories(ForgettingStore, seed, amount(25), 25)

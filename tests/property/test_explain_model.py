@@ -8,6 +8,7 @@ change at once or step by step, files that expire, coordinators that start again
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,10 @@ def test_a_history(seed: int, tmp_path: Path) -> None:
     History(tmp_path, seed).run(STEPS)
 
 
-def test_explain_names_the_cause_that_the_model_knows(seed: int, tmp_path: Path) -> None:
-    causes = run_histories(3, seed + 1, tmp_path)  # the first one has a test of its own
+def test_explain_names_the_cause_that_the_model_knows(
+    seed: int, tmp_path: Path, amount: Callable[[int], int]
+) -> None:
+    causes = run_histories(amount(3), seed + 1, tmp_path)  # the first one has a test of its own
     assert causes[Cause.DELIVERED] > 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -222,5 +223,5 @@ class Migration(RuleBasedStateMachine):
             member.report()
 
 
-def test_each_filter_delivers_on_its_own_side(seed: int) -> None:
-    run_histories(Migration, seed, 70, 30)
+def test_each_filter_delivers_on_its_own_side(seed: int, amount: Callable[[int], int]) -> None:
+    run_histories(Migration, seed, amount(70), 30)

@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amounts import examples
 from support.expressions import broken_texts, messages, rules_of, trees, with_numeric
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
@@ -47,7 +48,7 @@ def answer(tree: Expression, message: dict[str, str]) -> Answer:
         return "error"
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(trees())
 def test_a_printed_tree_parses_to_itself(tree: Expression) -> None:
     text = to_sql(tree)
@@ -71,7 +72,7 @@ def is_of_rocketmq(tree: Expression) -> bool:
     return True
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(trees(), messages())
 def test_logic_follows_from_its_operands(tree: Expression, message: dict[str, str]) -> None:
     result = answer(tree, message)
@@ -99,7 +100,7 @@ def joined(tree: And | Or, answers: list[Answer]) -> Answer:
     return None if None in answers else not deciding
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 @given(broken_texts(), st.sampled_from(get_args(Dialect)))
 def test_any_text_gives_a_tree_or_a_marked_mistake(sql: str, dialect: Dialect) -> None:
     outcome = parsed(sql, dialect)
@@ -111,7 +112,7 @@ def test_any_text_gives_a_tree_or_a_marked_mistake(sql: str, dialect: Dialect) -
         assert parsed(sql, "rocketray") == with_numeric(outcome, numeric=True)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     broken_texts().filter(bool)
     | st.binary(min_size=1, max_size=8).map(lambda raw: raw.decode("latin-1"))

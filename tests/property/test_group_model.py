@@ -6,6 +6,7 @@ The rules and what holds after each step are in support/group_machine.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 from support.group_machine import Group
@@ -14,13 +15,13 @@ from support.machines import STEPS_EACH, run, run_histories
 STEPS = 2_000
 
 
-def test_some_histories(seed: int) -> None:
-    run_histories(Group, seed, 10, STEPS_EACH)
+def test_some_histories(seed: int, amount: Callable[[int], int]) -> None:
+    run_histories(Group, seed, amount(10), STEPS_EACH)
 
 
 @pytest.mark.timeout(600)
-def test_thousands_of_steps(seed: int) -> None:
-    run(Group, STEPS, seed)
+def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
+    run(Group, amount(STEPS), seed)
 
 
 @pytest.mark.slow

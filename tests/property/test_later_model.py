@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -318,8 +319,8 @@ def _no_checks_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_some_histories(seed: int) -> None:
-    run_histories(LaterMachine, seed, HISTORIES, 60)  # each asks for minutes of the clock
+def test_some_histories(seed: int, amount: Callable[[int], int]) -> None:
+    run_histories(LaterMachine, seed, amount(HISTORIES), 60)  # each asks for minutes of the clock
 
 
 @pytest.mark.slow

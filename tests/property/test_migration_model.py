@@ -9,6 +9,7 @@ comes. The change ends when all queues came to their switch and all members ask 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -212,8 +213,8 @@ class Migration(Group):
 
 
 @pytest.mark.timeout(600)
-def test_thousands_of_steps(seed: int) -> None:
-    run(Migration, STEPS, seed)
+def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
+    run(Migration, amount(STEPS), seed)
 
 
 @pytest.mark.slow

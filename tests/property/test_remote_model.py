@@ -6,6 +6,7 @@ The rules and what holds after each step are in support/remote_machine.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 from support.machines import run
@@ -15,8 +16,8 @@ STEPS = 2_000
 
 
 @pytest.mark.timeout(600)
-def test_two_thousand_steps(seed: int) -> None:
-    run(Remote, STEPS, seed)
+def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
+    run(Remote, amount(STEPS), seed)
 
 
 @pytest.mark.slow

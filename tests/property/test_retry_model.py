@@ -6,6 +6,7 @@ The rules are in support/app_machine.py, what holds in support/retry_model.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 from support.app_history import GROUP
@@ -26,8 +27,8 @@ class Retries(AppMachine):
 
 
 @pytest.mark.timeout(600)
-def test_thousands_of_steps(seed: int) -> None:
-    run(Retries, STEPS, seed)
+def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
+    run(Retries, amount(STEPS), seed)
 
 
 @pytest.mark.slow

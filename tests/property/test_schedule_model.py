@@ -17,8 +17,9 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from support.amounts import examples
 from support.schedules import CrashError, Sent, Waiting
 
 from rocketray.actors.delays.schedule import Place
@@ -179,7 +180,7 @@ class Run:
             assert self.was_set_back or dues == sorted(dues), "out of order"
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False))
 def test_every_message_arrives_once_when_it_is_due(chance: random.Random) -> None:
     with TemporaryDirectory() as directory:

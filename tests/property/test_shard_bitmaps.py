@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -212,9 +213,9 @@ def test_long_histories(rng: random.Random, tmp_path: Path) -> None:
 
 
 def test_streams_deliver_the_same_with_bitmaps_and_without(
-    rng: random.Random, tmp_path: Path
+    rng: random.Random, tmp_path: Path, amount: Callable[[int], int]
 ) -> None:
-    histories(rng, tmp_path, HISTORIES)
+    histories(rng, tmp_path, amount(HISTORIES))
 
 
 def histories(rng: random.Random, tmp_path: Path, count: int) -> None:

@@ -8,8 +8,9 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.amounts import examples, fifth
 from support.expressions import messages, trees
 from support.random_sql import PROPERTY_NAMES, random_expression, random_message, spans_of
 
@@ -22,8 +23,8 @@ from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.message import decode_text
 
 MESSAGES = 20_000
-EXPRESSIONS = 1_000
-ROWS = 1_000  # messages for each expression: a million pairs
+EXPRESSIONS = fifth(1_000)
+ROWS = 1_000  # messages for each expression: a million pairs in all
 
 
 def random_compiled(generator: random.Random) -> CompiledExpression:
@@ -36,7 +37,7 @@ def random_compiled(generator: random.Random) -> CompiledExpression:
             continue
 
 
-def test_a_million_random_pairs_have_one_answer(rng: random.Random) -> None:
+def test_random_pairs_have_one_answer(rng: random.Random) -> None:
     pool = [random_message(rng) for _ in range(MESSAGES)]
     segment, starts, sizes = spans_of(pool, PROPERTY_NAMES)
     rows = {name: number for number, name in enumerate(PROPERTY_NAMES)}
@@ -63,7 +64,7 @@ def test_a_million_random_pairs_have_one_answer(rng: random.Random) -> None:
             of_arrow = vectorized.evaluate_arrow(batch.slice(first, ROWS))
             assert of_arrow.tolist() == scalar, compiled.sql
         seen.update(scalar)
-    assert all(seen[state] > 10 * ROWS for state in State if state is not State.ODD), seen
+    assert all(seen[state] > fifth(10) * ROWS for state in State if state is not State.ODD), seen
 
 
 def differing(
@@ -73,7 +74,7 @@ def differing(
     return [row for row in rows if row[1] != row[2]][:3]
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(trees(), st.lists(messages(), max_size=5))
 def test_any_tree_has_one_answer(tree: Expression, several: list[dict[str, str]]) -> None:
     compiled = CompiledExpression("", tree)
@@ -97,7 +98,7 @@ def test_bytes_that_are_not_utf8_are_read_as_the_store_reads_them(rng: random.Ra
         b"\xed\xb0\xbf",
         b"\xf0\x90",
     ]
-    for _ in range(300):
+    for _ in range(fifth(300)):
         compiled = random_compiled(rng)
         vectorized = VectorizedExpression(compiled)
         raw = [

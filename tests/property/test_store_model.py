@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -161,5 +162,5 @@ class StoreAgainstLists(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-def test_a_store_against_lists(seed: int) -> None:
-    run_histories(StoreAgainstLists, seed, 25, 25)
+def test_a_store_against_lists(seed: int, amount: Callable[[int], int]) -> None:
+    run_histories(StoreAgainstLists, seed, amount(25), 25)

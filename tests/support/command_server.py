@@ -1,7 +1,7 @@
 """Many commands in one process, which joins Ray once: a join takes seconds, a command little.
 
-Run as a module it reads ``{"arguments": […], "stdin": "…"}`` a line and answers each with
-``{"code", "out", "err"}``. What reads its stdin by file number needs a process of its own.
+Run as a module it reads ``{"arguments": […], "stdin": "…", "directory": "…"}`` a line and answers
+each with ``{"code", "out", "err"}``. What reads its stdin by file number needs a process of its own.
 """
 
 from __future__ import annotations
@@ -55,19 +55,27 @@ class CommandServer:
     """The process that runs the commands."""
 
     def __init__(self, environ: Mapping[str, str], directory: Path | None = None) -> None:
+        self._directory = directory or Path.cwd()
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=dict(environ) | {"PYTHONPATH": os.environ["PYTHONPATH"]},  # it runs anywhere
-            cwd=directory,
+            cwd=self._directory,
             text=True,
         )
 
-    def __call__(self, *arguments: str | Path, stdin: str = "") -> Done:
+    def __call__(
+        self, *arguments: str | Path, stdin: str = "", directory: Path | None = None
+    ) -> Done:
+        """Run one command, in *directory* if it is given."""
         assert self._process.stdin
         assert self._process.stdout
-        request = {"arguments": [str(argument) for argument in arguments], "stdin": stdin}
+        request = {
+            "arguments": [str(argument) for argument in arguments],
+            "stdin": stdin,
+            "directory": str(directory or self._directory),
+        }
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return Done(**json.loads(self._process.stdout.readline()))
@@ -88,6 +96,7 @@ def _serve() -> None:
     answers = sys.stdout
     for line in sys.stdin:
         request = json.loads(line)
+        os.chdir(request["directory"])
         done = run_here(*request["arguments"], stdin=request["stdin"])
         answers.write(json.dumps({"code": done.code, "out": done.out, "err": done.err}) + "\n")
         answers.flush()

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COMMAND", "printed", "rocketray", "start_node", "stop_node"]
+__all__ = ["COMMAND", "ONE_PROCESS", "printed", "rocketray", "start_node", "stop_node"]
 
 COMMAND = str(Path(sys.executable).with_name("rocketray"))
+ONE_PROCESS = ("--queues-per-process", "shared")
+"""The options of a node whose topics start no processes, which take seconds."""
 
 
 def rocketray(

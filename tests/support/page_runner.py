@@ -81,12 +81,14 @@ def _plain(text: str) -> str:
 class PageRunner(AbstractContextManager["PageRunner"]):
     """A reader at work in *directory*, on the node that *environ* names."""
 
-    def __init__(self, directory: Path, environ: Mapping[str, str], node_log: str) -> None:
+    def __init__(
+        self, directory: Path, environ: Mapping[str, str], node_log: str, commands: CommandServer
+    ) -> None:
         self._directory = directory
         self._environ = environ
         self._node_log = node_log
+        self._commands = commands
         self._terminals: dict[str, Terminal] = {}
-        self._commands: CommandServer | None = None
 
     def __exit__(
         self,
@@ -96,8 +98,6 @@ class PageRunner(AbstractContextManager["PageRunner"]):
     ) -> None:
         for terminal in self._terminals.values():
             terminal.close()
-        if self._commands is not None:
-            self._commands.__exit__(kind, error, trace)
 
     def run(self, page: Path) -> None:
         """Do everything that *page* tells to do."""
@@ -132,9 +132,7 @@ class PageRunner(AbstractContextManager["PageRunner"]):
         if words[0] == "rocketray" and not any(
             re.fullmatch(r"[|<>&]+|.*;", each) for each in words
         ):
-            if self._commands is None:
-                self._commands = CommandServer(self._environ, self._directory)
-            ended = self._commands(*words[1:])
+            ended = self._commands(*words[1:], directory=self._directory)
             assert ended.code == 0, f"{command}\n{ended.out}{ended.err}"
             return ended.out + ended.err
         done = subprocess.run(

@@ -1,47 +1,57 @@
 """How ``make test`` shares the tests among its processes: a file at a time, in a mixed order.
 
 A module's fixtures are made once, so its tests run in one process. The modules that share a Spark
-session share a process, too.
+session, or a node, share a process, too.
 
 Integration tests wait for the processes that they start, while most others compute. So files of the
-two kinds alternate, which keeps the processors busy. Integration tests are all begun early: at the
-end, the run would wait for the one that came last.
+two kinds alternate, which keeps the processors busy. Integration tests are all begun early, first
+those that several files share: at the end, the run would wait for the one that came last.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import PurePosixPath
 from typing import TypeVar
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-__all__ = ["FilesAndSpark", "alternated", "mixed"]
+__all__ = ["NODE", "FilesAndShared", "alternated", "mixed", "work_of"]
 
+NODE = "node"
+_SHARED = {
+    "spark": re.compile(r"tests/integration/test_spark_\w+\.py"),
+    NODE: re.compile(r"tests/integration/test_(faust_command|faust_node|members|node|topics)\.py"),
+}
 _BEGUN_BY = 0.75
 """The part of the other files by which the last integration test is begun."""
 _T = TypeVar("_T")
 
 
-class FilesAndSpark(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
-    """Sends each file to one process, and all files that share the Spark session to the same."""
+class FilesAndShared(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
+    """Sends each file to one process, and all files that share something to the same."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return "spark" if PurePosixPath(file).name.startswith("test_spark_") else file
+        return work_of(nodeid)
+
+
+def work_of(nodeid: str) -> str:
+    """Return the file of a test, or the name of what its file shares with others."""
+    file = nodeid.partition("::")[0]
+    return next((name for name, files in _SHARED.items() if files.fullmatch(file)), file)
 
 
 def mixed(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the tests with integration tests between the others; those of a file stay together."""
-    files: dict[str, list[pytest.Item]] = {}
+    work: dict[str, list[pytest.Item]] = {}
     for item in items:
-        files.setdefault(str(item.path), []).append(item)
-    waits = {path: found[0].get_closest_marker("integration") for path, found in files.items()}
-    integration = [path for path in files if waits[path]]
-    others = [path for path in files if not waits[path]]
-    return [item for path in alternated(integration, others) for item in files[path]]
+        work.setdefault(work_of(item.nodeid), []).append(item)
+    waits = {name: found[0].get_closest_marker("integration") for name, found in work.items()}
+    integration = sorted((name for name in work if waits[name]), key=lambda name: "/" in name)
+    others = [name for name in work if not waits[name]]
+    return [item for name in alternated(integration, others) for item in work[name]]
 
 
 def alternated(first: Sequence[_T], others: Sequence[_T]) -> list[_T]:

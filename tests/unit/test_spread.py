@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.spread import FilesAndSpark, alternated, mixed
+from support.spread import FilesAndShared, alternated, mixed
 
 
 def test_integration_tests_are_begun_early_and_others_fill_the_rest() -> None:
@@ -26,8 +26,14 @@ def test_files_stay_together_and_no_test_is_lost(request: pytest.FixtureRequest)
     [
         ("tests/integration/test_spark_sink.py::test_a[b]", "spark"),
         ("tests/integration/test_spark_batch.py::test_a", "spark"),
-        ("tests/integration/test_node.py::test_spark_a", "tests/integration/test_node.py"),
+        ("tests/integration/test_node.py::test_spark_a", "node"),
+        ("tests/integration/test_topics.py::test_a", "node"),
+        (
+            "tests/unit/actors/topics/test_topics.py::test_a",
+            "tests/unit/actors/topics/test_topics.py",
+        ),
+        ("tests/integration/test_chaos.py::test_spark_a", "tests/integration/test_chaos.py"),
     ],
 )
-def test_files_of_the_spark_session_are_one_piece_of_work(test: str, scope: str) -> None:
-    assert FilesAndSpark._split_scope(FilesAndSpark.__new__(FilesAndSpark), test) == scope
+def test_files_that_share_a_session_or_a_node_are_one_piece_of_work(test: str, scope: str) -> None:
+    assert FilesAndShared._split_scope(FilesAndShared.__new__(FilesAndShared), test) == scope

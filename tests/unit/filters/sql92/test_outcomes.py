@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from support.amounts import examples
 from support.expressions import messages, trees
 
 from rocketray.errors import FilterEvaluationError
@@ -23,7 +24,7 @@ def outcome(tree: Expression, properties: dict[str, str]) -> Outcome:
         return Outcome.ERROR
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(trees().filter(is_boolean), messages())
 def test_what_happens_was_possible(tree: Expression, properties: dict[str, str]) -> None:
     assert outcome(tree, properties) in outcomes(tree)

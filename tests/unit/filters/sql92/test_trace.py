@@ -3,7 +3,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from support.amounts import examples
 from support.expressions import messages, trees
 
 from rocketray.errors import FilterEvaluationError
@@ -59,7 +60,7 @@ def test_a_value_that_a_terminal_would_act_on_is_shown_escaped() -> None:
     assert len(step.values["a"]) < 100
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(trees(), messages())
 def test_the_first_step_is_what_the_evaluator_says(
     tree: Expression, properties: dict[str, str]

@@ -1,0 +1,26 @@
+"""How much a random test does: in ``make test`` a fifth of it, and all of it in ``make test-slow``.
+
+A test that repeats a seed with which it failed in the past always does all: the fixture ``amount``
+of conftest.py.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import settings
+
+__all__ = ["examples", "fifth"]
+
+_ALL = bool(os.environ.get("ROCKETRAY_TEST_ALL"))
+
+
+def fifth(count: int) -> int:
+    """Return how much to do of *count* steps, histories or examples."""
+    return count if _ALL else max(1, count // 5)
+
+
+def examples(count: int, **options: Any) -> settings:
+    """Return the settings of a test with up to *count* examples that may take long."""
+    return settings(max_examples=fifth(count), deadline=None, **options)
