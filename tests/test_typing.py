@@ -66,15 +66,13 @@ async def send() -> None:
 """
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mypy")
+CACHE = ROOT / ".mypy_cache" / "programs"  # kept: half a minute of a processor
 
 
-def mypy(program: Path, cache: Path) -> list[str]:
+def mypy(program: Path) -> list[str]:
     """What mypy says of a user's program, as a user runs it: nothing of this project's settings."""
     installed = not Path(str(rr.__file__)).is_relative_to(ROOT / "rocketray")
-    options = ["--config-file=", "--follow-imports=silent", f"--cache-dir={cache}"]
+    options = ["--config-file=", "--follow-imports=silent", f"--cache-dir={CACHE}"]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", *options, program.name],
         cwd=program.parent,
@@ -89,20 +87,20 @@ def mypy(program: Path, cache: Path) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_the_programs_of_the_readme_are_typed(tmp_path: Path, cache: Path) -> None:
+def test_the_programs_of_the_readme_are_typed(tmp_path: Path) -> None:
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(programs) >= 2
     for number, text in enumerate(programs):
         program = tmp_path / f"program{number}.py"
         program.write_text(text)
-        assert mypy(program, cache) == []
+        assert mypy(program) == []
 
 
 @pytest.mark.timeout(600)
-def test_slips_are_found_and_nothing_else(tmp_path: Path, cache: Path) -> None:
+def test_slips_are_found_and_nothing_else(tmp_path: Path) -> None:
     program = tmp_path / "slips.py"
     program.write_text(PROGRAM + "\n".join(LINES) + STREAMS)
-    said = mypy(program, cache)
+    said = mypy(program)
     first = PROGRAM.count("\n") + 1
     for number, (line, wanted) in enumerate(LINES.items(), first):
         found = [text for text in said if text.startswith(f"slips.py:{number}: error")]
