@@ -22,7 +22,7 @@ from support.verdict import out_of_order
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node, NodeOptions
 
-MESSAGES = int(os.environ.get("ROCKETRAY_TEST_CHAOS_MESSAGES", "20000"))
+MESSAGES = int(os.environ.get("ROCKETRAY_TEST_CHAOS_MESSAGES", "10000"))
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600 + MESSAGES // 40)]
 KINDS = ["member", "leave", "host", *ACTORS]
 FLOW_WAIT_S = 10.0
@@ -57,7 +57,9 @@ def await_flow(fleet: Fleet, messages: int) -> None:
 
 
 @pytest.mark.long(reason="nine kinds of processes are killed while messages flow")
-@pytest.mark.parametrize("messages", [MESSAGES, pytest.param(5 * MESSAGES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "messages", [MESSAGES, pytest.param(10 * MESSAGES, marks=pytest.mark.slow)]
+)
 def test_nothing_is_lost_and_no_queue_loses_its_order(
     connection: Connection,
     messages: int,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.another_ray import AnotherRay, another_ray, runs
-from support.commands import COMMAND, rocketray, start_node, stop_node
+from support.commands import COMMAND, ONE_PROCESS, rocketray, start_node, stop_node
 
 from rocketray.actors.files.paths import identity_file
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
@@ -50,7 +50,7 @@ def lines_of_others(log: Path) -> list[str]:
 @ONE_OR_BOTH
 def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server: str) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
-    node = start_node(data, log)
+    node = start_node(data, log, *ONE_PROCESS)
     try:
         for command in (
             ("topics", "create", "Trade", "--queues", "2"),
@@ -100,7 +100,8 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
 def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, server: str) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     with another_ray() as joined:
-        node = start_node(data, log, "--ray-address", joined.address, environ=joined.environ)
+        options = "--ray-address", joined.address, *ONE_PROCESS
+        node = start_node(data, log, *options, environ=joined.environ)
         try:
             done = rocketray(
                 *("topics", "create", "Trade", "--queues", "1", "--data", data),

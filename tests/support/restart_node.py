@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import sys
 
-from rocketray.actors.cluster.node import Node
+from rocketray.actors.cluster.node import Node, NodeOptions
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 
 ALL = Subscription.tags("*")
+ONE_PROCESS = NodeOptions(queues_per_process="shared")
 
 
 def main(data: str) -> None:
     """Store 100 messages, read 60, stop; start again and read the rest."""
-    with Node(data) as node, node.connection() as connection:
+    with Node(data, ONE_PROCESS) as node, node.connection() as connection:
         connection.create_topic("Kept", 1)
         with connection.producer() as producer:
             producer.send_many("Kept", [Message("Kept", b"%d" % n) for n in range(100)])
         with connection.consumer("g", "Kept", ALL) as member:
             (batch,) = member.poll(20.0, 60)
             member.commit("Kept", 0, batch.next_queue_offset)
-    with Node(data) as node, node.connection() as connection:
+    with Node(data, ONE_PROCESS) as node, node.connection() as connection:
         total = connection.shard_statistics("Kept")[0].max_queue_offset
         (group,) = connection.groups.all()
         with connection.consumer("g", "Kept", ALL) as member:
