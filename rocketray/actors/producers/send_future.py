@@ -8,9 +8,9 @@ A future works in three ways, alone or together:
 
 An outcome may not be known in time: a shard recovers, its disk is slow, or a call is lost. To send
 the batch again would store it twice. So ``result()``, called again, waits on, or asks the shard for
-the outcome. Only of a list, ``result()`` also sends what had no room before, and repeats a batch that
-a shard failed to store: with the same unique keys, so the shard stores it once. A batch with a unique
-key that the caller gave is not repeated, because other messages may have the same key.
+the outcome. Only of a list, ``result()`` also sends what had no room before, and repeats a batch
+that a shard failed to store: with the same unique keys, so the shard stores it once. A batch with a
+unique key that the caller gave is not repeated, because other messages may have the same key.
 """
 
 from __future__ import annotations
