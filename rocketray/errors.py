@@ -229,17 +229,22 @@ class NodeElsewhereError(ActorError):
 
 
 class TopicNotFoundError(ActorError):
-    """The topic does not exist in this cluster, or not in *where*, the directory searched."""
+    """The topic does not exist in this cluster, or not in *where*, the directory searched.
 
-    def __init__(self, topic: str, where: str = "") -> None:
-        super().__init__(topic, where)
+    *near* is the name of a similar topic that exists, "" for none.
+    """
+
+    def __init__(self, topic: str, where: str = "", near: str = "") -> None:
+        super().__init__(topic, where, near)
         self.topic = topic
         self.where = where
+        self.near = near
 
     def __str__(self) -> str:
         place = f" in {self.where}" if self.where else ""
+        otherwise = f"did you mean {self.near!r}? Otherwise " if self.near else ""
         return (
-            f"topic {self.topic!r} does not exist{place}; "
+            f"topic {self.topic!r} does not exist{place}; {otherwise}"
             f"create it with: rocketray topics create {self.topic}"
         )
 

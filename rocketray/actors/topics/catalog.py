@@ -26,6 +26,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.meant import meant
 from rocketray.names import (
     SHARED,
     QueuesPerProcess,
@@ -65,6 +66,8 @@ _MADE = "queues.made"
 _TOPIC_ID_FORM = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _IDS_OF_OLD_TOPICS = uuid.UUID("6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11")
 BitmapMode = Literal["auto", "on", "off"]
+_NEAR = 0.75
+"""The least similarity of a topic that is suggested in place of an unknown one."""
 _CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
 
 
@@ -236,7 +239,9 @@ class TopicCatalog:
         try:
             return self.topics[topic]
         except KeyError:
-            raise TopicNotFoundError(topic) from None
+            open_topics = [name for name, each in self.topics.items() if not each.internal]
+            near = meant(topic, open_topics, cutoff=_NEAR) if isinstance(topic, str) else []
+            raise TopicNotFoundError(topic, near="".join(near)) from None
 
     def queues(self) -> dict[str, int]:
         """Return the number of queues of each topic."""

@@ -70,7 +70,9 @@ def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
         for view in views:
             closing.callback(view.reader.close)
         if not views:
-            raise StoreError(f"{directory} has no topic {topic!r}; see: rocketray store topics")
+            raise StoreError(
+                f"{directory} has no topic {topic!r}; see: rocketray store topics {directory}"
+            )
         yield views
 
 

@@ -79,7 +79,7 @@ class Topics:
         existing = self.all().get(topic)
         if existing is not None:
             queues = max(existing.queues, WAITING_QUEUES.get(topic, 0))
-        created = self._coordinator.create(topic, queues, retention, **options)
+        created = self._coordinator.create(topic, queues, _checked(retention), **options)
         return self._start_queues(created, on_progress, is_new=existing is None)
 
     def alter(self, topic: str, queues: int, on_progress: OnProgress | None = None) -> TopicConfig:
@@ -90,7 +90,7 @@ class Topics:
 
     def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
         """Set how long, or up to how many bytes a queue, a topic's messages are kept."""
-        return self._coordinator.set_retention(topic, retention)
+        return self._coordinator.set_retention(topic, _checked(retention))
 
     def set_permission(self, topic: str, perm: int) -> TopicConfig:
         """Allow writing (2), reading (4) or both (6)."""
@@ -114,3 +114,12 @@ class Topics:
         if is_new and closed:
             raise next(iter(closed.values()))
         return topic
+
+
+def _checked(retention: RetentionPolicy) -> RetentionPolicy:
+    if not isinstance(retention, RetentionPolicy):
+        raise ConfigError(
+            f"retention is {retention!r:.60}; give a rocketray.store.retention.RetentionPolicy, "
+            "such as RetentionPolicy(max_age_ms=72 * 3_600_000)"
+        )
+    return retention

@@ -59,6 +59,10 @@ def migrate(
     """
     from rocketray.actors.admin.migration import migrate as carry_out  # noqa: PLC0415 - the node
 
+    if not abort and tags is None and sql is None and where is None:
+        raise typer.BadParameter(
+            "give the new filter with --tags, --sql or --where; --tags '*' is all messages"
+        )
     with connect(data) as connection:
         if abort:
             connection.groups.abort_change(group, topic)

@@ -109,6 +109,11 @@ def read_foreign_settings(
 
 def _refuse_other_kinds(directory: Path) -> None:
     log = directory / "commitlog"
+    if (directory / "shards").is_dir():
+        raise StoreError(
+            f"{directory} is a node's data directory; give the store of one of its queues, "
+            f"{directory}/shards/TOPIC/0"
+        )
     if not log.is_dir():
         raise StoreError(
             f"{directory} has no commitlog directory; a broker whose storePathCommitLog names "

@@ -228,13 +228,15 @@ def retention_policy(retention: Any) -> RetentionPolicy:
     """Return a policy from a policy, Faust's seconds, a timedelta, or None (keep for ever).
 
     Raises:
-        ConfigError: it is not above 0.
+        ConfigError: it is none of these, or not above 0.
     """
     if retention is None:
         return KEEP_ALL
     if isinstance(retention, RetentionPolicy):
         return retention
     seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ConfigError(f"retention is {retention!r:.60}; give a timedelta, or seconds")
     return RetentionPolicy(max_age_ms=int(seconds * 1000))
 
 

@@ -154,6 +154,15 @@ def test_names_are_checked() -> None:
         catalog.get("Missing")
 
 
+@pytest.mark.parametrize("name", ["Trad", "trade", "Trades"])
+def test_the_topic_that_was_meant_is_named(name: str) -> None:
+    catalog = TopicCatalog().with_topic("Trade", 1).with_topic("Trade-replies", 1, internal=True)
+    with pytest.raises(TopicNotFoundError, match="did you mean 'Trade'"):
+        catalog.get(name)
+    with pytest.raises(TopicNotFoundError, match="does not exist; create it with"):
+        catalog.get("Trade-reply")
+
+
 def test_the_file_round_trips(tmp_path: Path) -> None:
     catalog = TopicCatalog().with_topic("A", 2).with_permission("A", 4)
     catalog.save(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
@@ -121,3 +123,9 @@ def test_a_new_delay_level_gets_its_queue_on_a_node_that_has_the_others(
     coordinator.create(SCHEDULE_TOPIC, levels - 1)
     assert topics.ensure(SCHEDULE_TOPIC, levels).queues == levels
     assert coordinator.running == {*range(levels)}
+
+
+def test_a_retention_is_a_policy(topics: Topics) -> None:
+    text: Any = "72h"
+    with pytest.raises(ConfigError, match="retention is '72h'; give a rocketray"):
+        topics.create("Trade", retention=text)

@@ -77,6 +77,12 @@ def test_an_empty_index_needs_no_number(copy: Path) -> None:
     assert read_foreign_settings(copy).slots_from == "nothing"
 
 
+def test_a_nodes_data_directory_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    with pytest.raises(StoreError, match="give the store of one of its queues"):
+        read_foreign_settings(tmp_path)
+
+
 def test_a_store_that_a_broker_has_open_reads_the_same(copy: Path) -> None:
     (copy / "abort").write_text("4711")
     rows = [row for row in read_jsonl("store-v1.jsonl") if "blank" not in row]

@@ -302,7 +302,7 @@ def test_a_topic_is_made_with_its_retention_by_whoever_uses_it_first(
     assert [node.topic(name).retention for name in ("Sent", "Declared", "Read")] == 3 * [policy]
 
 
-@pytest.mark.parametrize("retention", [0, -1, timedelta(0)])
+@pytest.mark.parametrize("retention", [0, -1, timedelta(0), "72h", True])
 def test_a_retention_that_keeps_nothing_is_refused(node: LocalNode, retention: Any) -> None:
     with pytest.raises(ConfigError, match="retention"):
         App("app", connection=node).topic("T", retention=retention)
