@@ -202,7 +202,7 @@ class LocalNode(NodeClient):
         return self.services.transactions.overview(most)
 
     def recall(self, handle: str) -> bool:
-        """Recall a delayed message; see :meth:`ScheduleHost.recall`."""
+        """Recall a delayed message; see :meth:`DelayService.recall`."""
         return self.services.schedule.recall(handle)
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:

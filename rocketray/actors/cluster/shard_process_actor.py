@@ -106,11 +106,11 @@ class ShardProcessActor:
         return self._system.transactions.overview(most)
 
     def recall(self, handle: str) -> bool:
-        """See :meth:`ScheduleHost.recall`."""
+        """See :meth:`DelayService.recall`."""
         return self._system.schedule.recall(handle)
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """See :meth:`ScheduleHost.is_waiting`."""
+        """See :meth:`DelayService.is_waiting`."""
         return self._system.schedule.is_waiting(topic, queue_id, queue_offset)
 
     def remove(self, topic: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketray.actors.delays.schedule_host import ScheduleHost
+from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import remove_half_written
 from rocketray.actors.retries.deliveries import Submit, at_once
@@ -38,7 +38,7 @@ class SystemServices:
         self.transactions = TransactionHost(
             log, node, data=process.data, clock_ms=clock_ms, submit=submit
         )
-        self.schedule = ScheduleHost(process, node, submit)
+        self.schedule = DelayService(process, node, submit)
         self._services = Services([self.transactions, self.schedule])
         self._thread: ServiceThread | None = None
 

@@ -15,7 +15,7 @@ from support.ladder import Ladder
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.delays.schedule_host import ScheduleHost
+from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.producer import Producer, SendResults
 from rocketray.actors.topics.catalog import TopicConfig
@@ -47,7 +47,7 @@ class FailingNode(LocalNode):
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingNode:
-    monkeypatch.setattr(ScheduleHost, "step", lambda _, now_ms: now_ms + 60_000)
+    monkeypatch.setattr(DelayService, "step", lambda _, now_ms: now_ms + 60_000)
     monkeypatch.setattr(returns_module, "_REFUSED_RETRY_S", 0.05)
     monkeypatch.setattr(fetcher, "RETRY_LOOK_S", 60.0)
     node = FailingNode(tmp_path)

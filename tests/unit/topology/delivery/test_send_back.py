@@ -13,7 +13,7 @@ from support.apps import collecting, committed, make_app, numbers, put, running,
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 
-from rocketray.actors.delays.schedule_host import ScheduleHost
+from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.producers.producer import Producer
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, retry_topic
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
@@ -29,7 +29,7 @@ RETRIES = retry_topic("app-reader")
 def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is delivered by the test, and retry topics are found soon."""
     monkeypatch.setattr(fetcher, "RETRY_LOOK_S", 0.05)
-    monkeypatch.setattr(ScheduleHost, "step", lambda _, now_ms: now_ms + 60_000)
+    monkeypatch.setattr(DelayService, "step", lambda _, now_ms: now_ms + 60_000)
 
 
 def test_a_message_that_fails_comes_again_until_it_is_a_dead_letter(node: LocalNode) -> None:

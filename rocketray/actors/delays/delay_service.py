@@ -1,4 +1,4 @@
-"""The schedule in the shared process: its shards, its links to all others, its files and a lock.
+"""The delay service of a node: the schedule with its shards, links to all others, files and lock.
 
 In DATA/config: ``delayOffset.json``, for each level the offset of its first message that still
 waits, in RocketMQ's form, for tools that read it; and ``deliveriesUnderWay.json``, the note that
@@ -33,7 +33,7 @@ from rocketray.whole_file import replace_file
 from .schedule import Place, Schedule
 from .waiting_records import WaitingLog
 
-__all__ = ["ScheduleHost"]
+__all__ = ["DelayService"]
 
 _LOG = logging.getLogger(__name__)
 _TIDY_INTERVAL_MS = 10_000
@@ -42,7 +42,7 @@ _OFFSET_MAX = 1 << 62
 _DELIVERED = RetentionPolicy(only_unneeded=True)
 
 
-class ScheduleHost:
+class DelayService:
     """A system service (services.py) that also recalls messages on request."""
 
     def __init__(
