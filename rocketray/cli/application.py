@@ -103,7 +103,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Send, filter, replay and query message streams on one machine or a Ray cluster.
+    """Send, filter, replay and query message streams on one machine.
 
     Start a node with "rocketray start", then send, consume and query from other terminals; or run
     everything on real data with "rocketray demo".

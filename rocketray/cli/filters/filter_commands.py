@@ -30,7 +30,7 @@ filters.command()(stats)
 def evaluate_lines(
     *,
     _json: Annotated[
-        bool, typer.Option("--json", help="Accepted for symmetry: the output is always JSON.")
+        bool, typer.Option("--json", help="No effect: the output is always JSON.")
     ] = False,
 ) -> None:
     """Evaluate filter expressions from stdin.

@@ -51,7 +51,7 @@ def preview(
         typer.Option("--to-offset", metavar="N", min=0, help="Up to, not including, this offset."),
     ] = None,
     queue_id: Annotated[
-        int | None, typer.Option("--queue-id", metavar="N", min=0, help="Only this queue.")
+        int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=0, help="Maximum number of matches to show.")

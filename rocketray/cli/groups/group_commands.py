@@ -120,7 +120,7 @@ def delete(
 @groups.command()
 def export(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to write the files; made if it is missing.")
+        Path, typer.Argument(metavar="DIR", help="Where to write the files; created if missing.")
     ],
     *,
     data: DataOption = DATA_DEFAULT,

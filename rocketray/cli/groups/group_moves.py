@@ -37,7 +37,7 @@ OnlyTopicOption = Annotated[
     str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")
 ]
 QueueOption = Annotated[
-    int | None, typer.Option("--queue", metavar="Q", min=0, help="Only this queue.")
+    int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
@@ -123,7 +123,7 @@ def seek(
 ) -> None:
     """Move a group's offsets in one topic to an offset or a time.
 
-    It moves all queues of the topic, or one with --queue-id. Members need not stop; see "groups
+    It moves all queues of the topic, or one with --queue. Members need not stop; see "groups
     reset".
     """
     if (offset is None) == (at is None):

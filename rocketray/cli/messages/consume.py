@@ -95,8 +95,9 @@ def consume(
 ) -> None:
     """Consume messages as a member of a group, and print them.
 
-    They are printed as "store scan" does with --json. If the group has no members and another
-    subscription, it takes the new one, and stderr shows the old one.
+    A line has the place, tag, keys and text of a message; with --json it is an object as "store
+    scan" prints it. If the group has no members and another subscription, it takes the new one, and
+    stderr shows the old one.
 
     Ends after --max messages, after --timeout seconds without one, when the reader of a pipe closes
     it, or with Ctrl-C. Without --tags, --sql and --where it gets all messages.

@@ -37,7 +37,7 @@ def get(
         str | None, typer.Option("--topic", metavar="TOPIC", help="The topic, with --offset.")
     ] = None,
     queue_id: Annotated[
-        int, typer.Option("--queue-id", metavar="N", min=0, help="The queue, with --offset.")
+        int, typer.Option("--queue", metavar="N", min=0, help="The queue, with --offset.")
     ] = 0,
     queue_offset: Annotated[
         int | None,

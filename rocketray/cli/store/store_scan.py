@@ -34,7 +34,7 @@ def scan(
         str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")
     ] = None,
     queue_id: Annotated[
-        int | None, typer.Option("--queue-id", metavar="N", min=0, help="Only this queue.")
+        int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
     ] = None,
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,

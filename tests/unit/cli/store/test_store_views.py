@@ -102,7 +102,7 @@ def test_a_message_is_got_by_each_of_its_names(number: int) -> None:
         ["--id", row["offsetMsgId"]],
         ["--id", row["offsetMsgId"].lower()],
         ["--physical-offset", row["commitLogOffset"]],
-        ["--topic", row["topic"], "--queue-id", row["queueId"], "--offset", row["queueOffset"]],
+        ["--topic", row["topic"], "--queue", row["queueId"], "--offset", row["queueOffset"]],
     ]
     if "UNIQ_KEY" in row["properties"]:
         names.append(["--id", row["properties"]["UNIQ_KEY"]])
@@ -130,7 +130,7 @@ def test_what_a_terminal_would_obey_is_not_shown(node: Path) -> None:
         (("--physical-offset", "1", "--topic", "T"), 2),
         (("--id", "nothing"), 1),
         (("--topic", "T", "--offset", "9"), 1),
-        (("--topic", "T", "--queue-id", "7", "--offset", "0"), 1),
+        (("--topic", "T", "--queue", "7", "--offset", "0"), 1),
         (("--physical-offset", "3"), 1),
         (("--physical-offset", "9999999"), 1),
     ],
@@ -151,7 +151,7 @@ def test_scan_takes_filters() -> None:
 
     middle = ROWS[300]["storeTimestamp"]
     sql = compile_expression("price > 50.5")
-    assert offsets("--topic", "TopicB", "--queue-id", "1") == wanted(
+    assert offsets("--topic", "TopicB", "--queue", "1") == wanted(
         [row for row in ROWS if (row["topic"], row["queueId"]) == ("TopicB", 1)]
     )
     assert offsets("--from", str(middle), "--to", str(middle)) == wanted(
