@@ -27,7 +27,7 @@ from .intrinsics import (
     syscall,
 )
 
-__all__ = ["load", "publish", "ring", "wait_above"]
+__all__ = ["load", "publish", "ring", "ring_for", "wait_above"]
 
 _SYS_FUTEX = 202  # x86-64
 _FUTEX_WAIT = 0
@@ -53,6 +53,12 @@ def publish_without_futex(line: int, value: int) -> None:
 def ring_without_futex(line: int) -> None:
     """Add one to the value and wake all waiters; two concurrent rings may count as one."""
     publish_without_futex(line, load_without_futex(line) + 1)
+
+
+def ring_for_without_futex(count: int, line: int) -> None:
+    """Add one to the number at *count*, then ring the line."""
+    ctypes.c_int64.from_address(count).value += 1
+    ring_without_futex(line)
 
 
 def wait_without_futex(
@@ -96,6 +102,12 @@ if _HAS_FUTEX:
             syscall(_SYS_FUTEX, line + _FUTEX_WORD, _FUTEX_WAKE, _EVERYONE, 0, 0, 0)
 
     @kernel
+    def ring_for(count: int, line: int) -> None:
+        """Add one to the number at *count*, as :func:`ring` does, then ring the line."""
+        atomic_add_i32(count, 1)
+        ring(line)
+
+    @kernel
     def _wait(line: int, seen: int, timeout_ns: int, spins: int, timespec: OutInt64s) -> int:
         value = atomic_load_i64(line)
         while value <= seen and spins > 0:
@@ -118,6 +130,7 @@ if _HAS_FUTEX:
 
 else:
     load, publish, ring = load_without_futex, publish_without_futex, ring_without_futex
+    ring_for = ring_for_without_futex
     _wait = wait_without_futex
 
 

@@ -15,6 +15,7 @@ from support.records import RawRecord, back_to_back, i32, i64, u8
 
 from rocketray.kernels import (
     append,
+    changes,
     consume_queue,
     encode,
     hashing,
@@ -157,6 +158,19 @@ def test_batches_are_checked_alike(sizes: list[int], key_records: list[int]) -> 
         append.is_whole_batch,
         *(i32(sizes), i32(key_records), sum(sizes)),
     )
+
+
+@few
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=8),
+    st.lists(st.integers(-2, 9), max_size=9),
+    st.integers(0, 9),
+)
+def test_changes_are_taken_alike(
+    numbers: list[tuple[int, int]], watched: list[int], room: int
+) -> None:
+    now, before = i64([new for new, _ in numbers]), i64([old for _, old in numbers])
+    both(changes.take_changes, now, i64(watched), before, np.zeros(room, np.int64))
 
 
 @few

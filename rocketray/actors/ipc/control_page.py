@@ -155,7 +155,7 @@ class SharedCounter:
 
         With *patience* it spins for a while before it sleeps.
         """
-        value = self.load()
+        value = futex.load(self._address)
         spins = 0 if spin is None else spin.spins
         begun = time.monotonic()
         while value <= seen and timeout_s > 0:

@@ -1,7 +1,7 @@
 """The doorbell of a shard process: one line to sleep on, and counters that say who rang.
 
     page 0      line 0 of control_page.py: every ring publishes it
-    slots       SLOTS slots of 16 bytes, each a line without its padding: i64 rings | u32 | u32
+    slots       SLOTS slots of 8 bytes, each the number of its rings
 
 A queue has one slot, computed from its name by everyone, and some queues share theirs: a ring of
 one makes the process look at the rings of the others, too, and find nothing there.
@@ -14,21 +14,22 @@ Invariants
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketray.hashing import java_hash_code
 from rocketray.kernels import futex
+from rocketray.kernels.changes import take_changes
 
 from .control_page import AdaptiveSpin, SharedFile
 
-__all__ = ["SLOTS", "ProcessDoorbell", "QueueBell"]
+__all__ = ["SLOTS", "ProcessDoorbell", "QueueBell", "RungSlots"]
 
 SLOTS = 1024
 _PAGE_BYTES = 4096
-_SLOT_BYTES = 16
+_SLOT_BYTES = 8
 
 
 class ProcessDoorbell:
@@ -38,7 +39,8 @@ class ProcessDoorbell:
         self._file = SharedFile(path, _PAGE_BYTES + SLOTS * _SLOT_BYTES)
         self._line = self._file.line(0)
         self._slots = int(self._file.bytes.ctypes.data) + _PAGE_BYTES
-        self._counts = self._file.bytes[_PAGE_BYTES:].view(np.int64)[:: _SLOT_BYTES // 8]
+        self.counts = self._file.bytes[_PAGE_BYTES:].view(np.int64)
+        """The number of rings of each slot, for kernels."""
 
     @staticmethod
     def slot(topic: str, queue_id: int) -> int:
@@ -47,21 +49,16 @@ class ProcessDoorbell:
 
     def bell(self, topic: str, queue_id: int) -> QueueBell:
         """Return the bell of one queue."""
-        return QueueBell(self, self.slot(topic, queue_id))
+        slot = self._slots + self.slot(topic, queue_id) * _SLOT_BYTES
+        return QueueBell(self, slot, self._line.address)
 
-    def ring(self, slot: int | None = None) -> None:
-        """Wake the sleepers, or keep them from falling asleep, for the queues of *slot*."""
-        if slot is not None:
-            futex.ring(self._slots + slot * _SLOT_BYTES)
+    def ring(self) -> None:
+        """Wake the sleepers, or keep them from falling asleep, for no queue."""
         self._line.ring()
 
     def count(self) -> int:
-        """Return the number of rings; read it before :meth:`counts`."""
+        """Return the number of rings; read it before :meth:`RungSlots.take`."""
         return self._line.load()
-
-    def counts(self) -> npt.NDArray[np.int64]:
-        """Return the number of rings of each slot."""
-        return self._counts.copy()
 
     def wait(self, seen: int, timeout_s: float, spin: AdaptiveSpin | None = None) -> None:
         """Sleep until it was rung since :meth:`count` returned *seen*, or the time is over."""
@@ -71,12 +68,35 @@ class ProcessDoorbell:
 class QueueBell:
     """The doorbell of a process, rung for one queue."""
 
-    __slots__ = ("_doorbell", "_slot")
+    __slots__ = ("_doorbell", "_line", "_slot")
 
-    def __init__(self, doorbell: ProcessDoorbell, slot: int) -> None:
+    def __init__(self, doorbell: ProcessDoorbell, slot: int, line: int) -> None:
+        """Take the addresses of the queue's slot and of the line, which *doorbell* keeps mapped."""
         self._doorbell = doorbell
         self._slot = slot
+        self._line = line
 
     def ring(self) -> None:
         """Wake the process to look at the rings of this queue."""
-        self._doorbell.ring(self._slot)
+        futex.ring_for(self._slot, self._line)
+
+
+class RungSlots:
+    """The slots of a doorbell that were rung, of those that one thread watches."""
+
+    __slots__ = ("_changed", "_doorbell", "_seen", "_watched")
+
+    def __init__(self, doorbell: ProcessDoorbell) -> None:
+        self._doorbell = doorbell
+        self._seen = np.zeros(SLOTS, np.int64)
+        self._changed = np.zeros(SLOTS, np.int64)
+        self._watched = np.zeros(0, np.int64)
+
+    def watch(self, slots: Iterable[int]) -> None:
+        """Watch *slots* from now on, and no others."""
+        self._watched = np.fromiter(slots, np.int64)
+
+    def take(self) -> list[int]:
+        """Return the watched slots that were rung since they were last returned."""
+        count = take_changes(self._doorbell.counts, self._watched, self._seen, self._changed)
+        return self._changed[:count].tolist() if count else []

@@ -152,16 +152,13 @@ class ProducerRing(_Ring):
 
     def __init__(self, path: Path, capacity: int = RING_BYTES) -> None:
         super().__init__(path, _DATA_START + capacity)
+        self.payload_max = self._capacity // 2 - FRAME_HEADER_BYTES
+        """Size limit of a batch in the ring, in bytes; half of the ring always holds one frame."""
         self._next_head = 0
         self._reserved = 0
         self._sequence = 0
         self._known_tail = self._known_acknowledged = 0  # lower bounds
         self._spin = AdaptiveSpin()
-
-    @property
-    def payload_max(self) -> int:
-        """Size limit of a batch in the ring, in bytes; half of the ring always holds one frame."""
-        return self._capacity // 2 - FRAME_HEADER_BYTES
 
     def try_write(self, payload: bytes | memoryview, durability: Durability) -> int | None:
         """Copy a batch into the ring and return its sequence, or None while there is no room.
@@ -266,9 +263,9 @@ class ShardRing(_Ring):
         Raises:
             RingCorruptError: the producer published more than the ring holds, or it was cut short.
         """
-        if not self.is_whole:
+        if not self._file.is_whole:
             raise RingCorruptError(f"{self.path}: it was cut short")
-        head, tail = self._head.load(), int(self.cursor[RingCursor.TAIL])
+        head, tail = self._head.load(), self.cursor.item(RingCursor.TAIL)
         if not 0 <= head - tail <= self._capacity:
             raise RingCorruptError(f"{self.path}: invalid head {head} or tail {tail}")
         self.cursor[RingCursor.HEAD] = head
@@ -334,8 +331,9 @@ class ShardRing(_Ring):
 
         Their slots have the outcomes.
         """
-        self._acknowledged.publish(int(self.cursor[RingCursor.SEQUENCE]))
-        self._tail.publish(int(self.cursor[RingCursor.TAIL]))
+        tail, _, sequence = self.cursor.tolist()
+        self._acknowledged.publish(sequence)
+        self._tail.publish(tail)
 
     @property
     def is_closed(self) -> bool:

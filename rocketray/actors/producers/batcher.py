@@ -178,12 +178,13 @@ class Batcher:
         Waits for room in the ring, for *timeout_s* at most. An error is the outcome of the batch.
         """
         batch = link.collecting
-        if batch is None or not batch.columns:
+        if batch is None or not (count := len(batch.columns)):
             return
         link.collecting = None
         try:
-            payload = batch.pack(self._ids.take(len(batch.columns)), self.settings.clock_ms())
-            self._until_sent(link, batch, partial(link.try_send, payload.data), timeout_s)
+            payload = batch.pack(self._ids.take(count), self.settings.clock_ms())
+            if not link.try_send(payload.data, batch):
+                self._until_sent(link, batch, partial(link.try_send, payload.data), timeout_s)
         except Exception as error:  # noqa: BLE001  # raised when a result of the batch is read
             batch.failure = error
             link.settled(batch)
@@ -256,9 +257,11 @@ class Batcher:
         Raises:
             ShardUnavailableError: it is not, after *timeout_s*, by default the producer's.
         """
-        deadline = time.monotonic() + (self.settings.timeout_s if timeout_s is None else timeout_s)
+        if timeout_s is None:
+            timeout_s = self.settings.timeout_s
+        deadline = time.monotonic() + timeout_s
         if batch.sequence:  # it is in the ring, and often acknowledged soon
-            link.wait(batch, min(deadline - time.monotonic(), _LOOK_S))
+            link.wait(batch, min(timeout_s, _LOOK_S))
         while True:
             with link.lock:
                 if batch is link.collecting:

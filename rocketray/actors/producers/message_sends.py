@@ -7,6 +7,8 @@ have to.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rocketray.actors.ipc.ring import Durability
 from rocketray.errors import ConfigError
 from rocketray.message import Message
@@ -31,14 +33,15 @@ __all__ = ["MessageSends"]
 
 _PLAIN = frozenset({"tags", "keys", "properties", "queue_id", "sharding_key", "timeout_s"})
 _NOT_IN_TRANSACTIONS = ("queue_selector", "delay", "deliver_at", "unique_key")
-_IN_TIME = {
+_IN_TIME: Mapping[object, Handling] = {
     None: Handling(None),
     "memory": Handling(Durability.MEMORY),
     "disk": Handling(Durability.DISK),
     "none": Handling(None, one_way=True),
 }
-_PLAINLY = _IN_TIME[None]
-_AT_ONCE = {ack: handling._replace(at_once=True) for ack, handling in _IN_TIME.items()}
+_AT_ONCE: Mapping[object, Handling] = {
+    ack: handling._replace(at_once=True) for ack, handling in _IN_TIME.items()
+}
 
 
 class MessageSends:
@@ -62,7 +65,8 @@ class MessageSends:
         at_once: bool = False,
     ) -> MessageFuture:
         """Send one message, *at_once* or when it is time."""
-        handling = _handling(ack, at_once=at_once) if at_once or ack is not None else _PLAINLY
+        known = _AT_ONCE if at_once else _IN_TIME
+        handling = known[None] if ack is None else _handling(known, ack)
         tags = options.pop("tags", None)
         keys = options.pop("keys", ())
         properties = options.pop("properties", None)
@@ -144,7 +148,7 @@ class MessageSends:
         self, topic: str, body: bytes, ack: AckMode | NoAck | None, options: SendOptions
     ) -> MessageFuture | None:
         """Send one message to its ``queue_id`` if that waits for nothing; None if it would."""
-        handling = _handling(ack, at_once=False)
+        handling = _handling(_IN_TIME, ack)
         if not options.keys() <= _PLAIN:
             return None
         link = self._links.existing(topic, options["queue_id"] or 0)
@@ -158,8 +162,8 @@ class MessageSends:
         return None if added is None else MessageFuture(self._batcher, link, *added)
 
 
-def _handling(ack: AckMode | NoAck | None, *, at_once: bool) -> Handling:
+def _handling(known: Mapping[object, Handling], ack: object) -> Handling:
     try:
-        return (_AT_ONCE if at_once else _IN_TIME)[ack]
+        return known[ack]
     except (KeyError, TypeError):
         return Handling(durability_of(ack))  # which raises

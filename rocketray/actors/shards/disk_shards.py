@@ -16,9 +16,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-import numpy as np
-
-from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
+from rocketray.actors.ipc.process_doorbell import ProcessDoorbell, RungSlots
 
 from .owned_shard import OwnedShard
 
@@ -39,7 +37,7 @@ class DiskShards:
         self._draining = threading.Lock()
         self._shards: tuple[OwnedShard, ...] = ()
         self._of_slot: dict[int, tuple[OwnedShard, ...]] = {}
-        self._seen = doorbell.counts()
+        self._rung = RungSlots(doorbell)
 
     def add(self, shard: OwnedShard) -> None:
         """Begin to drain and flush *shard*."""
@@ -47,7 +45,8 @@ class DiskShards:
         with self._draining:
             self._shards = (*self._shards, shard)
             self._of_slot[slot] = (*self._of_slot.get(slot, ()), shard)
-        self._doorbell.ring(slot)  # its producers may have rung before
+            self._rung.watch(self._of_slot)
+        self._doorbell.bell(*shard.place).ring()  # its producers may have rung before
 
     def discard(self, shard: OwnedShard) -> bool:
         """Leave *shard* alone from now on; return whether it was here, and so is the caller's.
@@ -66,14 +65,13 @@ class DiskShards:
     def drain(self, *, everything: bool = False) -> int:
         """Store the batches in the rings, of queues that rang or of all; return their number."""
         with self._draining:
-            shards = self._shards
-            counts = self._doorbell.counts()
+            rung = self._rung.take()
+            shards: Iterable[OwnedShard] = self._shards
             if not everything:
-                rang = np.flatnonzero(counts != self._seen).tolist()
-                shards = tuple(shard for slot in rang for shard in self._of_slot.get(slot, ()))
-            self._seen = counts
+                shards = [shard for slot in rung for shard in self._of_slot.get(slot, ())]
             stored, failed = _each(shards, OwnedShard.drain)
-        self._report(failed)
+        if failed:
+            self._report(failed)
         return sum(stored)
 
     def prepare_next(self) -> None:

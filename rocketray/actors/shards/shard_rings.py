@@ -107,7 +107,7 @@ class ShardRings:
                     ring.rewind()
             raise
         for ring in stored:
-            if ring.is_whole:  # else the next pass drops it
+            if not to_disk or ring.is_whole:  # else the next pass drops it: a sync takes long
                 ring.acknowledge()
         return taken
 

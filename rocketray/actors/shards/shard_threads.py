@@ -84,8 +84,7 @@ class ShardThreads:
                 swept = time.monotonic()
             if disk.drain(everything=is_due):
                 self._on_stored()
-            else:
-                doorbell.wait(rung, _SWEEP_INTERVAL_S, spin)
+            doorbell.wait(rung, _SWEEP_INTERVAL_S, spin)  # not at all, if it was rung meanwhile
 
     def _keep_house(self, disk: DiskShards) -> None:
         """Prepare files before they are needed, flush when it is due, and watch the disk."""

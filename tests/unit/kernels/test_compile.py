@@ -26,7 +26,7 @@ print(len(hashing.hash_spans.overloads), out[0])
 """
 HIDE_NUMBA = "import sys; sys.modules['numba'] = None\n"
 # Functions that sleep, or ring the machine's doorbells, have no equal in plain Python.
-WITHOUT_ORACLE = {"load", "publish", "ring"}
+WITHOUT_ORACLE = {"load", "publish", "ring", "ring_for"}
 READ_BYTES = "readonly array(uint8, 1d, C)"
 
 

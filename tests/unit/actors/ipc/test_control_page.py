@@ -95,6 +95,11 @@ def test_functions_without_futex_agree_with_the_kernels(tmp_path: Path) -> None:
     futex.ring_without_futex(address)
     assert futex.wait_above(address, 42, 10**9) == 43
     assert futex.wait_above(address, 43, 10**6) == 43
+    count = bell._file.line(2)._address
+    futex.ring_for(count, address)
+    futex.ring_for_without_futex(count, address)
+    assert futex.load(count) == 2
+    assert futex.wait_above(address, 44, 10**9) == 45
 
 
 @pytest.mark.parametrize(

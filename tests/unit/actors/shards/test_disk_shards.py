@@ -18,6 +18,7 @@ from rocketray.actors.files.paths import producer_rings_directory, shard_directo
 from rocketray.actors.ipc.process_doorbell import SLOTS, ProcessDoorbell
 from rocketray.actors.ipc.ring import AppendStatus, Durability, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards import shard_threads
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
@@ -141,6 +142,28 @@ def test_a_ring_of_the_doorbell_leads_to_its_shard_and_to_no_other(
     silent.send(b"quiet")
     assert disk.drain() == 0
     assert disk.drain(everything=True) == 1
+
+
+def test_what_is_sent_during_a_pass_is_stored_without_waiting_for_the_sweep(
+    process: ShardProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_threads, "_SWEEP_INTERVAL_S", 3600.0)
+    sender = Sender(process, 1)
+    drain, sent = OwnedShard.drain, list[int]()
+
+    def drain_and_send(shard: OwnedShard) -> int:
+        count = drain(shard)
+        if shard.place[1] == 1 and len(sent) < 50:
+            sent.append(sender.send(b"after the rings were looked at"))
+        return count
+
+    monkeypatch.setattr(OwnedShard, "drain", drain_and_send)
+    threads = ShardThreads(process, flush_interval_s=3600.0, on_failure=lambda: None)
+    try:
+        wait_until(lambda: len(sent) == 50)
+        assert sender.is_stored(sent[-1])
+    finally:
+        threads.stop()
 
 
 def test_queues_of_one_topic_have_slots_of_their_own_and_others_may_share_one() -> None:
