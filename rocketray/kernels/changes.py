@@ -9,10 +9,10 @@ __all__ = ["take_changes"]
 
 @kernel
 def take_changes(numbers: InInt64s, watched: InInt64s, seen: OutInt64s, changed: OutInt64s) -> int:
-    """Bring *seen* up to *numbers* at the indices *watched*; write those that differed to *changed*.
+    """Bring *seen* up to *numbers* at the indices *watched*, and write to *changed* which differed.
 
     Each number is read once, so what another process writes meanwhile is noticed now or by the next
-    call. Return how many indices were written. An index outside of an array is skipped.
+    call. Return how many indices differed. An index outside of an array is skipped.
     """
     count = 0
     size = min(len(numbers), len(seen))
