@@ -301,11 +301,7 @@ class TopicCatalog:
         if not stays_shared:
             processes = placement.place(topic.processes, queues, topic.queues_per_process)
         topic = replace(topic, queues=queues, store_hosts=hosts, processes=processes)
-        return replace(
-            self,
-            topics={**self.topics, name: topic},
-            next_shard_number=self.next_shard_number + added,
-        )
+        return replace(self._with(topic), next_shard_number=self.next_shard_number + added)
 
     def with_made(self, made: Mapping[str, Iterable[int]]) -> TopicCatalog:
         """Return the catalog that records, by topic, which queues were made."""
@@ -320,8 +316,7 @@ class TopicCatalog:
         """Return the catalog with other permissions on a topic: 2 write, 4 read, 6 both."""
         if perm not in (_WRITABLE, _READABLE, _PERM_READ_WRITE):
             raise ConfigError(f"permission {perm} is not 2 (write), 4 (read) or 6 (both)")
-        topics = {**self.topics, name: replace(self.get(name), perm=perm)}
-        return replace(self, topics=topics)
+        return self._with(replace(self.get(name), perm=perm))
 
     def with_retention(self, name: str, retention: RetentionPolicy) -> TopicCatalog:
         """Return the catalog with another retention on a topic.
@@ -334,14 +329,11 @@ class TopicCatalog:
                 f"topic {name!r} holds delayed or undecided messages; only the node removes them, "
                 "when it has processed them"
             )
-        return replace(
-            self, topics={**self.topics, name: replace(self.get(name), retention=retention)}
-        )
+        return self._with(replace(self.get(name), retention=retention))
 
     def with_bitmaps(self, name: str, mode: str) -> TopicCatalog:
         """Return the catalog with another bitmap mode of a topic: auto, on or off."""
-        changed = replace(self.get(name), bitmaps=_bitmap_mode(mode))
-        return replace(self, topics={**self.topics, name: changed})
+        return self._with(replace(self.get(name), bitmaps=_bitmap_mode(mode)))
 
     def without_topic(self, name: str) -> TopicCatalog:
         """Return the catalog without a topic, which may still have files; its hosts are used up."""
@@ -356,6 +348,9 @@ class TopicCatalog:
         return replace(
             self, deleted={key: topic for key, topic in self.deleted.items() if key != name}
         )
+
+    def _with(self, topic: TopicConfig) -> TopicCatalog:
+        return replace(self, topics={**self.topics, topic.name: topic})
 
     def shard_of_host(self, host: tuple[str, int]) -> tuple[str, int] | None:
         """Return the (topic, queue id) whose messages have *host* in their offset ids, or None."""
