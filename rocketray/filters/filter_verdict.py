@@ -20,7 +20,7 @@ from rocketray.errors import PredicateError
 
 from .consumer_filter_data import ConsumerFilterData
 from .message_filter import RecordView
-from .sql92.trace import Outcome, trace
+from .sql92.trace import StepOutcome, trace
 from .subscription import Subscription, parse
 from .tag import matches_code, matches_exactly
 
@@ -44,15 +44,15 @@ class FilterReason(Enum):
 
 
 _SQL_REASONS = {
-    Outcome.TRUE: FilterReason.MATCHED,
-    Outcome.FALSE: FilterReason.SQL_FALSE,
-    Outcome.NULL: FilterReason.SQL_NULL,
-    Outcome.ERROR: FilterReason.SQL_ERROR,
+    StepOutcome.TRUE: FilterReason.MATCHED,
+    StepOutcome.FALSE: FilterReason.SQL_FALSE,
+    StepOutcome.NULL: FilterReason.SQL_NULL,
+    StepOutcome.ERROR: FilterReason.SQL_ERROR,
 }
 _SQL_SENTENCES = {
-    Outcome.TRUE: "it matches",
-    Outcome.FALSE: "no match",
-    Outcome.NULL: "no match, because a property is absent or not comparable",
+    StepOutcome.TRUE: "it matches",
+    StepOutcome.FALSE: "no match",
+    StepOutcome.NULL: "no match, because a property is absent or not comparable",
 }
 
 

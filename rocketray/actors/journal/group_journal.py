@@ -37,7 +37,7 @@ __all__ = [
     "GroupJournal",
     "GroupJournals",
     "JournalEntry",
-    "QueueState",
+    "ReadState",
     "Unsaved",
     "decode_entry",
     "encode_entry",
@@ -91,20 +91,20 @@ class JournalEntry:
     subscription: Subscription | None = None
 
 
-class QueueState(NamedTuple):
+class ReadState(NamedTuple):
     """A group's offset after an entry, and its filters, each with the offset at which it begins."""
 
     offset: int = -1
     filters: tuple[tuple[int, Subscription], ...] = ()
 
-    def after(self, entry: JournalEntry, before: int, behind: int) -> QueueState:
+    def after(self, entry: JournalEntry, before: int, behind: int) -> ReadState:
         """Return the state after *entry*, which has these offsets for the queue."""
         if entry.subscription is None:
             return self._replace(offset=behind)
         if entry.kind is not EntryKind.SWITCH:
-            return QueueState(behind, ((0, entry.subscription),))
+            return ReadState(behind, ((0, entry.subscription),))
         kept = tuple(each for each in self.filters if each[0] < behind)
-        return QueueState(before, (*kept, (behind, entry.subscription)))
+        return ReadState(before, (*kept, (behind, entry.subscription)))
 
     def filter_at(self, queue_offset: int) -> Subscription | None:
         """Return the filter for the message at *queue_offset*, None if unknown."""
@@ -115,7 +115,7 @@ class QueueState(NamedTuple):
         return found
 
 
-States = dict[tuple[str, int], QueueState]
+States = dict[tuple[str, int], ReadState]
 
 
 class Unsaved(NamedTuple):
@@ -257,7 +257,7 @@ class GroupJournals:
         for queue, offset in offsets.items():
             state = states.get((topic, queue))
             if (state is None or not is_certain) and offset >= 0:
-                fresh[topic, queue] = QueueState(offset, tuple(filters(queue)))
+                fresh[topic, queue] = ReadState(offset, tuple(filters(queue)))
             elif state is not None and state.offset > offset:
                 back[queue] = state.offset, offset
         for entry in _state_entries(fresh, self._clock_ms()):
@@ -303,9 +303,9 @@ class GroupJournals:
             del self._journals[group]
         return doomed
 
-    def _state(self, group: str, topic: str, queue: int) -> QueueState:
+    def _state(self, group: str, topic: str, queue: int) -> ReadState:
         journal = self._journals.get(group)
-        return QueueState() if journal is None else journal.states.get((topic, queue), QueueState())
+        return ReadState() if journal is None else journal.states.get((topic, queue), ReadState())
 
     def _add(self, group: str, entry: JournalEntry) -> None:
         self._journals.setdefault(group, GroupJournal()).add(entry)
@@ -380,7 +380,7 @@ def _apply(states: States, entry: JournalEntry) -> None:
             del states[key]
     for queue, (before, behind) in entry.queues.items():
         key = entry.topic, queue
-        states[key] = states.get(key, QueueState()).after(entry, before, behind)
+        states[key] = states.get(key, ReadState()).after(entry, before, behind)
 
 
 def _state_entries(states: States, time_ms: int) -> Iterator[JournalEntry]:

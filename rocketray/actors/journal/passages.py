@@ -13,7 +13,7 @@ from enum import Enum
 
 from rocketray.filters.subscription import Subscription
 
-from .group_journal import EntryKind, JournalEntry, QueueState
+from .group_journal import EntryKind, JournalEntry, ReadState
 
 __all__ = ["Happening", "PlaceHistory", "Stretch", "history_of"]
 
@@ -80,7 +80,7 @@ class _Replay:
         self._forget()
 
     def _forget(self) -> None:
-        self._state = QueueState()
+        self._state = ReadState()
         self._is_known = False
         self._found: list[Stretch] = []
         self._again: JournalEntry | None = None

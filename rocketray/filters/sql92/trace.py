@@ -17,10 +17,10 @@ from .evaluator import Properties, compile_tree
 from .nodes import And, Expression, Not, Or, children, is_boolean, property_names
 from .printer import shown, to_sql
 
-__all__ = ["Outcome", "TraceStep", "trace"]
+__all__ = ["StepOutcome", "TraceStep", "trace"]
 
 
-class Outcome(Enum):
+class StepOutcome(Enum):
     """The value of a part of an expression on a message."""
 
     TRUE = "true"
@@ -30,7 +30,7 @@ class Outcome(Enum):
     SKIPPED = "skipped"
 
 
-_OUTCOMES = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.NULL}
+_OUTCOMES = {True: StepOutcome.TRUE, False: StepOutcome.FALSE, None: StepOutcome.NULL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TraceStep:
 
     depth: int
     expression: str
-    outcome: Outcome
+    outcome: StepOutcome
     values: dict[str, str | None]
     error: str | None = None
 
@@ -67,25 +67,25 @@ def _steps(node: Expression, properties: Properties, depth: int) -> Iterator[Tra
 
 
 def _skipped(node: Expression, properties: Properties, depth: int) -> Iterator[TraceStep]:
-    yield _step(node, properties, depth, Outcome.SKIPPED, None)
+    yield _step(node, properties, depth, StepOutcome.SKIPPED, None)
     for operand in children(node):
         if _is_part(node, operand):
             yield from _skipped(operand, properties, depth + 1)
 
 
-def _outcome(node: Expression, properties: Properties) -> tuple[Outcome, str | None]:
+def _outcome(node: Expression, properties: Properties) -> tuple[StepOutcome, str | None]:
     try:
         return _OUTCOMES[compile_tree(node)(properties)], None
     except FilterEvaluationError as error:
-        return Outcome.ERROR, str(error)
+        return StepOutcome.ERROR, str(error)
 
 
-def _decides(node: Expression, outcome: Outcome) -> bool:
+def _decides(node: Expression, outcome: StepOutcome) -> bool:
     """Return whether the operands behind one with this *outcome* are skipped."""
-    if outcome is Outcome.ERROR:
+    if outcome is StepOutcome.ERROR:
         return True
-    return (isinstance(node, And) and outcome is Outcome.FALSE) or (
-        isinstance(node, Or) and outcome is Outcome.TRUE
+    return (isinstance(node, And) and outcome is StepOutcome.FALSE) or (
+        isinstance(node, Or) and outcome is StepOutcome.TRUE
     )
 
 
@@ -97,7 +97,7 @@ def _is_part(node: Expression, operand: Expression) -> bool:
 
 
 def _step(
-    node: Expression, properties: Properties, depth: int, outcome: Outcome, error: str | None
+    node: Expression, properties: Properties, depth: int, outcome: StepOutcome, error: str | None
 ) -> TraceStep:
     values = {name: properties.get(name) for name in sorted(property_names(node))}
     short = {name: None if text is None else shown(text) for name, text in values.items()}

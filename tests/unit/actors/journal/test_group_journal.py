@@ -14,7 +14,7 @@ from rocketray.actors.journal.group_journal import (
     GroupJournal,
     GroupJournals,
     JournalEntry,
-    QueueState,
+    ReadState,
     decode_entry,
     encode_entry,
 )
@@ -54,10 +54,10 @@ def test_what_is_no_entry_is_told_from_one(text: bytes) -> None:
 def test_a_filter_below_a_switch_stays_until_another_takes_over() -> None:
     journal = GroupJournal(ENTRIES[:3])
     state = journal.states["T", 0]
-    assert state == QueueState(6, ((0, OLD), (9, NEW)))
+    assert state == ReadState(6, ((0, OLD), (9, NEW)))
     assert (state.filter_at(8), state.filter_at(9)) == (OLD, NEW)
     journal.add(JournalEntry(EntryKind.FILTER, 4, "m2", "T", {0: (12, 12)}, NEW))
-    assert journal.states["T", 0] == QueueState(12, ((0, NEW),))
+    assert journal.states["T", 0] == ReadState(12, ((0, NEW),))
     assert journal.states["T", 7].filters == ((0, OLD),)
 
 
@@ -78,7 +78,7 @@ def test_a_journal_stays_small_and_says_where_all_stood(
     journal = GroupJournal()
     for time_ms in range(500):
         queue = rng.randrange(3)
-        state = journal.states.get(("T", queue), QueueState())
+        state = journal.states.get(("T", queue), ReadState())
         at = rng.randrange(100)
         if rng.random() < 0.4:
             subscription = rng.choice([OLD, NEW])
