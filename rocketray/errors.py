@@ -277,7 +277,7 @@ class TransactionDecidedError(ActorError):
     """A transaction was decided differently before; the first decision counts.
 
     - ``wanted``: "commit" or "rollback".
-    - ``outcome``: the first decision: ``"commit"``, ``"rollback"`` or ``"give up"``.
+    - ``outcome``: the first decision: ``"commit"``, ``"rollback"`` or ``"abandon"``.
     - ``decided_ms``: its time, in milliseconds since 1970.
     - ``decider``: "producer" (one of the group), "check" (the check function of one), or "node" (it
       abandons transactions that stay undecided).

@@ -1,7 +1,7 @@
 """Transactional messages: the forms in which they are stored until they are decided.
 
     half        the message that the producer sends first, in the half topic; no consumer reads it
-    decision    ``commit``, ``rollback`` or ``give up``, in our own topic; its key is the half's
+    decision    ``commit``, ``rollback`` or ``abandon``, in our own topic; its key is the half's
                 unique key
     op          the node's record that these halves are done
     committed   the message in its real topic: SYSFLAG says COMMIT, and it names its half
@@ -65,7 +65,7 @@ _TRANSACTION_BITS = 0xC
 _OFFSET_DIGITS_MAX = 19
 
 Outcome = Literal["commit", "rollback"]
-Ending = Literal["commit", "rollback", "give up"]
+Ending = Literal["commit", "rollback", "abandon"]
 Decider = Literal["producer", "check", "node"]
 _ENDINGS: Mapping[str, Ending] = {ending: ending for ending in get_args(Ending)}
 _DECIDERS: Mapping[str, Decider] = {decider: decider for decider in get_args(Decider)}

@@ -92,7 +92,7 @@ class LaterModel(GroupModel):
             half.outcome, half.decided_ms = outcome, self.broker.clock()
             half.is_over, half.decider = outcome == "rollback", decider
         if half.outcome is None:
-            return Verdict("give up", half.decided_ms, "node")
+            return Verdict("abandon", half.decided_ms, "node")
         return Verdict(half.outcome, half.decided_ms, half.decider)
 
     def to_ask(self, group: str) -> list[int]:

@@ -158,11 +158,11 @@ def _half(node: Arrivals, half: StoredMessage) -> Arrival:
     if outcome == "rollback":
         detail = f"{whose} was rolled back at {time_text(decided_ms)}; its message is not delivered"
         return end(Cause.ROLLED_BACK, "rolled back", detail)
-    if outcome == "give up" or _has_copy(node, GIVEN_UP_TOPIC, half):
+    if outcome == "abandon" or _has_copy(node, GIVEN_UP_TOPIC, half):
         detail = (
             f"no decision about {whose}: it was abandoned, and its message is in {GIVEN_UP_TOPIC}"
         )
-        return end(Cause.HALF_MESSAGE, "given up", detail)
+        return end(Cause.HALF_MESSAGE, "abandoned", detail)
     if outcome == "commit" and _may_be_removed(node, topic, decided_ms):
         detail = (
             f"{whose} was committed at {time_text(decided_ms)}; older messages of {topic} expired"

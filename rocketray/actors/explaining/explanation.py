@@ -132,9 +132,9 @@ def explain_copy(retries: RetryTrace, facts: GroupFacts | None, judge: Judge) ->
     if retries.stage is Stage.WAITING:
         detail = f"{failed}; it is redelivered at {time_text(retries.due_ms)}"
         yield Cause.WAITS_FOR_RETRY, ExplainStep("retry", "waiting", detail)
-    elif retries.stage is Stage.GIVEN_UP:
+    elif retries.stage is Stage.DEAD_LETTER:
         detail = f"{failed}, and it is a dead letter: {newest.topic}, {newest.offset_message_id}"
-        yield Cause.DEAD_LETTER, ExplainStep("retry", "given up", detail)
+        yield Cause.DEAD_LETTER, ExplainStep("retry", "dead letter", detail)
     elif facts is None:
         detail = f"{failed}; it is in {newest.topic}, which no member of the group reads yet"
         yield Cause.NOT_ASSIGNED, ExplainStep("retry", "before", detail)

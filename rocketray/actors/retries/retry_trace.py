@@ -27,7 +27,7 @@ class Stage(IntEnum):
 
     WAITING = 0
     BACK = 1
-    GIVEN_UP = 2
+    DEAD_LETTER = 2
 
 
 class Traces(Protocol):
@@ -107,7 +107,7 @@ def _stage(copy: StoredMessage, group: str) -> Stage | None:
     if copy.topic == retry_topic(group):
         return Stage.BACK
     if copy.topic == dead_letter_topic(group) or copy.properties.get(GIVEN_UP_BY) == group:
-        return Stage.GIVEN_UP
+        return Stage.DEAD_LETTER
     return None
 
 

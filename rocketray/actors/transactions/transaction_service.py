@@ -185,7 +185,7 @@ class TransactionService:
                 return Verdict(decision.outcome, stored.store_timestamp_ms, decision.decider)
         for stored in self._places.find(GIVEN_UP_TOPIC, wanted.unique_key, 1):
             if stored.properties.get(PRODUCER_GROUP) == wanted.group:  # by an older version
-                return Verdict("give up", stored.store_timestamp_ms, "node")
+                return Verdict("abandon", stored.store_timestamp_ms, "node")
         raise _no_such_half(wanted)
 
     def checks(self, group: str, now_ms: int) -> list[StoredMessage]:
@@ -235,7 +235,7 @@ class TransactionService:
             len(self._pending),
             ended["commit"],
             ended["rollback"],
-            ended["give up"],
+            ended["abandon"],
             ended["dead letter"],
         )
 
@@ -303,7 +303,7 @@ class TransactionService:
             is_over = half.checks >= limits.checks_max and unanswered
             is_old = now_ms - half.stored_ms >= limits.age_max_ms
             if (is_over or is_old) and offset not in self._decided:
-                decision = Decision(offset, half.unique_key, half.group, "give up", "node")
+                decision = Decision(offset, half.unique_key, half.group, "abandon", "node")
                 try:
                     self._places.store(decision_message(decision))
                 except StreamError as error:
@@ -374,7 +374,7 @@ class TransactionService:
                 message, queue_id = committed(self._half(offset))
             except (InvalidMessageError, InvalidNameError) as error:
                 _LOG.error("%s; it goes to %s", error, GIVEN_UP_TOPIC)
-                decided.outcome = "give up"
+                decided.outcome = "abandon"
             else:
                 return message.topic, queue_id
         return GIVEN_UP_TOPIC, 0

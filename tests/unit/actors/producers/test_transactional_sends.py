@@ -294,7 +294,7 @@ def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restar
         assert len(broker.messages(GIVEN_UP_TOPIC)) == 1
         if is_restarted:
             broker.restart_shard(END_TOPIC)
-        with pytest.raises(TransactionDecidedError, match=r"the node decided before.*give up"):
+        with pytest.raises(TransactionDecidedError, match=r"the node decided before.*abandon"):
             transaction.commit()
         assert broker.messages("Trade") == []
 
