@@ -72,14 +72,14 @@ class Member(GroupConsumer):
     @property
     def is_moving(self) -> bool:
         """Whether the next poll starts assigned queues or releases revoked ones."""
-        return self._ownership.needs_rebalance or self._queues.has_to_open
+        return self._session.needs_rebalance or self._queues.has_to_open
 
     def unfinished(self, visible: Callable[[str, int], int]) -> str:
         """Return the first queue not finished to its end, in words; empty if there is none."""
         if self.is_moving:
             return f"{self.topic}: queues are being reassigned"
-        for queue_id, stream in self._queues.streams.items():
+        for queue_id, finished in self._session.finished().items():
             end = visible(self.topic, queue_id)
-            if stream.finished < end:
-                return f"{self.topic}/{queue_id} at offset {stream.finished} of {end}"
+            if finished < end:
+                return f"{self.topic}/{queue_id} at offset {finished} of {end}"
         return ""

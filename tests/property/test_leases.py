@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.machines import run_histories
 
-from rocketray.actors.consumers.queue_ownership import QueueOwnership
+from rocketray.actors.consumers.member_session import MemberSession
 from rocketray.actors.groups.assignment import Strategy
 from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS, Lease
-from rocketray.errors import StreamError
+from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
 ALL = Subscription.tags("*")
@@ -29,6 +29,7 @@ QUEUES = 4
 NAMES = st.sampled_from(["a", "b", "c"])
 ACTIONS = st.sampled_from(
     [
+        "finish",
         "work",
         "work",
         "work",
@@ -44,7 +45,7 @@ STEPS = st.lists(st.tuples(NAMES, ACTIONS), max_size=20)
 
 
 class Member:
-    """As GroupConsumer: a heartbeat thread, and a polling thread that adopts what was granted.
+    """As GroupConsumer: a heartbeat thread, and a polling thread that reads what was granted.
 
     Opening a queue takes as long as the steps between :meth:`begin_poll` and :meth:`end_poll`.
     """
@@ -53,53 +54,55 @@ class Member:
         self.world = world
         self.name = name
         self.life = f"{name}{world.lives}"
-        self.ownership = QueueOwnership(Lease(lambda: world.now_ms))
-        self.reading: frozenset[int] = frozenset()
-        self.opening: list[int] = []
-        self.beats = 0
+        member = Heartbeat(
+            "g", "T", ALL, name, self.life, frozenset(), strategy=world.strategy
+        )  # fmt: skip
+        self.session = MemberSession(member, lambda: world.now_ms)
+        self.opening: dict[int, int] = {}
         self.has_failed = False
 
-    def beat(self) -> Heartbeat:
-        self.beats += 1
-        return Heartbeat(
-            "g", "T", ALL, self.name, self.life, self.ownership.held(),
-            strategy=self.world.strategy, number=self.beats,
-        )  # fmt: skip
-
     def report(self, *, delay_ms: int, lost: bool) -> None:
-        beat, asked_ms = self.beat(), self.ownership.lease.asked_at()
-        self.world.sent.append(beat)
-        self.world.now_ms += delay_ms
-        try:
+        def send(beat: Heartbeat) -> HeartbeatReply:
+            self.world.sent.append(beat)
+            self.world.now_ms += delay_ms
             reply = self.world.registry.heartbeat(beat, QUEUES, self.world.now_ms)
+            self.world.now_ms += delay_ms
+            if lost:
+                raise ShardUnavailableError("coordinator", 0, "the answer was lost by the test")
+            return reply
+
+        try:
+            self.session.beat(send)
+        except ShardUnavailableError:
+            pass
         except StreamError:
             self.has_failed = True  # another process has its name: its polls raise from now on
-            return
-        self.world.now_ms += delay_ms
-        if not lost:
-            self.ownership.answer(beat.held, asked_ms, reply.granted)
 
     def begin_poll(self) -> None:
-        """Give up what is lost, and begin to open what is new."""
-        lost, late_answer = self.ownership.lost()
-        self.reading -= lost
-        self.opening = [queue for queue in self.opening if queue not in lost]
-        self.ownership.give_up(lost)
-        self.ownership.renew(late_answer)
-        self.opening += self.ownership.take_up()
+        """Revoke what is lost, and begin to open what is new."""
+        self.session.revoke(self.session.lost())
+        self.opening = self.session.assign()
 
     def end_poll(self) -> None:
-        self.reading |= set(self.opening)
-        self.opening = []
+        for queue_id, offset in self.opening.items():
+            self.session.begin(queue_id, max(offset, 0))
+        self.opening = {}
 
     def poll(self) -> None:
         self.begin_poll()
         self.end_poll()
 
+    def finish(self) -> None:
+        """Commit one more message of each queue, also without a lease: the handler had begun."""
+        for queue_id, offset in self.session.finished().items():
+            self.session.commit(queue_id, offset + 1)
+
     @property
     def hands_out(self) -> frozenset[int]:
         return (
-            self.reading if not self.has_failed and self.ownership.lease.is_running else frozenset()
+            frozenset(self.session.finished())
+            if not self.has_failed and self.session.lease.is_running
+            else frozenset()
         )
 
 
@@ -113,6 +116,7 @@ class Leases(RuleBasedStateMachine):
         self.members: dict[str, Member] = {}
         self.stopped: list[Member] = []
         self.sent: list[Heartbeat] = []
+        self.offsets = [-1] * QUEUES
         self.join("a")
         self.join("b")
         self.do_much_in_no_time(steps)
@@ -153,7 +157,9 @@ class Leases(RuleBasedStateMachine):
             self.no_queue_is_handed_out_by_two()
 
     def act(self, member: Member, action: str) -> None:
-        if action == "beat":
+        if action == "finish":
+            member.finish()
+        elif action == "beat":
             member.report(delay_ms=0, lost=False)
         elif action == "lose the answer":
             member.report(delay_ms=0, lost=True)
@@ -188,11 +194,16 @@ class Leases(RuleBasedStateMachine):
     def leave(self, name: str) -> None:
         member = self.members.pop(name, None)
         if member is not None:
-            self.registry.leave(member.beat())
+            self.registry.leave(member.session.leave())
 
     @rule(name=NAMES)
     def crash(self, name: str) -> None:
         self.members.pop(name, None)
+
+    @rule(name=NAMES)
+    def finish(self, name: str) -> None:
+        for member in [*self.stopped, *filter(None, [self.members.get(name)])]:
+            member.finish()
 
     @rule()
     def restart_the_coordinator(self) -> None:
@@ -209,6 +220,13 @@ class Leases(RuleBasedStateMachine):
         every = [*self.members.values(), *self.stopped]
         handed_out = [queue for member in every for queue in member.hands_out]
         assert len(handed_out) == len(set(handed_out)), handed_out
+
+    @precondition(lambda self: hasattr(self, "members"))
+    @invariant()
+    def no_commit_undoes_what_others_finished(self) -> None:
+        for queue_id, before in enumerate(self.offsets):
+            self.offsets[queue_id] = self.registry.offsets.get("g", "T", queue_id)
+            assert self.offsets[queue_id] >= before
 
     def teardown(self) -> None:
         """Members that work get all queues, whatever was before."""

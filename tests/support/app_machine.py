@@ -137,8 +137,10 @@ class AppMachine(AppHistory):
     @rule(app=apps, seconds=st.sampled_from([2, 9, 30]))
     def lose_heartbeats(self, app: SteppedApp, seconds: int) -> None:
         for feed in app.feeds.values():
-            if feed.beats != feed.member._beats:  # else it was not heard since it last fell silent
-                feed.silent_since_ms, feed.beats = self.broker.clock(), feed.member._beats
+            if (
+                feed.beats != feed.member._session._beats
+            ):  # else it was not heard since it last fell silent
+                feed.silent_since_ms, feed.beats = self.broker.clock(), feed.member._session._beats
             self.broker.silence(feed.member, seconds=seconds)
             if feed.member.silent_until_ms - feed.silent_since_ms > SURE_SILENCE_MS:
                 app.is_excused = True

@@ -134,7 +134,7 @@ class GroupModel:
             self._check_finished(queue_id, self._heard(queue_id), start)
         queue.owner, queue.given_up_at = reader, None
 
-    def give_up(self, reader: Owner, queue_id: int, finished: int) -> None:
+    def revoke(self, reader: Owner, queue_id: int, finished: int) -> None:
         """*reader* reads a queue no more, and has committed *finished*."""
         queue = self.queues[queue_id]
         if queue.owner is reader:
@@ -180,13 +180,15 @@ class Reader:
         self._cut_off_ms: int | None = None
         self._beats = 0
         self._clock_ms: Callable[[], int] = int
-        member.on_revoke = self._give_up
+        member.on_revoke = self._revoke
         self._begin_new()
 
     def silence(self, clock_ms: Callable[[], int]) -> int:
         """Its heartbeats do not arrive from now on, until they do again; returns since when."""
-        if self._cut_off_ms is None or self._beats != self.member._beats:  # it was heard since
-            self._cut_off_ms, self._beats = clock_ms(), self.member._beats
+        if (
+            self._cut_off_ms is None or self._beats != self.member._session._beats
+        ):  # it was heard since
+            self._cut_off_ms, self._beats = clock_ms(), self.member._session._beats
         self._clock_ms = clock_ms
         return self._cut_off_ms
 
@@ -249,11 +251,11 @@ class Reader:
     def _held(self) -> set[tuple[str, int]]:
         return {("T", queue_id) for queue_id in self._positions}
 
-    def _give_up(self, queues: frozenset[tuple[str, int]]) -> None:
+    def _revoke(self, queues: frozenset[tuple[str, int]]) -> None:
         self.commit()
         lost = [queue_id for _, queue_id in queues]
         self._ledger.forget(lost)
         for queue_id in lost:
             if queue_id in self._positions:
                 del self._positions[queue_id]
-                self._model.give_up(self, queue_id, self._finished.pop(queue_id))
+                self._model.revoke(self, queue_id, self._finished.pop(queue_id))

@@ -127,7 +127,7 @@ class RetryModel(GroupModel):
         assert not left or left[0] not in done, f"queue {number}: {left[0]} comes again in vain"
         if owned.in_hand or done & set(left):
             self.is_calm = False
-        self.give_up(app, number, committed)
+        self.revoke(app, number, committed)
 
     def handed(self, feed: SteppedFeed, delivery: Delivery, index: int) -> None:
         number, offset = self._place(feed, delivery, index)

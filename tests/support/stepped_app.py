@@ -175,8 +175,8 @@ class SteppedFeed(Feed):
             self.positions[batch.queue_id] = batch.next_queue_offset
         super()._accept(batches)
 
-    async def _give_up(self, queue_ids: Sequence[int]) -> None:
-        await super()._give_up(queue_ids)
+    async def _revoke(self, queue_ids: Sequence[int]) -> None:
+        await super()._revoke(queue_ids)
         self.forget(queue_ids)
 
 

@@ -4,12 +4,10 @@ The coordinator assigns the queues and receives a heartbeat every second. For ea
 member creates a match ring, which the filter actor fills; messages then arrive without any call.
 
 Invariants
-  1. A queue is read only while it is held, from the answer that grants it (queue_ownership.py). It
-     is released in this order: no more batches from it, ``on_revoke``, the heartbeat that no longer
-     names it. That heartbeat always has the queue's finished offset: a restarted coordinator may
-     not know it.
-  2. Commits are sent with the next heartbeat, and by ``close``. A commit that was not answered is
-     repeated by the next heartbeat.
+  1. A queue is read only while it is held, from the reply that grants it (member_session.py). It is
+     released in this order: no more batches from it, ``on_revoke``, the heartbeat that no longer
+     names it and has its last commit.
+  2. Commits are sent with the next heartbeat, and by ``close``.
   3. Nothing is delivered without a lease (lease.py).
   4. A stream that the filter actor stopped raises in ``poll``, as does an unreadable record. No
      message is skipped, and the other queues are still read.
@@ -22,16 +20,15 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Protocol, Self, Unpack
 
 from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.groups.group_offsets import check_member_topic
 from rocketray.actors.groups.groups_api import SessionsApi
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import Lease
+from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.member_options import MemberOptions, check_member, new_client_id
-from rocketray.actors.groups.subscription_change import PlanFollower
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.processes import owned_name
@@ -43,7 +40,7 @@ from rocketray.filters.subscription import Subscription
 from .filter_errors import FilterErrorLog
 from .local_offsets import open_local_offsets
 from .member_queues import MemberQueues, OnRevoke, QueueNode
-from .queue_ownership import QueueOwnership
+from .member_session import MemberSession
 
 __all__ = ["GroupConsumer", "MemberNode"]
 
@@ -87,34 +84,34 @@ class GroupConsumer:
         check_member(group, topic, subscription, options)
         self._node = node
         self._topic = topic
-        client_id = options.get("client_id") or new_client_id()
-        self._identity = (group, topic, subscription, client_id)
-        self._together = options.get("together")
-        self._strategy = options.get("strategy", "averagely")
         self._local = open_local_offsets(node.data, group, topic, options, clock_ms)
-        self._instance = uuid.uuid4().hex
-        bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")
+        instance = uuid.uuid4().hex
+        bell = consumer_directory(node.data) / owned_name(f"{instance}.bell")
         self._doorbell = Doorbell(bell)
-        self._lease = Lease(clock_ms, f"member {client_id} of group {group} on topic {topic}")
-        self._ownership = QueueOwnership(self._lease)
-        self._follower = PlanFollower(subscription)
+        member = Heartbeat(
+            *(group, topic, subscription, options.get("client_id") or new_client_id()),
+            instance,
+            frozenset(),
+            together=options.get("together"),
+            strategy=options.get("strategy", "averagely"),
+            is_broadcast=self._local is not None,
+        )
+        self._session = MemberSession(member, clock_ms)
         self._queues = MemberQueues(
             node,
             group,
             topic,
             start=options.get("start", "earliest"),
-            ownership=self._ownership,
-            follower=self._follower,
+            session=self._session,
             doorbell=bell,
             clock_ms=clock_ms,
         )
-        self._beats = 0
         self._failure: StreamError | None = None
         self._failing: Mapping[int, FailingMessage] = {}
         self._filter_errors = FilterErrorLog(node.data, group, topic)
         self._closed = threading.Event()
         try:
-            self._report(self._beat(self._ownership.held()))
+            self._session.beat(self._send)
             self._queues.settle(None)
             self._queues.check()
         except BaseException:
@@ -152,17 +149,17 @@ class GroupConsumer:
     @property
     def is_leased(self) -> bool:
         """Whether no other member can own the queues; if not, nothing may be delivered."""
-        return self._local is not None or self._lease.is_running
+        return self._local is not None or self._session.lease.is_running
 
     @property
     def lease_left_ms(self) -> int:
         """The time until the lease expires."""
-        return self._lease.left_ms
+        return self._session.lease.left_ms
 
     @property
     def needs_rebalance(self) -> bool:
         """Whether the next poll releases or opens queues, renews the lease by that, or raises."""
-        has_to = self._ownership.needs_rebalance or self._queues.has_to_open
+        has_to = self._session.needs_rebalance or self._queues.has_to_open
         return has_to or self._failure is not None
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
@@ -192,10 +189,9 @@ class GroupConsumer:
         self._leave()
 
     def _leave(self) -> None:
-        held = self._ownership.held()
-        self._queues.give_up(held, self.on_revoke)
+        self._queues.close(frozenset(self._queues.streams), self.on_revoke)
         try:
-            self._node.sessions.leave(self._beat(held))
+            self._node.sessions.leave(self._complete(self._session.leave()))
         finally:
             if self._local is not None:
                 self._local.close()
@@ -213,7 +209,7 @@ class GroupConsumer:
         if self._failure is not None:
             raise self._failure
         self._queues.settle(self.on_revoke)
-        if self._local is None and not self._lease.may_hand_out():
+        if self._local is None and not self._session.lease.may_hand_out():
             return []
         return self._queues.take(max_messages, skip)
 
@@ -229,59 +225,35 @@ class GroupConsumer:
         """Set the messages at which queues are held now; sent with a heartbeat."""
         self._failing = failing
 
-    def _beat(self, held: frozenset[int]) -> Heartbeat:
-        """Return a report; *held* was read before, so last commits of other queues are in it."""
-        self._beats += 1
-        commits, starts, pulled = self._queues.progress()
-        counters = self._queues.counters()
-        self._filter_errors.look(self._queues.first_errors(), counters.evaluation_errors)
-        if self._local is not None:
-            self._local.commit(commits)  # may write a file; committing threads do not wait for it
-            commits = {}
-        return Heartbeat(
-            *self._identity,
-            self._instance,
-            held,
-            commits,
-            counters,
-            starts,
-            self._together,
-            self._strategy,
-            self._beats,
-            self._follower.version,
-            self._follower.proposals(),
-            self._local is not None,
-            pulled,
-            self._failing,
-        )
-
     def beat(self) -> None:
         """Report to the coordinator, and take what it grants; the next poll acts on it."""
-        report = self._beat(self._ownership.held())
+        plan = self._session.follower.plan
         try:
-            self._report(report)
+            self._session.beat(self._send)
         except (ShardUnavailableError, OSError) as error:
             _LOG.warning("the coordinator does not answer, trying again: %s", error)
-            self._queues.commit_later(report.commits)
         except StreamError as error:  # topic deleted or closed, or subscription changed
             self._failure = error
         except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the coordinator failed at a heartbeat: {error!r}")
-        if self.needs_rebalance:
+        if self.needs_rebalance or self._session.follower.plan != plan:
             self._doorbell.ring()
 
-    def _report(self, beat: Heartbeat) -> None:
-        """Send a heartbeat, and take what the coordinator grants."""
-        asked_ms = self._lease.asked_at()
-        reply = self._node.sessions.heartbeat(beat)
-        granted = dict(reply.granted)
+    def _send(self, beat: Heartbeat) -> HeartbeatReply:
+        reply = self._node.sessions.heartbeat(self._complete(beat))
+        if self._local is None:
+            return reply
+        return replace(reply, granted={queue: self._local.get(queue) for queue in reply.granted})
+
+    def _complete(self, beat: Heartbeat) -> Heartbeat:
+        """Return a heartbeat of the session with the rest of the report."""
+        counters = self._queues.counters()
+        self._filter_errors.look(self._queues.first_errors(), counters.evaluation_errors)
         if self._local is not None:
-            granted = {queue: self._local.get(queue) for queue in granted}
-        self._queues.commit_again(granted)
-        if self._follower.plan != reply.plan:
-            self._follower.plan = reply.plan
-            self._doorbell.ring()
-        self._ownership.answer(beat.held, asked_ms, granted)
+            self._local.commit(beat.commits)  # may write a file; other threads do not wait for it
+            beat = replace(beat, commits={})
+        pulled, failing = self._queues.pulled(), self._failing
+        return replace(beat, counters=counters, pulled=pulled, failing=failing)
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_INTERVAL_S) and self._failure is None:

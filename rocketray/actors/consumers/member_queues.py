@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from rocketray.actors.files.paths import control_path
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
 from rocketray.actors.groups.member_options import StartFrom
-from rocketray.actors.groups.subscription_change import PlanFollower
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.ipc.match_ring import StreamDescription
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
@@ -31,7 +30,7 @@ from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
 from .filter_errors import FirstError
-from .queue_ownership import QueueOwnership
+from .member_session import MemberSession
 from .queue_stream import QueueStream
 from .start_offset import NextBegin, next_begin
 
@@ -57,14 +56,6 @@ class QueueNode(Protocol):
         """Return the offset of the first message stored at that time or later, else the end."""
 
 
-class Progress(NamedTuple):
-    """The part of a heartbeat about queues, except which are held."""
-
-    commits: dict[int, int]
-    starts: dict[int, int]
-    pulled: dict[int, int]
-
-
 class MemberQueues:
     """The queues of *topic* that one member of *group* reads."""
 
@@ -75,8 +66,7 @@ class MemberQueues:
         topic: str,
         *,
         start: StartFrom | int,
-        ownership: QueueOwnership,
-        follower: PlanFollower,
+        session: MemberSession,
         doorbell: Path,
         clock_ms: Callable[[], int],
     ) -> None:
@@ -89,17 +79,13 @@ class MemberQueues:
         self._group = group
         self._topic = topic
         self._start = start
-        self._ownership = ownership
-        self._follower = follower
+        self._session = session
         self._doorbell = doorbell
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self.streams: dict[int, QueueStream] = {}
-        self._unopened: dict[int, int] = {}  # queues taken up, with the offset to begin at
         self._reopen_ms = self._retry_ms = clock_ms()
         self._error: StreamError | OSError | None = None
-        self._commits: dict[int, int] = {}
-        self._starts: dict[int, int] = {}
         self._known: set[int] = set()  # queues read at any time
         self._counted = NO_COUNTERS  # of released queues, and the member's own counts
 
@@ -120,32 +106,12 @@ class MemberQueues:
             end = LONG_MAX if stream is None else stream.visible()
             offset = check_next_offset(self._topic, queue_id, next_queue_offset, end)
             if stream is not None:
-                self._commits[queue_id] = offset
-                stream.finished = offset
+                self._session.commit(queue_id, offset)
 
-    def commit_again(self, granted: Mapping[int, int]) -> None:
-        """Repeat commits to a restarted coordinator that resumed from older offsets."""
+    def pulled(self) -> dict[int, int]:
+        """Return the offset up to which each queue was taken."""
         with self._lock:
-            for queue_id, offset in granted.items():
-                stream = self.streams.get(queue_id)
-                if stream is not None and offset < stream.finished:
-                    self._commits.setdefault(queue_id, stream.finished)
-
-    def commit_later(self, commits: Mapping[int, int]) -> None:
-        """Put back the commits of a report that was not answered."""
-        with self._lock:
-            self._commits = {**commits, **self._commits}
-
-    def progress(self) -> Progress:
-        """Return what the next heartbeat reports, and remove the commits from here.
-
-        Read the held queues before: of a queue that is released in between, the last commit is
-        here.
-        """
-        with self._lock:
-            commits, self._commits = self._commits, {}
-            pulled = {each.queue_id: each.next_queue_offset for each in self.streams.values()}
-            return Progress(commits, dict(self._starts), pulled)
+            return {each.queue_id: each.next_queue_offset for each in self.streams.values()}
 
     def counters(self) -> FilterCounters:
         """Return the sums of the filter for this member, and of the outcomes of its matches."""
@@ -170,7 +136,7 @@ class MemberQueues:
     @property
     def has_to_open(self) -> bool:
         """Whether a queue waits to be opened or attached, and the retry time has come."""
-        if self._unopened and self._clock_ms() >= self._reopen_ms:
+        if self._session.must_begin and self._clock_ms() >= self._reopen_ms:
             return True
         are_attached = all(stream.is_attached for stream in tuple(self.streams.values()))
         return not are_attached and self._clock_ms() >= self._retry_ms
@@ -179,13 +145,13 @@ class MemberQueues:
 
     def settle(self, on_revoke: OnRevoke | None) -> None:
         """Release the queues that are not granted any more, and open the new ones."""
-        lost, late_answer = self._ownership.lost()
-        self.give_up(lost, on_revoke)
-        self._ownership.renew(late_answer)
-        self._unopened |= self._ownership.take_up()
+        lost = self._session.lost()
+        self.close(lost, on_revoke)
+        self._session.revoke(lost)
+        assigned = self._session.assign()
         if self._clock_ms() < self._reopen_ms:
             return
-        for queue_id, offset in sorted(self._unopened.items()):
+        for queue_id, offset in sorted(assigned.items()):
             try:
                 self._open(queue_id, offset)
             except (StreamError, OSError) as error:
@@ -201,10 +167,11 @@ class MemberQueues:
         """
         self.check()
         batches = []
+        finished = self._session.finished()
         for stream in tuple(self.streams.values()):
             try:
                 self._follow(stream)
-                stream.let_go()
+                stream.let_go(finished[stream.queue_id])
                 if stream.queue_id not in skip:
                     batches += self._batches(stream, max_messages)
             except (StreamError, OSError) as error:
@@ -219,24 +186,18 @@ class MemberQueues:
         if error is not None:
             raise error
 
-    def give_up(self, queue_ids: frozenset[int], on_revoke: OnRevoke | None) -> None:
-        """Release queues; *on_revoke* is called with them while they still count as read."""
+    def close(self, queue_ids: frozenset[int], on_revoke: OnRevoke | None) -> None:
+        """Stop reading queues; *on_revoke* is called with them while they still count as read."""
         read = queue_ids & self.streams.keys()
         for queue_id in read:
             self.streams[queue_id].ring.close()
         if read and on_revoke is not None:
             on_revoke(frozenset((self._topic, queue_id) for queue_id in read))
         with self._lock:
-            given_up = [self.streams.pop(queue_id) for queue_id in read]
-            for stream in given_up:
-                self._commits.setdefault(stream.queue_id, stream.finished)  # see commit_again
-                self._counted += stream.ring.counters()
-        for stream in given_up:
+            closed = [self.streams.pop(queue_id) for queue_id in read]
+            self._counted = sum((each.ring.counters() for each in closed), self._counted)
+        for stream in closed:
             stream.reader.close()
-        for queue_id in queue_ids:
-            self._follower.forget(queue_id)
-            self._unopened.pop(queue_id, None)
-        self._ownership.give_up(queue_ids)
 
     def _open(self, queue_id: int, offset: int) -> None:
         control = self._control(queue_id)
@@ -246,20 +207,17 @@ class MemberQueues:
             begin = next_begin(offset, control.minimum(), control.visible())
         begin.log(self._group, self._topic, queue_id, offset)
         start = begin.queue_offset
-        subscription, stop = self._follower.part(queue_id, start, control.visible)
+        part = self._session.follower.part(queue_id, start, control.visible)
         description = StreamDescription(
-            self._topic, queue_id, self._group, subscription, start, str(self._doorbell), stop
+            *(self._topic, queue_id, self._group, part.subscription),
+            *(start, str(self._doorbell), part.stop),
         )
         stream = QueueStream(self._node.data, description)
         with self._lock:
-            del self._unopened[queue_id]
             self.streams[queue_id] = stream
             self._known.add(queue_id)
             self._counted += FilterCounters(missed=begin.missed)
-            if start != offset:
-                self._commits[queue_id] = start  # a crash now must not skip or repeat messages
-            if offset < 0:
-                self._starts[queue_id] = start
+            self._session.begin(queue_id, start)
         self._follow(stream)
 
     def _control(self, queue_id: int) -> ControlPage:
@@ -275,7 +233,8 @@ class MemberQueues:
 
     def _follow(self, stream: QueueStream) -> None:
         """Have the stream filled, up to the limit of its part."""
-        part = self._follower.part(stream.queue_id, stream.next_queue_offset, stream.visible)
+        follower, end = self._session.follower, stream.visible
+        part = follower.part(stream.queue_id, stream.next_queue_offset, end)
         if part != stream.part:
             counters = stream.read_on(part)
             with self._lock:
@@ -305,7 +264,7 @@ class MemberQueues:
     def _note(self, queue_id: int, error: StreamError | OSError) -> None:
         if isinstance(error, ShardUnavailableError):
             again_ms = self._clock_ms() + error.retry_after_ms
-            if queue_id in self._unopened:  # the other queues are still read and attached
+            if queue_id not in self.streams:  # the others are still read and attached
                 self._reopen_ms = again_ms
             else:
                 self._retry_ms = again_ms

@@ -53,7 +53,7 @@ class QueueStream:
         self._read(description)
         directory = shard_directory(data, description.topic, description.queue_id)
         self.reader = QueueReader(directory, description.topic, description.queue_id)
-        self.next_queue_offset = self.finished = description.start
+        self.next_queue_offset = description.start
         self._waiting: tuple[EntryColumns, int] | None = (
             None  # taken from the ring, not yet delivered
         )
@@ -146,10 +146,10 @@ class QueueStream:
         mask = self.reader.have_tags(entries, self._tags)
         return entries if mask.all() else entries.select(mask)
 
-    def let_go(self) -> None:
-        """Unmap the files of removed messages once these are finished, to free their disk space."""
+    def let_go(self, finished: int) -> None:
+        """Unmap the files of removed messages below *finished*, to free their disk space."""
         minimum = self._control.minimum()
-        if self._let_go != minimum <= self.finished and minimum < self._control.visible():
+        if self._let_go != minimum <= finished and minimum < self._control.visible():
             self._let_go = minimum
             self.reader.let_go_before(minimum)
 

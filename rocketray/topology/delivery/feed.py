@@ -380,9 +380,9 @@ class Feed:
         if self._leaving.is_set() or self._loop.is_closed():
             return
         queue_ids = [queue_id for topic, queue_id in queues if topic == self.topic]
-        asyncio.run_coroutine_threadsafe(self._give_up(queue_ids), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._revoke(queue_ids), self._loop).result()
 
-    async def _give_up(self, queue_ids: Sequence[int]) -> None:
+    async def _revoke(self, queue_ids: Sequence[int]) -> None:
         lost = set(queue_ids)
         taken = [one for one in self._ledger.outstanding() if one.queue_id in lost]
         await self._withdraw(taken, _REVOKE_TIMEOUT_S)

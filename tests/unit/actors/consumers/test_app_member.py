@@ -11,7 +11,7 @@ from rocketray.actors.consumers import app_member
 from rocketray.actors.consumers.app_member import AppMember
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.lease import LEASE_MS
+from rocketray.actors.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError
 
@@ -24,13 +24,24 @@ class Coordinator:
     def __init__(self) -> None:
         self.groups = GroupRegistry()
         self.failure: Exception | None = None
+        self.unheard: set[str] = set()
+        """The topics whose heartbeats do not arrive."""
+        self.loses_answer = False
+        """The next heartbeat is handled, and not answered."""
+        self.now_ms = 0
         self.lock = threading.Lock()
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         with self.lock:
             if self.failure is not None:
                 raise self.failure
-            return self.groups.heartbeat(beat, QUEUES[beat.topic], 0)
+            if beat.topic in self.unheard:
+                raise ShardUnavailableError("coordinator", 1, "away, as the test asked")
+            reply = self.groups.heartbeat(beat, QUEUES[beat.topic], self.now_ms)
+            if self.loses_answer:
+                self.loses_answer = False
+                raise ShardUnavailableError("coordinator", 1, "the answer was lost by the test")
+            return reply
 
     def leave(self, beat: Heartbeat) -> None:
         with self.lock:
@@ -213,38 +224,65 @@ def test_offsets_that_are_moved_by_hand_are_where_it_goes_on() -> None:
     assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [7, 40]
 
 
-def leased(coordinator: Coordinator, now_ms: list[int]) -> AppMember:
-    """A member that adopted queues, by the clock *now_ms*."""
-    one = AppMember(
+def leased(coordinator: Coordinator, name: str = "one", topics: str = "C") -> AppMember:
+    """A member that adopted queues, by the coordinator's clock; the test says when it beats."""
+    found = AppMember(
         coordinator,
         "g",
-        "one",
+        name,
         bounds,
         on_change=lambda: None,
         on_failure=lambda _: None,
-        clock_ms=lambda: now_ms[0],
+        clock_ms=lambda: coordinator.now_ms,
     )
-    one.subscribe(["C"])
-    one.adopt()
-    return one
+    found.subscribe(topics)
+    found.adopt()
+    return found
 
 
-def test_without_an_answer_for_as_long_as_a_lease_nothing_may_be_handed_out() -> None:
-    now_ms = [0]
-    one = leased(Coordinator(), now_ms)
-    now_ms[0] = LEASE_MS - 1
+@pytest.fixture
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+    monkeypatch.setattr(AppMember, "_keep_beating", lambda _: None)
+    return Coordinator()
+
+
+def test_without_an_answer_for_as_long_as_a_lease_nothing_may_be_handed_out(
+    coordinator: Coordinator,
+) -> None:
+    one = leased(coordinator)
+    coordinator.now_ms = LEASE_MS - 1
     assert one.may_hand_out()
-    now_ms[0] = LEASE_MS
+    coordinator.now_ms = LEASE_MS
     assert not one.may_hand_out()
     one.close()
 
 
-def test_an_answer_after_the_lease_counts_only_when_queues_were_adopted_again() -> None:
-    now_ms = [0]
-    one = leased(Coordinator(), now_ms)
-    now_ms[0] = LEASE_MS
-    one.beat()  # before anybody asked
+def test_one_topic_without_an_answer_keeps_all_from_being_handed_out(
+    coordinator: Coordinator,
+) -> None:
+    one = leased(coordinator, topics="AC")
+    coordinator.unheard = {"A"}
+    coordinator.now_ms = LEASE_MS - 1
+    with pytest.raises(ShardUnavailableError):
+        one.beat()
+    assert one.may_hand_out()
+    coordinator.unheard = {"C"}
+    coordinator.now_ms = LEASE_MS
+    with pytest.raises(ShardUnavailableError):
+        one.beat()  # A is answered again, which comes first
     assert not one.may_hand_out()
+    coordinator.unheard = set()
+    one.close()
+
+
+def test_an_app_that_dropped_events_hands_out_nothing_before_it_adopts(
+    coordinator: Coordinator,
+) -> None:
+    one = leased(coordinator)
+    coordinator.now_ms = LEASE_MS
+    assert not one.may_hand_out()
+    one.beat()
+    assert not one.may_hand_out(), "where events are to be read again, only `adopt` says"
     assert one.has_changed()
     one.adopt()
     assert one.may_hand_out()
@@ -252,49 +290,65 @@ def test_an_answer_after_the_lease_counts_only_when_queues_were_adopted_again() 
     one.close()
 
 
-def test_what_another_finished_meanwhile_is_not_begun_again() -> None:
-    now_ms = [0]
-    coordinator = Coordinator()
-    one = leased(coordinator, now_ms)
+def test_a_late_answer_that_grants_all_queues_lets_an_app_go_on_that_dropped_nothing(
+    coordinator: Coordinator,
+) -> None:
+    one = leased(coordinator)
+    one.commit({("C", 0): 11})
+    coordinator.now_ms = 3 * SESSION_TIMEOUT_MS
+    assert not coordinator.groups.memberships.living("g", "C", coordinator.now_ms).by_member(), (
+        "it expired"
+    )
     one.beat()
-    now_ms[0] = LEASE_MS
-    coordinator.groups.offsets.commit("g", "C", 0, 80)
-    assert one.adopt()["C", 0] == 80
+    assert one.may_hand_out()
+    assert not one.has_changed()
+    assert coordinator.offset(("C", 0)) == 11
     one.close()
 
 
-class Forgetful(Coordinator):
-    """One whose answer may be lost, after it has acted."""
-
-    is_lost_after = False
-
-    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        reply = super().heartbeat(beat)
-        if self.is_lost_after:
-            self.is_lost_after = False
-            raise ShardUnavailableError("coordinator", 1, "the answer was lost")
-        return reply
-
-
-def test_a_commit_from_before_a_pause_does_not_undo_what_another_finished_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_another_finished_meanwhile_is_neither_begun_again_nor_undone(
+    coordinator: Coordinator,
 ) -> None:
-    monkeypatch.setattr(AppMember, "_keep_beating", lambda _: None)  # the test says when
-    now_ms = [0]
-    coordinator = Forgetful()
-    one = leased(coordinator, now_ms)
+    one = leased(coordinator)
+    one.beat()
     one.commit({("C", 0): 11, ("C", 1): 90})
-    now_ms[0] = LEASE_MS  # the process was stopped before it could tell
-    for queue in (0, 1):
-        coordinator.groups.offsets.commit("g", "C", queue, 80)  # by another, who is gone again
-    coordinator.is_lost_after = True
+    coordinator.now_ms = SESSION_TIMEOUT_MS + 1  # the process was stopped before it could report
+    other = leased(coordinator, "other")
+    other.beat()
+    other.commit({("C", 0): 80, ("C", 1): 80})
+    other.close()
+    coordinator.loses_answer = True
     with pytest.raises(ShardUnavailableError):
         one.beat()
     one.beat()
+    assert not one.may_hand_out()
+    assert one.has_changed()
     one.commit({("C", 0): 12})  # a handler that had begun before the pause
-    assert one.adopt() == {("C", 0): 80, ("C", 1): 90}
+    one.adopt()
+    assert one.adopt() == {("C", 0): 80, ("C", 1): 80}
     one.beat()
-    assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [80, 90]
+    assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [80, 80]
     one.commit({("C", 0): 81})
     one.close()
     assert coordinator.offset(("C", 0)) == 81
+
+
+def test_a_queue_whose_bounds_are_not_known_yet_is_adopted_later(coordinator: Coordinator) -> None:
+    is_there = False
+
+    def look(queue: Queue) -> tuple[int, int]:
+        if queue == ("C", 1) and not is_there:
+            raise ShardUnavailableError("C/1", 1, "not created yet, as the test asked")
+        return bounds(queue)
+
+    one = AppMember(
+        coordinator, "g", "one", look, on_change=lambda: None, on_failure=lambda _: None
+    )
+    one.subscribe(["C"])
+    with pytest.raises(ShardUnavailableError):
+        one.adopt()
+    assert one.has_changed()
+    is_there = True
+    assert one.adopt() == {("C", 0): 3, ("C", 1): 3}
+    assert not one.has_changed()
+    one.close()

@@ -10,10 +10,8 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.consumers.queue_ownership import QueueOwnership
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.groups.lease import LEASE_MS, Lease
 from rocketray.errors import CorruptRecordError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
@@ -205,38 +203,3 @@ def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
     monkeypatch.setattr(node, "hinder", refuse)
     with pytest.raises(StreamError, match="the reason"):
         join(node)
-
-
-def test_a_queue_that_was_given_up_is_taken_up_by_the_answer_to_a_later_heartbeat() -> None:
-    ownership = QueueOwnership(Lease(lambda: 0))
-    ownership.answer(ownership.held(), 0, {0: 5, 1: 5})
-    assert ownership.take_up() == {0: 5, 1: 5}
-    ownership.answer(ownership.held(), 0, {1: 5})
-    lost, late_answer = ownership.lost()
-    assert (set(lost), late_answer) == ({0}, None)
-    held = ownership.held()
-    ownership.answer(held, 0, {0: 5, 1: 5})  # granted again, while the polling thread gives it up
-    held = ownership.held()
-    ownership.give_up(lost)
-    ownership.answer(held, 0, {0: 5, 1: 5})  # of a heartbeat that had no last commit of it
-    assert ownership.take_up() == {}
-    assert ownership.held() == {1}, "so the next heartbeat says that it is given up"
-    ownership.answer(frozenset({1}), 0, {0: 9, 1: 5})
-    assert ownership.take_up() == {0: 9}
-
-
-def test_an_answer_that_comes_too_late_renews_the_lease_when_what_it_lacks_is_given_up() -> None:
-    now_ms = [0]
-    ownership = QueueOwnership(Lease(lambda: now_ms[0]))
-    ownership.answer(frozenset(), 0, {0: 5, 1: 5})
-    ownership.take_up()
-    now_ms[0] = LEASE_MS
-    ownership.answer(ownership.held(), now_ms[0], {1: 5})
-    assert ownership.lease.left_ms <= 0
-    assert ownership.needs_rebalance
-    assert ownership.lost() == (frozenset({0}), LEASE_MS)
-    ownership.give_up(frozenset({0}))
-    now_ms[0] += 100
-    ownership.answer(ownership.held(), now_ms[0], {1: 5})
-    ownership.renew(LEASE_MS)
-    assert ownership.lease.left_ms == LEASE_MS, "all that it holds was granted"
