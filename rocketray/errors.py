@@ -11,7 +11,7 @@
     └─ ActorError     NodeNotRunningError · NodeElsewhereError · TopicNotFoundError
                       ShardUnavailableError · ShardFencedError · StrategyConflictError
                       SubscriptionConflictError · SubscriptionRefusedError
-                      TransactionDecidedError · UnknownMemberError
+                      TransactionDecidedError
 
 Invariants
   1. A message says what happened, where, and what to do next.
@@ -54,7 +54,6 @@ __all__ = [
     "SubscriptionRefusedError",
     "TopicNotFoundError",
     "TransactionDecidedError",
-    "UnknownMemberError",
     "UnsupportedPlatformError",
 ]
 
@@ -263,10 +262,6 @@ class ShardUnavailableError(ActorError):
             f"shard {self.shard} is unavailable: {self.reason}; "
             f"try again in {self.retry_after_ms} ms"
         )
-
-
-class UnknownMemberError(ActorError):
-    """A group member on another Ray node was dropped; it has to join again."""
 
 
 class ShardFencedError(ActorError):

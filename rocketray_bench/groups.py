@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.producers.producer import Producer
-from rocketray.actors.remote.remote_consumer import Member
 from rocketray.filters.subscription import Subscription
 
 from .bench_node import bench_node, order_table
@@ -136,7 +136,7 @@ def _groups(connection: Connection, count: int, ceilings: Ceilings) -> Iterator[
         )
 
 
-def _alert_ms(connection: Connection, members: list[Member]) -> float:
+def _alert_ms(connection: Connection, members: list[GroupConsumer]) -> float:
     """Return the time from a send to the first member, while all others get it too."""
     waits, end = [], 0
     with connection.producer() as producer:
@@ -193,7 +193,7 @@ def _members(
     yield Row(f"{many}: memory, each", memory / count, "MiB", "a ring of 1.5 MiB a queue")
 
 
-def _divide(members: list[Member]) -> None:
+def _divide(members: list[GroupConsumer]) -> None:
     """Wait until each has its share of the queues."""
     deadline = time.perf_counter() + _TIMEOUT_S
     part = max(_MEMBERS) // len(members)
@@ -215,7 +215,7 @@ def _lagging(connection: Connection, lag: int) -> Row:
     return Row(f"memory of a member that lags by {lag:,} messages", held, "MiB", "as above")
 
 
-def _read(wanted: Mapping[Member, Mapping[int, int]]) -> None:
+def _read(wanted: Mapping[GroupConsumer, Mapping[int, int]]) -> None:
     """Read until each member has finished its queues, up to the offsets in *wanted*."""
     deadline = time.perf_counter() + _TIMEOUT_S
     left = {(member, queue_id) for member, ends in wanted.items() for queue_id in ends}

@@ -19,7 +19,6 @@ MANY_METHODS = {
     "Client": 27,
     "Connection": 27,
     "OwnedShard": 20,
-    "Member": 17,
 }
 ONE_HEIR = {
     "LocalNode": "Broker is a node for tests, with a clock that the test moves",

@@ -352,8 +352,8 @@ class Broker(LocalNode):
         with self._lock:
             self._beat()
             self.step()
-            found = (member.unfinished(self._visible) for member in self.members() if member.of_app)
-            return next(filter(None, found), "")
+            of_apps = [member for member in self.members() if member.on_revoke is not None]
+            return next(filter(None, (each.unfinished(self._visible) for each in of_apps)), "")
 
     async def _commit(self, app: Any, deadline: float) -> bool:
         """Have *app* commit; False if it still waits for its sends at the *deadline*.

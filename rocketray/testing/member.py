@@ -54,20 +54,15 @@ class Member(GroupConsumer):
         self._crashed = True
         self._closed.set()
         for stream in self._queues.streams.values():
-            stream.ring.close()
+            stream.stop()
         self._queues.streams.clear()
-        self._doorbell.ring()
-        self._doorbell.unlink()
+        self._bell.ring()
+        self._streams.close()
 
     @property
     def is_alive(self) -> bool:
         """Whether it neither left nor crashed."""
         return not self._closed.is_set()
-
-    @property
-    def of_app(self) -> bool:
-        """Whether it belongs to an app, not to the test itself."""
-        return self.on_revoke is not None
 
     @property
     def is_moving(self) -> bool:

@@ -28,7 +28,7 @@ from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import config_directory, filters_file, node_file, shard_directory
 from rocketray.actors.producers.producer import Producer
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, NAMESPACE
-from rocketray.actors.remote.remote_consumer import RemoteGroupConsumer
+from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.delay import Delay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError
 from rocketray.filters.consumer_filter_data import read_filters
@@ -335,7 +335,7 @@ def test_a_member_of_another_node_reads_through_the_gateway(
     found = read_all(connection, "Far", "a", lambda found: len(found) == 50)
     assert sorted(found) == list(range(0, 100, 2))
     with connection.consumer("far", "Far", Subscription.tags("a")) as member:
-        assert isinstance(member, RemoteGroupConsumer)
+        assert isinstance(member._streams, FetchedStreams)
 
 
 def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connection) -> None:

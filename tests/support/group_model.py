@@ -244,7 +244,7 @@ class Reader:
 
     def _begin_new(self) -> None:
         for _, queue_id in sorted(self.member.assignment() - self._held()):
-            start = self.member._queues.streams[queue_id].ring.description().start
+            start = self.member._session.finished()[queue_id]
             self._positions[queue_id] = self._finished[queue_id] = start
             self._model.begin(self, queue_id, start)
 

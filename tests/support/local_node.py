@@ -18,9 +18,8 @@ from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers.producer import Producer
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.producers.queue_link import ShardGate
-from rocketray.actors.remote.remote_calls import JoinRequest
-from rocketray.actors.remote.remote_consumer import RemoteGroupConsumer
-from rocketray.actors.remote.remote_members import RemoteMembers
+from rocketray.actors.remote.fetch_sessions import FetchSessions
+from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
@@ -62,7 +61,9 @@ class LocalNode(node.LocalNode):
 
     def __init__(self, data: Path, rules: FilterRules = RULES) -> None:
         self.local = True
-        self.gateway = RemoteMembers(self._join, time.monotonic)
+        self.has_far_members = False
+        """Whether members join as if on another node."""
+        self.gateway = FetchSessions(self, time.monotonic)
         self._threads: dict[str, ShardThreads] = {}
         super().__init__(data, SIZES, system_clock_ms, rules)
         self._stop = threading.Event()
@@ -120,13 +121,16 @@ class LocalNode(node.LocalNode):
         subscription: Subscription,
         **options: Unpack[MemberOptions],
     ) -> GroupConsumer:
+        if self.has_far_members:
+            return self.remote_consumer(group, topic, subscription, **options)
         return GroupConsumer(self, group, topic, subscription, **options)
 
     def remote_consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
-    ) -> RemoteGroupConsumer:
+    ) -> GroupConsumer:
         """A member as if on another node."""
-        return RemoteGroupConsumer(self.gateway, group, topic, subscription, **options)
+        streams = FetchedStreams(self.gateway, group, topic)
+        return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
 
     def close(self) -> None:
         self.gateway.close()
@@ -136,10 +140,6 @@ class LocalNode(node.LocalNode):
         for threads in self._threads.values():
             threads.stop()
         super().close()
-
-    def _join(self, request: JoinRequest) -> GroupConsumer:
-        identity = request.group, request.topic, request.subscription
-        return GroupConsumer(self, *identity, **request.options)
 
     def _start_process(self, name: str) -> ShardProcess:
         process = super()._start_process(name)

@@ -1,9 +1,10 @@
 """The rules by which members on other nodes are tried: calls get lost, gateways die, queues move.
 
-Some members read through the gateway, and one beside the shards. After each step: each queue was
+Some members fetch from the gateway, and one reads beside the shards. After each step: each queue was
 handed out in order and without a gap; by nobody whose lease ran out, and never by two; a message
-came twice only where its reader lost its lease or its gateway, and then only what nobody had
-committed; the group's offset is never past an unfinished message. At the end all is finished.
+came twice only where its reader lost its lease, and then only what nobody had committed, and never
+because a gateway died or a fetch got lost; the group's offset is never past an unfinished message.
+At the end all is finished.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from support.stepped_gateway import Calls, Gateway, Loss, SteppedStandIn
+from support.lossy_calls import Loss, LossyCalls
 
-from rocketray.actors.remote import kept_batches, long_poll, proxy_member, remote_members
-from rocketray.actors.remote.remote_consumer import Member, RemoteGroupConsumer
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.remote import fetch_sessions, fetched_streams
+from rocketray.actors.remote.fetch_sessions import FetchSessions
+from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
@@ -40,16 +43,14 @@ FAR_MIN, FAR_MAX = 2, 3
 TAGS: list[str | None] = ["a", "b", None, "a", "c", None, None]
 WANTED = {"a", "b"}
 SUBSCRIPTION = Subscription.tags("a || b")
-RESTARTS_MAX = 5
 SWEEP_S = 5
 HEAL_S = 90
-WAITING_MAX = 2
 SMALL: list[tuple[Any, str, Any]] = [
-    (remote_members, "ProxyMember", SteppedStandIn),
-    (proxy_member, "FRAME_BYTES", 400),
-    (kept_batches, "_MANY", 2),
-    (long_poll, "_RETRY_S", 0),
-    (long_poll, "_JOINING_S", 0),
+    (fetch_sessions, "FRAME_BYTES", 400),
+    (fetch_sessions, "REPLY_BYTES", 1500),
+    (fetch_sessions, "_TAKE_MESSAGES", 7),
+    (fetched_streams, "CREDIT_BYTES", 1000),
+    (fetched_streams, "_RETRY_S", 0),
 ]
 """What is smaller than in life, so that it matters."""
 _MEMORY = Path("/dev/shm")  # the node syncs its files; that is not what is tested here
@@ -57,8 +58,12 @@ _MEMORY = Path("/dev/shm")  # the node syncs its files; that is not what is test
 queue_ids = st.integers(0, QUEUES - 1)
 readers = st.runner().flatmap(lambda machine: st.sampled_from(machine.readers))
 far_readers = st.runner().flatmap(lambda machine: st.sampled_from(machine.far()))
-call_names = st.sampled_from(["poll", "poll", "commit", "give_up", "join", "leave", "leave_alone"])
-losses = st.lists(st.sampled_from(["request", "answer"]), min_size=1, max_size=3)
+fetch_names = st.sampled_from(["fetch", "fetch", "attach", "bounds", "wake", "leave"])
+fetch_losses = st.lists(
+    st.sampled_from(["request", "answer", "late", "twice"]), min_size=1, max_size=3
+)
+session_names = st.sampled_from(["heartbeat", "heartbeat", "leave"])
+session_losses = st.lists(st.sampled_from(["request", "answer"]), min_size=1, max_size=3)
 
 
 @dataclass
@@ -83,30 +88,33 @@ class Queue:
         return [at for at in range(start, stop) if self.tags[at] in WANTED]
 
 
+class FarNode:
+    """The node as a member on another node sees it: its calls to the coordinator may get lost."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.sessions: Any = LossyCalls(lambda: broker.sessions)
+        self._broker = broker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+
 class Reader:
     """A member, and a handler that works on one batch of each queue after the other."""
 
-    def __init__(self, queues: list[Queue], member: Member, calls: Calls | None) -> None:
+    def __init__(self, queues: list[Queue], member: GroupConsumer, *calls: LossyCalls) -> None:
         self.member = member
         self.calls = calls
+        """Those to the gateway and to the coordinator; none of a member beside the shards."""
         self.is_stopped = False
         self.skip: frozenset[int] = frozenset()
         self._queues = queues
-        self._excused = "no name"
         self._in_hand: dict[int, deque[ConsumedBatch]] = {}
         self._finished: dict[int, int] = {}
         member.on_revoke = self._give_up
 
-    @property
-    def is_excused(self) -> bool:
-        """Its lease ran out, or its gateway died, since it joined: others may repeat its messages."""
-        member = self.member
-        return isinstance(member, RemoteGroupConsumer) and self._excused == member._name
-
     def excuse(self) -> None:
-        """Until it has joined again; what it said last may not have been heard."""
-        if isinstance(self.member, RemoteGroupConsumer):
-            self._excused = self.member._name
+        """Others may repeat its messages: what it said last may not have been heard."""
         for queue in self._queues:
             if queue.owner is None and queue.last is self:
                 queue.is_given_up = False
@@ -129,7 +137,7 @@ class Reader:
         begin = queue.position
         if queue.owner is not self:
             before = queue.owner
-            assert before is None or before.is_excused, "two read a queue"
+            assert before is None or not before.member.is_leased, "two read a queue"
             if before is not None or not queue.is_given_up:
                 due = queue.wanted(queue.heard, stop)[-len(offsets) or stop :]
                 assert set(queue.wanted(queue.position, stop)) <= set(due), "a gap"
@@ -156,7 +164,7 @@ class Reader:
             queue = self._queues[queue_id]
             if queue.owner is self:
                 queue.owner, queue.last = None, self
-                queue.is_given_up = not self.is_excused
+                queue.is_given_up = self.member.is_leased
                 if queue.is_given_up:
                     queue.position = self._finished[queue_id]
 
@@ -186,21 +194,22 @@ class Remote(RuleBasedStateMachine):
         self.broker._restless_until_ms = 2**62  # leases run all the time
         self.producer = self.broker.producer()
         self.exits.callback(self.producer.close)
-        self.gateway = Gateway(self.broker)
-        self.exits.callback(self.gateway.members.close)
+        self.gateway = self.new_gateway()
         self.queues = [Queue() for _ in range(QUEUES)]
         self.readers: list[Reader] = []
-        self.restarts = 0
         for _ in range(FAR_MIN):
             self.join_far()
 
+    def new_gateway(self) -> FetchSessions:
+        return FetchSessions(self.broker, lambda: self.broker.clock.steady() / 1000)
+
     def far(self) -> list[Reader]:
-        return [reader for reader in self.readers if reader.calls is not None]
+        return [reader for reader in self.readers if reader.calls]
 
     def dispensable(self) -> list[Reader]:
         """Those who may leave: the others go on."""
         is_enough = len(self.far()) > FAR_MIN
-        return [reader for reader in self.readers if is_enough or reader.calls is None]
+        return [reader for reader in self.readers if is_enough or not reader.calls]
 
     @rule(first=st.integers(0, 7), count=st.sampled_from([1, 6, 20]))
     def send(self, first: int, count: int) -> None:
@@ -213,22 +222,23 @@ class Remote(RuleBasedStateMachine):
     @precondition(lambda self: len(self.far()) < FAR_MAX)
     @rule()
     def join_far(self) -> None:
-        calls = Calls(self.gateway)
-        member = RemoteGroupConsumer(
-            calls, "g", "T", SUBSCRIPTION, has_heart=False, clock_ms=self.broker.clock.steady
+        node, fetches = FarNode(self.broker), LossyCalls(lambda: self.gateway)
+        clock_ms = self.broker.clock.steady
+        streams: Any = FetchedStreams(fetches, "g", "T", lambda: clock_ms() / 1000)
+        member = GroupConsumer(
+            node, "g", "T", SUBSCRIPTION, streams=streams, has_heart=False, clock_ms=clock_ms
         )
-        self.readers.append(Reader(self.queues, member, calls))
+        self.readers.append(Reader(self.queues, member, fetches, node.sessions))
 
     @precondition(lambda self: len(self.far()) == len(self.readers))
     @rule()
     def join_near(self) -> None:
         member = self.broker.consumer("g", "T", SUBSCRIPTION)
-        self.readers.append(Reader(self.queues, member, None))
+        self.readers.append(Reader(self.queues, member))
 
     @rule(reader=readers, rounds=st.sampled_from([1, 3]))
     def read(self, reader: Reader, rounds: int) -> None:
         for _ in range(rounds):
-            self.gateway.take_turns()
             self.receive(reader)
             if not reader.is_stopped:
                 reader.poll()
@@ -253,24 +263,28 @@ class Remote(RuleBasedStateMachine):
             self.advance(1)
             self.let_all_read(count)
 
-    @rule(reader=far_readers, call=call_names, lost=losses)
-    def lose(self, reader: Reader, call: str, lost: list[Loss]) -> None:
-        assert reader.calls is not None
-        reader.calls.losses.setdefault(call, []).extend(lost)
+    @rule(reader=far_readers, call=fetch_names, lost=fetch_losses)
+    def lose_fetches(self, reader: Reader, call: str, lost: list[Loss]) -> None:
+        reader.calls[0].losses.setdefault(call, []).extend(lost)
 
-    @rule(reader=far_readers, calls=st.sampled_from([5, 30]))
-    def be_cut_off(self, reader: Reader, calls: int) -> None:
+    @rule(reader=far_readers)
+    def late_fetches_arrive(self, reader: Reader) -> None:
+        reader.calls[0].arrive_late()
+
+    @rule(reader=far_readers, call=session_names, lost=session_losses)
+    def lose_heartbeats(self, reader: Reader, call: str, lost: list[Loss]) -> None:
+        reader.calls[1].losses.setdefault(call, []).extend(lost)
+
+    @rule(reader=far_readers, to=st.integers(0, 1), calls=st.sampled_from([5, 30]))
+    def be_cut_off(self, reader: Reader, to: int, calls: int) -> None:
         """Nothing of it arrives for a while, which may be longer than its lease."""
-        assert reader.calls is not None
-        reader.calls.cut_off_calls = calls
+        reader.calls[to].cut_off_calls = calls
 
-    @precondition(lambda self: self.restarts < RESTARTS_MAX)
     @rule()
     def restart_gateway(self) -> None:
-        self.restarts += 1
-        for reader in self.far():
-            reader.excuse()
-        self.gateway.restart()
+        """Costs nobody a message or a second delivery."""
+        self.gateway.close()
+        self.gateway = self.new_gateway()
 
     @rule(reader=far_readers)
     def stop_or_go_on(self, reader: Reader) -> None:
@@ -310,29 +324,22 @@ class Remote(RuleBasedStateMachine):
         assert sum(map(len, held)) == len(set().union(*held)), held
 
     def receive(self, reader: Reader) -> None:
-        """The long poll's thread has its turn, unless it waits for the polling thread."""
-        member = reader.member
-        if not isinstance(member, RemoteGroupConsumer) or reader.is_stopped:
-            return
-        if len(member._long_poll.waiting()) < WAITING_MAX:
-            member.receive()
+        """The fetching thread has its turn."""
+        if isinstance(reader.member._streams, FetchedStreams) and not reader.is_stopped:
+            reader.member._streams.step()
 
     def advance(self, seconds: int) -> None:
-        """Let time pass, in which members beat, proxies read, and silent ones are forgotten."""
+        """Let time pass, in which members beat and fetch, and idle sessions are dropped."""
         for _ in range(seconds):
             self.broker.clock.advance(seconds=1)
-            self.gateway.settle()
             for reader in self.far():
                 if not reader.is_stopped:
-                    assert isinstance(reader.member, RemoteGroupConsumer)
                     reader.member.beat()
                 if not reader.member.is_leased:
                     reader.excuse()
-            self.gateway.take_turns()
-            for reader in self.far():
                 self.receive(reader)
             if self.broker.clock.steady() // 1000 % SWEEP_S == 0:
-                self.gateway.members.sweep()
+                self.gateway.sweep()
             self.a_queue_has_one_reader()
 
     def let_all_read(self, count: int) -> None:
@@ -344,27 +351,27 @@ class Remote(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         with self.exits:
-            self.exits.callback(self.close_members)
+            self.exits.callback(self.close_all)
             if sys.exception() is None:
                 self.heal()
 
-    def close_members(self) -> None:
+    def close_all(self) -> None:
         for reader in self.readers:
-            if reader.calls is not None:
-                reader.calls.heal()
+            for calls in reader.calls:
+                calls.heal()
             reader.member.close()
+        self.gateway.close()
 
     def heal(self) -> None:
         """Let all be well again: then all that matches is finished."""
         for reader in self.readers:
             reader.is_stopped, reader.skip = False, frozenset()
-            if reader.calls is not None:
-                reader.calls.heal()
+            for calls in reader.calls:
+                calls.heal()
         ends = [len(queue.tags) for queue in self.queues]
         for _ in range(HEAL_S):
             self.advance(1)
             for _ in range(8):
-                self.gateway.take_turns()
                 for reader in self.far():
                     self.receive(reader)
                 self.let_all_read(1000)

@@ -146,7 +146,7 @@ class SteppedFeed(Feed):
         """
         for _, queue_id in sorted(self.member.assignment()):
             if queue_id not in self.positions and self.member.is_leased:
-                start = self.member._queues.streams[queue_id].ring.description().start
+                start = self.member._session.finished()[queue_id]
                 self.positions[queue_id] = self.committed[queue_id] = start
                 self.app.watcher.began(self, queue_id, start)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from support.journal import Journal
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.remote.remote_consumer import Member
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 
@@ -37,7 +37,7 @@ def main(data: str, topic: str, group: str, seen: str, *options: str) -> None:
                 read(member, journal)
 
 
-def read(member: Member, journal: Journal) -> None:
+def read(member: GroupConsumer, journal: Journal) -> None:
     """Write down what there is, and commit it."""
     with suppress(ShardUnavailableError):
         for batch in member.poll(0.2, AT_ONCE):

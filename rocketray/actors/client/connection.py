@@ -20,8 +20,8 @@ from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers.producer import Producer
 from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray, pinned, ray
-from rocketray.actors.remote.remote_calls import GATEWAY
-from rocketray.actors.remote.remote_consumer import Member, RemoteGroupConsumer
+from rocketray.actors.remote.fetch_api import GATEWAY
+from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.owned_shard import Question
 from rocketray.actors.shards.shard_writer import ShardStatistics
@@ -143,17 +143,17 @@ class Connection(NodeClient):
         topic: str,
         subscription: Subscription,
         **options: Unpack[MemberOptions],
-    ) -> Member:
+    ) -> GroupConsumer:
         """Return a new member of *group*; see :class:`MemberOptions`.
 
-        On another node than the shards', it reads through the node's gateway.
+        On another node than the shards', it fetches from the node's gateway.
         """
         check_member(group, topic, subscription, options)
         if self.is_local(topic, 0):
             return GroupConsumer(self, group, topic, subscription, **options)
         self._node.open_gateway()
-        gateway = client_of(self._transport, GATEWAY)
-        return RemoteGroupConsumer(gateway, group, topic, subscription, **options)
+        streams = FetchedStreams(client_of(self._transport, GATEWAY), group, topic)
+        return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
 
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
         """Return a reader of one queue, without a group."""

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.async_producer import AsyncProducer as NodeAsyncProducer
 from rocketray.actors.producers.producer import Producer as NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
-from rocketray.actors.remote.remote_consumer import Member
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
@@ -37,7 +37,7 @@ class Client(Connection):
         topic: str,
         subscription: Subscription,
         **options: Unpack[MemberOptions],
-    ) -> Member:
+    ) -> GroupConsumer:
         """Return a new member of *group*; see :class:`MemberOptions`.
 
         Logs a warning, once for each topic and filter, if the filter most likely rejects messages

@@ -1,7 +1,7 @@
 """A member of a consumer group: reads the queues that it owns, and reports its progress.
 
-The coordinator assigns the queues and receives a heartbeat every second. For each owned queue the
-member creates a match ring, which the filter actor fills; messages then arrive without any call.
+The coordinator assigns the queues and receives a heartbeat every second. Each owned queue has a
+stream (stream_source.py), through which matching messages arrive without a call for each.
 
 Invariants
   1. A queue is read only while it is held, from the reply that grants it (member_session.py). It is
@@ -23,15 +23,12 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Protocol, Self, Unpack
 
-from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.groups.group_offsets import check_member_topic
 from rocketray.actors.groups.groups_api import SessionsApi
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.member_options import MemberOptions, check_member, new_client_id
-from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.runtime.clock import steady_clock_ms
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import FilterCounters
@@ -39,8 +36,10 @@ from rocketray.filters.subscription import Subscription
 
 from .filter_errors import FilterErrorLog
 from .local_offsets import open_local_offsets
-from .member_queues import MemberQueues, OnRevoke, QueueNode
+from .member_queues import MemberQueues, OnRevoke
 from .member_session import MemberSession
+from .queue_stream import QueueStreams
+from .stream_source import QueueNode, StreamSource
 
 __all__ = ["GroupConsumer", "MemberNode"]
 
@@ -66,13 +65,14 @@ class GroupConsumer:
         topic: str,
         subscription: Subscription,
         *,
+        streams: StreamSource | None = None,
         has_heart: bool = True,
         clock_ms: Callable[[], int] = steady_clock_ms,
         **options: Unpack[MemberOptions],
     ) -> None:
         """Join the group; without *has_heart* the caller calls :meth:`beat` once a second.
 
-        *clock_ms* is monotonic.
+        *streams* are those of the shards' machine, unless given. *clock_ms* is monotonic.
 
         Raises:
             SubscriptionConflictError: the group's members subscribe differently.
@@ -85,25 +85,20 @@ class GroupConsumer:
         self._node = node
         self._topic = topic
         self._local = open_local_offsets(node.data, group, topic, options, clock_ms)
-        instance = uuid.uuid4().hex
-        bell = consumer_directory(node.data) / owned_name(f"{instance}.bell")
-        self._doorbell = Doorbell(bell)
+        self._streams = streams or QueueStreams(node, group, topic)
+        self._bell = self._streams.bell
         member = Heartbeat(
             *(group, topic, subscription, options.get("client_id") or new_client_id()),
-            instance,
-            frozenset(),
+            *(uuid.uuid4().hex, frozenset()),
             together=options.get("together"),
             strategy=options.get("strategy", "averagely"),
             is_broadcast=self._local is not None,
         )
         self._session = MemberSession(member, clock_ms)
         self._queues = MemberQueues(
-            node,
-            group,
-            topic,
+            *(node, self._streams, group, topic),
             start=options.get("start", "earliest"),
             session=self._session,
-            doorbell=bell,
             clock_ms=clock_ms,
         )
         self._failure: StreamError | None = None
@@ -120,6 +115,7 @@ class GroupConsumer:
             raise
         self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
         if has_heart:
+            self._streams.start()
             self._heart.start()
 
     def poll(
@@ -127,7 +123,7 @@ class GroupConsumer:
     ) -> list[ConsumedBatch]:
         """Return batches of at most *max_messages* of each queue; [] after *timeout_s*.
 
-        Sleeps with the GIL released. The messages of the queues in *skip* stay in their rings; a
+        Sleeps with the GIL released. The messages of the queues in *skip* stay in their streams; a
         thread that removes a queue from *skip* meanwhile calls :meth:`wake`.
 
         Raises:
@@ -135,26 +131,21 @@ class GroupConsumer:
             StreamError: the coordinator refuses the member: the topic was deleted or may not be
                 read, or other members changed the group's subscription.
         """
-        rung = self._doorbell.count()
+        rung = self._bell.count()
         batches = self._take(max_messages, skip)
         if not batches and not self._closed.is_set():
-            self._doorbell.wait(rung, timeout_s)
+            self._bell.wait(rung, timeout_s)
             batches = self._take(max_messages, skip)
         return batches
 
     def wake(self) -> None:
         """Have a waiting poll look again; any thread may call."""
-        self._doorbell.ring()
+        self._bell.ring()
 
     @property
     def is_leased(self) -> bool:
         """Whether no other member can own the queues; if not, nothing may be delivered."""
         return self._local is not None or self._session.lease.is_running
-
-    @property
-    def lease_left_ms(self) -> int:
-        """The time until the lease expires."""
-        return self._session.lease.left_ms
 
     @property
     def needs_rebalance(self) -> bool:
@@ -183,7 +174,7 @@ class GroupConsumer:
         if self._closed.is_set():
             return
         self._closed.set()
-        self._doorbell.ring()
+        self._bell.ring()
         if self._heart.ident is not None:
             self._heart.join()
         self._leave()
@@ -195,7 +186,7 @@ class GroupConsumer:
         finally:
             if self._local is not None:
                 self._local.close()
-            self._doorbell.unlink()
+            self._streams.close()
 
     def __enter__(self) -> Self:
         """Return the member itself; it is closed at the end of the block."""
@@ -237,7 +228,7 @@ class GroupConsumer:
         except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the coordinator failed at a heartbeat: {error!r}")
         if self.needs_rebalance or self._session.follower.plan != plan:
-            self._doorbell.ring()
+            self._bell.ring()
 
     def _send(self, beat: Heartbeat) -> HeartbeatReply:
         reply = self._node.sessions.heartbeat(self._complete(beat))

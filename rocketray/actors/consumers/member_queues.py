@@ -16,44 +16,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Container
-from pathlib import Path
-from typing import Protocol
 
-from rocketray.actors.files.paths import control_path
-from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
 from rocketray.actors.groups.member_options import StartFrom
-from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.actors.ipc.match_ring import StreamDescription
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
 from .filter_errors import FirstError
 from .member_session import MemberSession
-from .queue_stream import QueueStream
 from .start_offset import NextBegin, next_begin
+from .stream_source import MemberStream, QueueBounds, QueueNode, StreamSource
 
-__all__ = ["MemberQueues", "OnRevoke", "QueueNode"]
+__all__ = ["MemberQueues", "OnRevoke"]
 
 _LOG = logging.getLogger(__name__)
-_NOT_MADE_RETRY_MS = 5000
 OnRevoke = Callable[[frozenset[tuple[str, int]]], None]
-
-
-class QueueNode(Protocol):
-    """The calls needed to read a queue."""
-
-    @property
-    def data(self) -> Path:
-        """The node's data directory."""
-
-    @property
-    def filters(self) -> FilterApi:
-        """The calls of the filter actor."""
-
-    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """Return the offset of the first message stored at that time or later, else the end."""
 
 
 class MemberQueues:
@@ -62,28 +40,27 @@ class MemberQueues:
     def __init__(
         self,
         node: QueueNode,
+        source: StreamSource,
         group: str,
         topic: str,
         *,
         start: StartFrom | int,
         session: MemberSession,
-        doorbell: Path,
         clock_ms: Callable[[], int],
     ) -> None:
         """Create it without queues.
 
-        *start* is where a group without an offset begins; *doorbell* is the member's; *clock_ms* is
-        monotonic.
+        *start* is where a group without an offset begins; *clock_ms* is monotonic.
         """
         self._node = node
+        self._source = source
         self._group = group
         self._topic = topic
         self._start = start
         self._session = session
-        self._doorbell = doorbell
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
-        self.streams: dict[int, QueueStream] = {}
+        self.streams: dict[int, MemberStream] = {}
         self._reopen_ms = self._retry_ms = clock_ms()
         self._error: StreamError | OSError | None = None
         self._known: set[int] = set()  # queues read at any time
@@ -116,7 +93,7 @@ class MemberQueues:
     def counters(self) -> FilterCounters:
         """Return the sums of the filter for this member, and of the outcomes of its matches."""
         with self._lock:
-            return sum((each.ring.counters() for each in self.streams.values()), self._counted)
+            return sum((each.counters() for each in self.streams.values()), self._counted)
 
     def first_errors(self) -> list[FirstError]:
         """Return the first message of each queue on which SQL92 failed, if any."""
@@ -125,7 +102,7 @@ class MemberQueues:
         return [
             FirstError(stream.part.subscription, stream.queue_id, offset)
             for stream in streams
-            if (offset := stream.ring.first_error) is not None
+            if (offset := stream.first_error) is not None
         ]
 
     def count(self, **numbers: int) -> None:
@@ -190,29 +167,25 @@ class MemberQueues:
         """Stop reading queues; *on_revoke* is called with them while they still count as read."""
         read = queue_ids & self.streams.keys()
         for queue_id in read:
-            self.streams[queue_id].ring.close()
+            self.streams[queue_id].stop()
         if read and on_revoke is not None:
             on_revoke(frozenset((self._topic, queue_id) for queue_id in read))
         with self._lock:
             closed = [self.streams.pop(queue_id) for queue_id in read]
-            self._counted = sum((each.ring.counters() for each in closed), self._counted)
+            self._counted = sum((each.counters() for each in closed), self._counted)
         for stream in closed:
-            stream.reader.close()
+            stream.close()
 
     def _open(self, queue_id: int, offset: int) -> None:
-        control = self._control(queue_id)
+        bounds = self._source.bounds(queue_id)
         if offset < 0:
-            begin = NextBegin(self._begin(queue_id, control))
+            begin = NextBegin(self._begin(queue_id, bounds))
         else:
-            begin = next_begin(offset, control.minimum(), control.visible())
+            begin = next_begin(offset, *bounds)
         begin.log(self._group, self._topic, queue_id, offset)
         start = begin.queue_offset
-        part = self._session.follower.part(queue_id, start, control.visible)
-        description = StreamDescription(
-            *(self._topic, queue_id, self._group, part.subscription),
-            *(start, str(self._doorbell), part.stop),
-        )
-        stream = QueueStream(self._node.data, description)
+        part = self._session.follower.part(queue_id, start, lambda: bounds.end)
+        stream = self._source.open(queue_id, part, start)
         with self._lock:
             self.streams[queue_id] = stream
             self._known.add(queue_id)
@@ -220,46 +193,32 @@ class MemberQueues:
             self._session.begin(queue_id, start)
         self._follow(stream)
 
-    def _control(self, queue_id: int) -> ControlPage:
-        try:
-            return ControlPage(control_path(self._node.data, self._topic, queue_id))
-        except FileNotFoundError:
-            raise ShardUnavailableError(
-                f"{self._topic}/{queue_id}",
-                _NOT_MADE_RETRY_MS,
-                "it has no directory: it is not created yet, or stays closed; see: rocketray "
-                "status",
-            ) from None
-
-    def _follow(self, stream: QueueStream) -> None:
+    def _follow(self, stream: MemberStream) -> None:
         """Have the stream filled, up to the limit of its part."""
         follower, end = self._session.follower, stream.visible
         part = follower.part(stream.queue_id, stream.next_queue_offset, end)
         if part != stream.part:
-            counters = stream.read_on(part)
-            with self._lock:
-                self._counted += counters
+            stream.read_on(part)
         if not stream.is_attached and self._clock_ms() >= self._retry_ms:
-            self._node.filters.attach(str(stream.ring.path))
-            stream.is_attached = True
+            stream.attach()
 
-    def _batches(self, stream: QueueStream, max_messages: int) -> list[ConsumedBatch]:
+    def _batches(self, stream: MemberStream, max_messages: int) -> list[ConsumedBatch]:
         """Return one batch, which may be empty and still move the group on, or none."""
         taken = stream.take(max_messages)
         if taken is None:
             return []
         entries, topic, queue_id = taken.entries, self._topic, stream.queue_id
         self.count(missed=taken.missed, collisions=taken.collisions, delivered=len(entries))
-        return [ConsumedBatch(topic, queue_id, taken.next_queue_offset, entries, stream.reader)]
+        return [ConsumedBatch(topic, queue_id, taken.next_queue_offset, entries, taken.reader)]
 
-    def _begin(self, queue_id: int, control: ControlPage) -> int:
+    def _begin(self, queue_id: int, bounds: QueueBounds) -> int:
         """Return where a group without an offset begins."""
         if self._start == "earliest":
-            return control.minimum()
+            return bounds.minimum
         if self._start == "latest":
-            return control.visible()
+            return bounds.end
         found = self._node.offset_at_time(self._topic, queue_id, self._start)
-        return min(max(found, control.minimum()), control.visible())
+        return min(max(found, bounds.minimum), bounds.end)
 
     def _note(self, queue_id: int, error: StreamError | OSError) -> None:
         if isinstance(error, ShardUnavailableError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,49 +20,67 @@ from rocketray.actors.groups.subscription_change import Part
 from rocketray.actors.ipc.control_page import ControlPage, Doorbell
 from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
 from rocketray.actors.runtime.processes import owned_name
-from rocketray.errors import FilterError, OffsetOutOfRangeError
-from rocketray.filters.counters import FilterCounters
+from rocketray.errors import FilterError, OffsetOutOfRangeError, ShardUnavailableError
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import parse
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
-__all__ = ["QueueStream", "TakenMatches"]
+from .stream_source import QueueBounds, QueueNode, TakenMatches
+
+__all__ = ["QueueStream", "QueueStreams", "queue_bounds"]
+
+_NOT_MADE_RETRY_MS = 5000
 
 
-class TakenMatches(NamedTuple):
-    """The matches of the filter, and the offset to commit after them.
+class QueueStreams:
+    """The streams of a member of *group* on the machine of the shards; see ``StreamSource``."""
 
-    ``missed`` of them were removed since, ``collisions`` had another tag with the same hash.
-    """
+    def __init__(self, node: QueueNode, group: str, topic: str) -> None:
+        self._node = node
+        self._group = group
+        self._topic = topic
+        self._path = consumer_directory(node.data) / owned_name(f"{uuid.uuid4().hex}.bell")
+        self.bell = Doorbell(self._path)
 
-    entries: EntryColumns
-    next_queue_offset: int
-    missed: int
-    collisions: int
+    def start(self) -> None:
+        """Do nothing: the filter actor works for the streams."""
+
+    def bounds(self, queue_id: int) -> QueueBounds:
+        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
+        return queue_bounds(self._node.data, self._topic, queue_id)
+
+    def open(self, queue_id: int, part: Part, start: int) -> QueueStream:
+        """Return a stream that begins at *start*, and is not attached yet."""
+        wanted = self._topic, queue_id, self._group, part.subscription
+        description = StreamDescription(*wanted, start, str(self._path), part.stop)
+        return QueueStream(self._node, description)
+
+    def close(self) -> None:
+        """Remove the doorbell."""
+        self.bell.unlink()
 
 
 class QueueStream:
-    """One queue that a member owns: the ring of its matches, and the log behind them.
+    """One queue that a member owns: the ring of its matches, and the log behind them."""
 
-    The caller sets ``is_attached`` when it has the filter actor fill the ring.
-    """
-
-    def __init__(self, data: Path, description: StreamDescription) -> None:
+    def __init__(self, node: QueueNode, description: StreamDescription) -> None:
         self.queue_id = description.queue_id
-        self._data = data
+        self._node = node
+        self._control = _control(node.data, description.topic, description.queue_id)
+        self._counted = NO_COUNTERS  # of rings before this one
         self._read(description)
-        directory = shard_directory(data, description.topic, description.queue_id)
-        self.reader = QueueReader(directory, description.topic, description.queue_id)
+        directory = shard_directory(node.data, description.topic, description.queue_id)
+        self._reader = QueueReader(directory, description.topic, description.queue_id)
         self.next_queue_offset = description.start
         self._waiting: tuple[EntryColumns, int] | None = (
             None  # taken from the ring, not yet delivered
         )
-        self._control = ControlPage(control_path(data, description.topic, description.queue_id))
         self._let_go = 0
-        self._filter_doorbell = Doorbell(filter_doorbell_path(data))
+        self._filter_doorbell = Doorbell(filter_doorbell_path(node.data))
 
     def _read(self, description: StreamDescription) -> None:
         name = owned_name(f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}")
-        self.ring = MatchRing(consumer_directory(self._data) / name, description)
+        self._ring = MatchRing(consumer_directory(self._node.data) / name, description)
         self.is_attached = False
         self._description = description
         subscription = description.subscription
@@ -75,30 +92,25 @@ class QueueStream:
         """The subscription that the queue is read with, and the offset to stop at."""
         return Part(self._description.subscription, self._description.stop)
 
+    def attach(self) -> None:
+        """Have the filter actor fill the ring; raises as ``FilterApi.attach``."""
+        self._node.filters.attach(str(self._ring.path))
+        self.is_attached = True
+
     def visible(self) -> int:
         """Return the end of the queue that readers may see now."""
         return self._control.visible()
 
-    def read_on(self, part: Part) -> FilterCounters:
-        """Continue from here with another part, through a new ring that is not attached yet.
-
-        Return the filter counters of the part before.
-        """
-        before, start = self.ring, self.next_queue_offset
+    def read_on(self, part: Part) -> None:
+        """Continue from here with another part, through a new ring that is not attached yet."""
+        before, start = self._ring, self.next_queue_offset
         self._read(replace(self._description, subscription=part[0], stop=part[1], start=start))
         self._waiting = None  # read again with the new part
         before.close()
-        return before.counters()
+        self._counted += before.counters()
 
     def take(self, max_count: int) -> TakenMatches | None:
-        """Take the waiting matches that still exist; None if the queue did not move.
-
-        After an error the same matches are tried again by the next call; none is skipped.
-
-        Raises:
-            FilterError: the stream failed, and all earlier matches were taken.
-            StreamError: a record is damaged. OSError: the log cannot be read.
-        """
+        """See ``MemberStream.take``."""
         if self._waiting is None:
             self._waiting = self._from_ring(max_count)
         if self._waiting is None:
@@ -109,19 +121,19 @@ class QueueStream:
         self._waiting = None
         self.next_queue_offset = next_queue_offset
         missed, collisions = len(matches) - len(there), len(there) - len(entries)
-        return TakenMatches(entries, next_queue_offset, missed, collisions)
+        return TakenMatches(entries, self._reader, next_queue_offset, missed, collisions)
 
     def _from_ring(self, max_count: int) -> tuple[EntryColumns, int] | None:
         has_failed = (
-            self.ring.state is StreamState.FAILED
+            self._ring.state is StreamState.FAILED
         )  # read first: then all earlier matches are in the ring
-        may_wait_for_room = self.ring.waiting() > CAPACITY // 2
-        rows, next_queue_offset = self.ring.take(max_count)
+        may_wait_for_room = self._ring.waiting() > CAPACITY // 2
+        rows, next_queue_offset = self._ring.take(max_count)
         if may_wait_for_room:
             self._filter_doorbell.ring()
         if not len(rows) and next_queue_offset == self.next_queue_offset:
             if has_failed:
-                raise FilterError(self.ring.error)
+                raise FilterError(self._ring.error)
             return None
         return _entries(rows), next_queue_offset
 
@@ -132,7 +144,7 @@ class QueueStream:
             if len(entries) and entries.queue_offsets[0] < minimum:
                 entries = entries.select(entries.queue_offsets >= minimum)
             try:
-                self.reader.map_records(entries)
+                self._reader.map_records(entries)
             except OffsetOutOfRangeError:
                 if self._control.minimum() == minimum:
                     raise
@@ -143,7 +155,7 @@ class QueueStream:
         """Compare the tags' texts, as their hashes may collide."""
         if not self._tags or not len(entries):
             return entries
-        mask = self.reader.have_tags(entries, self._tags)
+        mask = self._reader.have_tags(entries, self._tags)
         return entries if mask.all() else entries.select(mask)
 
     def let_go(self, finished: int) -> None:
@@ -151,7 +163,24 @@ class QueueStream:
         minimum = self._control.minimum()
         if self._let_go != minimum <= finished and minimum < self._control.visible():
             self._let_go = minimum
-            self.reader.let_go_before(minimum)
+            self._reader.let_go_before(minimum)
+
+    @property
+    def first_error(self) -> int | None:
+        """The first message on which SQL92 failed."""
+        return self._ring.first_error
+
+    def counters(self) -> FilterCounters:
+        """Return the counters of the filter since the stream was opened."""
+        return self._counted + self._ring.counters()
+
+    def stop(self) -> None:
+        """Have the filter actor drop the stream; messages that were taken stay readable."""
+        self._ring.close()
+
+    def close(self) -> None:
+        """Unmap the queue's files."""
+        self._reader.close()
 
 
 def _entries(rows: npt.NDArray[np.int64]) -> EntryColumns:
@@ -161,3 +190,20 @@ def _entries(rows: npt.NDArray[np.int64]) -> EntryColumns:
         tags_codes=np.zeros(len(rows), np.int64),
         queue_offsets=np.ascontiguousarray(rows[:, 2]),
     )
+
+
+def queue_bounds(data: Path, topic: str, queue_id: int) -> QueueBounds:
+    """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
+    control = _control(data, topic, queue_id)
+    return QueueBounds(control.minimum(), control.visible())
+
+
+def _control(data: Path, topic: str, queue_id: int) -> ControlPage:
+    try:
+        return ControlPage(control_path(data, topic, queue_id))
+    except FileNotFoundError:
+        raise ShardUnavailableError(
+            f"{topic}/{queue_id}",
+            _NOT_MADE_RETRY_MS,
+            "it has no directory: it is not created yet, or stays closed; see: rocketray status",
+        ) from None

@@ -1,1 +1,1 @@
-"""Consumers on other Ray nodes: long polls to the gateway, and proxy members on the node."""
+"""Messages for consumers on other Ray nodes: fetch sessions at the gateway, and fetched streams."""

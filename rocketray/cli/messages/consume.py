@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
+    from rocketray.actors.consumers.member import GroupConsumer
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.actors.groups.member_options import MemberOptions
-    from rocketray.actors.remote.remote_consumer import Member
     from rocketray.actors.topics.consumed_batch import ConsumedBatch
     from rocketray.filters.subscription import Subscription
 
@@ -142,7 +142,7 @@ def _subscribed(groups: Sequence[GroupDescription], group: str, topic: str) -> S
 
 
 def _print_all(
-    consumer: Member,
+    consumer: GroupConsumer,
     signalled: threading.Event,
     max_count: int | None,
     timeout_s: float | None,
@@ -168,7 +168,9 @@ def _print_all(
 class _Printer:
     """Prints messages, and commits those that the reader of stdout has read."""
 
-    def __init__(self, consumer: Member, signalled: threading.Event, *, as_json: bool) -> None:
+    def __init__(
+        self, consumer: GroupConsumer, signalled: threading.Event, *, as_json: bool
+    ) -> None:
         self.count = 0
         self._consumer = consumer
         self._signalled = signalled

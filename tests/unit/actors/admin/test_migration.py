@@ -22,10 +22,11 @@ from rocketray.filters.subscription import Subscription
 OLD, NEW = Subscription.tags("a || both"), Subscription.tags("b || both")
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[LocalNode]:
+@pytest.fixture(params=[False, True], ids=["near", "far"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
         local.create_topic("T", 1)
+        local.has_far_members = request.param
         yield local
 
 

@@ -19,10 +19,11 @@ from rocketray.filters.subscription import Subscription
 ALL = Subscription.tags("*")
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[LocalNode]:
+@pytest.fixture(params=[False, True], ids=["near", "far"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as local:
         local.create_topic("T", 2)
+        local.has_far_members = request.param
         yield local
 
 

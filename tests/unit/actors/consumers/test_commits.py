@@ -10,11 +10,11 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
-from rocketray.actors.remote.remote_consumer import Member
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StreamError
 from rocketray.filters.subscription import Subscription
 
-Join = Callable[[], Member]
+Join = Callable[[], GroupConsumer]
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def join(request: pytest.FixtureRequest, node: LocalNode) -> Join:
     return lambda: make("g", "T", Subscription.tags("*"))
 
 
-def read_all(member: Member) -> None:
+def read_all(member: GroupConsumer) -> None:
     count = 0
     while count < 5:
         count += sum(len(batch) for batch in member.poll(1))

@@ -18,9 +18,12 @@ from rocketray.message import Message
 COUNT = 3000
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
+@pytest.fixture(scope="module", params=[False, True], ids=["near", "far"])
+def node(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[LocalNode]:
     with LocalNode(tmp_path_factory.mktemp("node") / "data") as node:
+        node.has_far_members = request.param
         yield node
 
 

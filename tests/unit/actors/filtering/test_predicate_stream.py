@@ -19,10 +19,11 @@ from rocketray.message import Message
 BODIES = [b"%d" % n for n in range(300)]
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[LocalNode]:
+@pytest.fixture(params=[False, True], ids=["near", "far"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data", FilterRules(("support",), 60_000)) as node:
         node.create_topic("Trade", 1)
+        node.has_far_members = request.param
         yield node
 
 

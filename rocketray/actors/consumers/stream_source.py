@@ -1,0 +1,135 @@
+"""The streams of a member, one a queue: matching messages, from wherever the member gets them.
+
+A member on the shards' node maps their files (queue_stream.py). A member on another node fetches
+from there (actors/remote/fetched_streams.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from rocketray.actors.filtering.filter_api import FilterApi
+from rocketray.actors.groups.subscription_change import Part
+from rocketray.filters.counters import FilterCounters
+from rocketray.store.reading.record_spans import EntryColumns, RecordReader
+
+__all__ = ["MemberBell", "MemberStream", "QueueBounds", "QueueNode", "StreamSource", "TakenMatches"]
+
+
+class QueueNode(Protocol):
+    """The calls needed to read a queue."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory."""
+
+    @property
+    def filters(self) -> FilterApi:
+        """The calls of the filter actor."""
+
+    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """Return the offset of the first message stored at that time or later, else the end."""
+
+
+class QueueBounds(NamedTuple):
+    """The first offset of a queue that still exists, and the end that readers may see."""
+
+    minimum: int
+    end: int
+
+
+class TakenMatches(NamedTuple):
+    """The matches of the filter, and the offset to commit after them.
+
+    ``missed`` of them were removed since, ``collisions`` had another tag with the same hash.
+    """
+
+    entries: EntryColumns
+    reader: RecordReader
+    next_queue_offset: int
+    missed: int = 0
+    collisions: int = 0
+
+
+class MemberStream(Protocol):
+    """One queue that a member reads; for its polling thread, except ``counters``."""
+
+    queue_id: int
+    next_queue_offset: int
+    """The offset up to which matches were taken."""
+
+    is_attached: bool
+    """Whether a filter works for the stream; after ``read_on`` it has to be attached again."""
+
+    @property
+    def part(self) -> Part:
+        """The subscription that the queue is read with, and the offset to stop at."""
+
+    @property
+    def first_error(self) -> int | None:
+        """The first message on which SQL92 failed, if this process has to log it."""
+
+    def attach(self) -> None:
+        """Have matches arrive; raises if the filter does not compile, or is not available."""
+
+    def visible(self) -> int:
+        """Return the end of the queue, as far as this process knows it."""
+
+    def read_on(self, part: Part) -> None:
+        """Continue with another part behind what was taken."""
+
+    def take(self, max_count: int) -> TakenMatches | None:
+        """Take matches that have arrived; None if the queue did not move.
+
+        After an error the same matches are tried again by the next call; none is skipped.
+
+        Raises:
+            FilterError: the stream failed, and all earlier matches were taken.
+            StreamError: a record is damaged. OSError: the log cannot be read.
+        """
+
+    def let_go(self, finished: int) -> None:
+        """Release removed messages below *finished*."""
+
+    def counters(self) -> FilterCounters:
+        """Return the counters of the filter since the stream was opened."""
+
+    def stop(self) -> None:
+        """Let no more matches arrive; those that were taken stay readable."""
+
+    def close(self) -> None:
+        """Release all that is left."""
+
+
+class MemberBell(Protocol):
+    """Rung when matches arrive; a polling thread sleeps on it."""
+
+    def count(self) -> int:
+        """Return the number of rings; read it before looking for matches."""
+
+    def ring(self) -> None:
+        """Wake the sleeper, or keep it from falling asleep."""
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Sleep until it was rung since :meth:`count` returned *seen*, or the time is over."""
+
+
+class StreamSource(Protocol):
+    """The streams of one member."""
+
+    @property
+    def bell(self) -> MemberBell:
+        """Rung when a stream has matches, or may raise."""
+
+    def start(self) -> None:
+        """Start the threads that it needs, if any."""
+
+    def bounds(self, queue_id: int) -> QueueBounds:
+        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
+
+    def open(self, queue_id: int, part: Part, start: int) -> MemberStream:
+        """Return a stream that begins at *start*, and is not attached yet."""
+
+    def close(self) -> None:
+        """Release everything; all streams are closed."""

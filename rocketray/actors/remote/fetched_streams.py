@@ -1,0 +1,311 @@
+"""The streams of a member on another node than the shards: filled by long polls to the gateway.
+
+One thread fetches for all queues of the member, from the position up to which each was fetched
+(fetch_api.py). The member's polling thread takes the messages from memory.
+
+Invariants
+  1. The batches of a queue continue each other: a reply counts only for a queue that still has the
+     position and the part for which it was asked.
+  2. A queue holds ``CREDIT_BYTES``, and one frame more at most. It is asked for again when half of
+     that is taken; so a queue that the member does not read costs no calls.
+  3. A failed call is repeated, and asks for the same positions. Nothing is lost or comes twice.
+  4. A wait of the gateway that does not name a queue with room is ended, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from rocketray.actors.consumers.stream_source import QueueBounds, TakenMatches
+from rocketray.actors.groups.subscription_change import Part
+from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.store.reading.packed_records import PackedRecords, Unpacked, unpack_records
+from rocketray.store.reading.record_spans import EntryColumns
+
+from .fetch_api import POLL_MAX_S, Fetch, FetchApi, FetchedQueue, QueueFetch
+
+__all__ = ["CREDIT_BYTES", "FetchedStream", "FetchedStreams"]
+
+_LOG = logging.getLogger(__name__)
+CREDIT_BYTES = 4 * 1024 * 1024
+_RETRY_S = 1.0
+_NO_ENTRIES = EntryColumns.room_for(0)
+
+
+class FetchedStreams:
+    """The streams of one member of *group*; see ``StreamSource``."""
+
+    def __init__(
+        self,
+        gateway: FetchApi,
+        group: str,
+        topic: str,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare to fetch; *clock_s* is monotonic."""
+        self.bell = _Bell()
+        self.failure: StreamError | None = None
+        """Why no queue can be fetched any more."""
+        self._gateway = gateway
+        self._group = group
+        self.topic = topic
+        self._clock_s = clock_s
+        self._session = uuid.uuid4().hex
+        self.lock = threading.Condition()
+        """Guards the streams, too."""
+        self._streams: dict[int, FetchedStream] = {}
+        self._ends: dict[int, int] = {}
+        self._number = 0  # of the last fetch
+        self._asked: Fetch | None = None  # which is under way
+        self._woken = 0  # number of a fetch
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep_fetching, daemon=True, name="fetch")
+
+    def start(self) -> None:
+        """Start the thread; without it, the caller calls :meth:`step`."""
+        self._thread.start()
+
+    def bounds(self, queue_id: int) -> QueueBounds:
+        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
+        found = self._gateway.bounds(self.topic, queue_id)
+        self._ends[queue_id] = found.end
+        return found
+
+    def open(self, queue_id: int, part: Part, start: int) -> FetchedStream:
+        """Return a stream that begins at *start*, and is not attached yet."""
+        stream = FetchedStream(self, queue_id, part, start, self._ends.get(queue_id, start))
+        with self.lock:
+            self._streams[queue_id] = stream
+        return stream
+
+    def attach(self, stream: FetchedStream) -> None:
+        """Begin to fetch for *stream*; raises as ``FetchApi.attach``."""
+        queues = {stream.queue_id: stream.wanted()}
+        self._gateway.attach(Fetch(self._session, 0, self._group, self.topic, queues))
+
+    def want(self, stream: FetchedStream) -> None:
+        """Have the next fetch begin soon if the one under way does not ask for *stream*."""
+        with self.lock:
+            self.lock.notify_all()
+            asked = self._asked
+            wanted = stream.wanted()
+            if asked is None or asked.number == self._woken or wanted.credit_bytes == 0:
+                return
+            found = asked.queues.get(stream.queue_id)
+            if found is not None and found.credit_bytes > 0 and found[:2] == wanted[:2]:
+                return
+            self._woken = asked.number
+        try:
+            self._gateway.wake(self._session, asked.number)
+        except (StreamError, OSError) as error:
+            _LOG.debug("the gateway does not answer, so the fetch ends, too: %s", error)
+
+    def drop(self, stream: FetchedStream) -> None:
+        """Fetch no more for *stream*."""
+        with self.lock:
+            if self._streams.get(stream.queue_id) is stream:
+                del self._streams[stream.queue_id]
+
+    def close(self) -> None:
+        """End the session and the thread."""
+        self._closed.set()
+        with self.lock:
+            self.lock.notify_all()
+        try:
+            self._gateway.leave(self._session)
+        except (StreamError, OSError) as error:
+            _LOG.debug("the gateway drops the session later: %s", error)
+        else:
+            if self._thread.ident is not None:
+                self._thread.join()
+
+    def step(self, timeout_s: float = 0.0) -> None:
+        """Run one turn of the thread: fetch once, and wait up to *timeout_s* for messages."""
+        with self.lock:
+            fetch = self._next_fetch()
+            if fetch is None:
+                self.lock.wait(min(timeout_s, _RETRY_S))
+                return
+            self._asked = fetch
+            if len(fetch.queues) < len(self._streams):
+                timeout_s = min(timeout_s, _RETRY_S)  # a queue failed, and is tried again then
+        try:
+            reply = self._gateway.fetch(fetch, timeout_s)
+            frames = {at: list(map(unpack_records, one.frames)) for at, one in reply.items()}
+        except (ShardUnavailableError, OSError) as error:
+            if not self._closed.is_set():
+                _LOG.warning("the gateway does not answer, trying again: %s", error)
+                self._closed.wait(_RETRY_S)
+            return
+        except StreamError as error:
+            self.failure = error
+        except Exception as error:  # noqa: BLE001  # else the thread ends without a trace
+            self.failure = StreamError(f"the gateway failed at a fetch: {error!r}")
+        else:
+            with self.lock:
+                for queue_id, found in reply.items():
+                    stream = self._streams.get(queue_id)
+                    if stream is not None and stream.wanted()[:2] == fetch.queues[queue_id][:2]:
+                        stream.put(found, frames[queue_id], self._clock_s())
+        finally:
+            self._asked = None
+        self.bell.ring()
+
+    def _next_fetch(self) -> Fetch | None:
+        now_s = self._clock_s()
+        queues = {
+            queue_id: stream.wanted()
+            for queue_id, stream in self._streams.items()
+            if stream.is_attached and stream.retry_s <= now_s
+        }
+        if not any(one.credit_bytes for one in queues.values()):
+            return None
+        self._number += 1
+        return Fetch(self._session, self._number, self._group, self.topic, queues)
+
+    def _keep_fetching(self) -> None:
+        while not self._closed.is_set() and self.failure is None:
+            self.step(POLL_MAX_S)
+
+
+class FetchedStream:
+    """The stream of one queue; see ``MemberStream``. Its source's lock guards it."""
+
+    first_error: int | None = None  # the gateway logs it
+
+    def __init__(
+        self, source: FetchedStreams, queue_id: int, part: Part, start: int, end: int
+    ) -> None:
+        self.queue_id = queue_id
+        self.part = part
+        self.next_queue_offset = start
+        self.is_attached = False
+        self.retry_s = 0.0
+        self._source = source
+        self._position = start  # up to which it was fetched
+        self._end = end
+        self._batches: deque[Unpacked] = deque()
+        self._waiting_bytes = 0
+        self._stream = ""  # the one at the gateway, with its counters
+        self._counters = NO_COUNTERS
+        self._counted = NO_COUNTERS  # of streams before
+        self._error: StreamError | OSError | None = None
+
+    def wanted(self) -> QueueFetch:
+        """Return what to fetch next; with the lock."""
+        credit = CREDIT_BYTES - self._waiting_bytes
+        return QueueFetch(self.part, self._position, credit if credit >= CREDIT_BYTES // 2 else 0)
+
+    def put(self, found: FetchedQueue, batches: list[Unpacked], now_s: float) -> None:
+        """Add what was fetched; with the lock."""
+        self._batches += batches
+        self._waiting_bytes += sum(map(_size, batches))
+        self._position = found.next_position
+        if found.stream:
+            self._end = found.end
+            if found.stream != self._stream:
+                self._counted += self._counters
+            self._stream, self._counters = found.stream, found.counters
+        self._error = found.error
+        self.retry_s = 0.0 if found.error is None else now_s + _RETRY_S
+
+    def attach(self) -> None:
+        """Begin to fetch; raises if the filter does not compile, or is not available."""
+        self.is_attached = True  # first, so that no fetch of another queue leaves this one out
+        try:
+            self._source.attach(self)
+        except BaseException:
+            self.is_attached = False
+            raise
+        self._source.want(self)
+
+    def visible(self) -> int:
+        """Return the end of the queue at the last fetch."""
+        return self._end
+
+    def read_on(self, part: Part) -> None:
+        """Continue with another part behind what was taken."""
+        with self._source.lock:
+            self.part = part
+            self._position = self.next_queue_offset
+            self._batches.clear()
+            self._waiting_bytes = 0
+            self.is_attached = False
+
+    def take(self, max_count: int) -> TakenMatches | None:
+        """See ``MemberStream.take``."""
+        with self._source.lock:
+            if not self._batches:
+                return self._without_messages()
+            reader, entries, end = self._batches.popleft()
+            if len(entries) > max_count:
+                rest = Unpacked(reader, entries.select(slice(max_count, None)), end)
+                self._batches.appendleft(rest)
+                entries, end = entries.select(slice(max_count)), int(rest.entries.queue_offsets[0])
+            elif not self._batches:
+                end = self._position
+            self._waiting_bytes -= int(entries.sizes.sum(dtype=np.int64))
+            self.next_queue_offset = end
+        self._source.want(self)
+        return TakenMatches(entries, reader, end)
+
+    def let_go(self, finished: int) -> None:
+        """Do nothing: messages in memory are released with their batch."""
+
+    def counters(self) -> FilterCounters:
+        """Return the counters of the filter since the stream was opened."""
+        with self._source.lock:
+            return self._counted + self._counters
+
+    def stop(self) -> None:
+        """Fetch no more."""
+        self._source.drop(self)
+
+    def close(self) -> None:
+        """Do nothing: messages that were taken are in memory."""
+
+    def _without_messages(self) -> TakenMatches | None:
+        error = self._source.failure or self._error
+        if error is not None:
+            if isinstance(error, ShardUnavailableError):
+                self._error = None  # raised once for each attempt
+            raise error.with_traceback(None)  # else each poll adds to it
+        if self.next_queue_offset == self._position:
+            return None
+        self.next_queue_offset = self._position
+        nothing = PackedRecords(
+            self._source.topic, self.queue_id, _NO_ENTRIES, np.empty(0, np.uint8)
+        )
+        return TakenMatches(_NO_ENTRIES, nothing, self._position)
+
+
+class _Bell:
+    """A bell in this process; see ``MemberBell``."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Condition()
+        self._count = 0
+
+    def count(self) -> int:
+        return self._count
+
+    def ring(self) -> None:
+        with self._rung:
+            self._count += 1
+            self._rung.notify_all()
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        with self._rung:
+            self._rung.wait_for(lambda: self._count != seen, timeout_s)
+
+
+def _size(batch: Unpacked) -> int:
+    return int(batch.entries.sizes.sum(dtype=np.int64))
