@@ -29,7 +29,6 @@ TWICE = {
     "AsyncProducer",
     "ConsumedBatch",
     "Forwarder",
-    "GroupConsumer",
     "Part",
     "Producer",
     "QueueTail",

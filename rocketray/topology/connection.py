@@ -8,7 +8,7 @@ exception is ``GroupConsumer.commit``, which is local and cheap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from rocketray.actors.consumers.member import GroupConsumer
     from rocketray.actors.groups.assignment import Strategy
-    from rocketray.actors.groups.failing import FailingMessage
     from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
     from rocketray.actors.groups.heartbeat import AppInstance
     from rocketray.actors.producers.producer_options import AckMode
@@ -32,7 +32,6 @@ __all__ = [
     "AppNode",
     "ConsumedBatch",
     "Forwarder",
-    "GroupConsumer",
     "Producer",
     "QueueTail",
     "SendFuture",
@@ -91,56 +90,6 @@ class ConsumedBatch(Protocol):
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
         """Return the named columns, one row a message."""
-        ...
-
-
-class GroupConsumer(Protocol):
-    """One member of one group on one topic. One thread polls; commits may come from another."""
-
-    on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None
-    """Called by ``poll`` or ``close`` with the revoked queues, before the member loses them."""
-
-    @property
-    def is_leased(self) -> bool:
-        """Whether the lease holds. If False, other members may own the queues: deliver nothing."""
-        ...
-
-    @property
-    def needs_rebalance(self) -> bool:
-        """Whether a poll is due even without room: queues change owner, or it raises."""
-        ...
-
-    def poll(
-        self, timeout_s: float, max_messages: int = ..., skip: Container[int] = ...
-    ) -> Sequence[ConsumedBatch]:
-        """Wait up to *timeout_s* for messages; empty when there are none.
-
-        Queues in *skip* are not read. Call ``wake`` when *skip* shrinks during the poll.
-        """
-        ...
-
-    def wake(self) -> None:
-        """Have a waiting poll check *skip* again. Local; for any thread."""
-        ...
-
-    def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
-        """Record everything below *next_queue_offset* as finished. Local; reported in batches."""
-        ...
-
-    def assignment(self) -> frozenset[tuple[str, int]]:
-        """Return the (topic, queue id) pairs that this member reads now."""
-        ...
-
-    def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
-        """Add to the group's counters of failed messages. Local; for any thread."""
-        ...
-
-    def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
-        """Replace the report of the messages that hold queues now. Local; for any thread."""
-        ...
-
-    def close(self) -> None:
-        """Report the commits and leave the group."""
         ...
 
 

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from rocketray.topology.connection import GroupConsumer
+from rocketray.actors.consumers.member import GroupConsumer
 
 __all__ = ["join"]
 

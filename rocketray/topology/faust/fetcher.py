@@ -16,10 +16,10 @@ from typing import Any
 
 from mode import Service
 
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
-from rocketray.topology.connection import GroupConsumer
 from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.isolation import IsolatedQueues
 from rocketray.topology.delivery.joining import join
