@@ -23,11 +23,11 @@ TIME_MAX_MS = 2**63 - 1
 _MAX_LIMIT = 100_000
 
 
-def parse_time_ms(text: str) -> int:
+def parse_time_ms(text: str, wanted: str = "a time") -> int:
     """Return milliseconds since 1970 of a number or of ISO 8601, in local time without a zone.
 
     Raises:
-        typer.BadParameter: *text* is neither.
+        typer.BadParameter: *text* is neither, so not what was *wanted*.
     """
     try:
         if text.isascii() and text.isdecimal():
@@ -35,7 +35,7 @@ def parse_time_ms(text: str) -> int:
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is not a time; write milliseconds since 1970, or ISO 8601: "
+            f"{text!r} is not {wanted}; write a time as milliseconds since 1970, or in ISO 8601: "
             "2026-11-21T08:30:00Z"
         ) from None
 
@@ -50,7 +50,7 @@ def parse_place(text: str) -> Literal["earliest", "latest"] | int:
     """Return a position in a queue: its begin, its end, or a time; raises as a time does."""
     if text == "earliest":
         return "earliest"
-    return "latest" if text == "latest" else parse_time_ms(text)
+    return "latest" if text == "latest" else parse_time_ms(text, "earliest, latest or a time")
 
 
 BeginOption = Annotated[

@@ -126,7 +126,7 @@ def test_a_group_is_moved(node: LocalNode, arguments: tuple[str, ...], offset: i
     ("arguments", "code", "reason"),
     [
         (("reset", "h", "--to", "latest"), 1, "there is no group 'h'"),
-        (("reset", "g", "--to", "soon"), 2, "is not a time"),
+        (("reset", "g", "--to", "soon"), 2, "is not earliest, latest or a time"),
         (("reset", "g", "--to", "latest", "--topic", "U"), 1, "does not read topic 'U'"),
         (("seek", "g", "T"), 2, "give one of --offset and --time"),
         (("seek", "g", "T", "--offset", "9"), 1, "offset 9 is out of range"),
