@@ -1,1 +1,1 @@
-"""Messages for consumers on other Ray nodes: fetch sessions at the gateway, and fetched streams."""
+"""Messages for consumers on other Ray nodes: long polls to fetch sessions at the gateway."""
