@@ -22,7 +22,6 @@ import socket
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -31,7 +30,6 @@ from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
-from ray.util.annotations import RayDeprecationWarning
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rocketray.actors.files.home import Home
@@ -50,7 +48,6 @@ __all__ = [
     "RayError",
     "RayTaskError",
     "has_ray",
-    "is_started_again",
     "join_ray",
     "leave_ray",
     "logs_directory",
@@ -256,13 +253,6 @@ def raised_there(error: RayTaskError, data: Path) -> Exception:
     if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
         return disk_error(data, cause)
     return cause if isinstance(cause, StreamError) else error
-
-
-def is_started_again() -> bool:
-    """Return whether this process runs an actor that was restarted."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RayDeprecationWarning)  # Ray's property uses one of those
-        return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 def output_files() -> tuple[str, ...]:
