@@ -3,7 +3,7 @@ fails on the form of a number, numbers are compared.
 
 RocketMQ gave a verdict: the same. It failed on a number's form: what fractions say. It failed on
 anything else: an error in both. Every engine gives that one answer: the scalar evaluator, the
-kernel and its oracle over spans, the kernel over stored records, and Arrow, as Spark has it.
+kernel and its oracle over spans, and the kernel over stored records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections import Counter
 from functools import cache
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from oracles.conditions import run_program
 from support.golden import golden_rows, sql92_differences
@@ -110,9 +109,6 @@ def engines_agree(
     vectorized = VectorizedExpression(compiled)
     spans = spans_of(messages, vectorized.names)
     assert answers(vectorized.evaluate(*spans)) == wanted, compiled.sql
-    maps = pa.array([list(each.items()) for each in messages], pa.map_(pa.string(), pa.string()))
-    batch = pa.RecordBatch.from_arrays([maps], ["properties"])
-    assert answers(vectorized.evaluate_arrow(batch)) == wanted, compiled.sql
     if rng.random() < 0.1:
         code = vectorized.conditions
         states = np.zeros(len(messages), np.uint8)

@@ -1,4 +1,4 @@
-"""The scalar evaluator, the kernel and the Arrow form give one answer, errors included."""
+"""The scalar evaluator and the kernel give one answer, errors included."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from support.amounts import examples, fifth
@@ -41,11 +40,6 @@ def test_random_pairs_have_one_answer(rng: random.Random) -> None:
     pool = [random_message(rng) for _ in range(MESSAGES)]
     segment, starts, sizes = spans_of(pool, PROPERTY_NAMES)
     rows = {name: number for number, name in enumerate(PROPERTY_NAMES)}
-    columns = pa.RecordBatch.from_pydict(
-        {name: pa.array([each.get(name) for each in pool], pa.string()) for name in PROPERTY_NAMES}
-    )
-    maps = pa.array([list(each.items()) for each in pool], pa.map_(pa.string(), pa.string()))
-    table = pa.RecordBatch.from_arrays([maps], ["properties"])
     seen: Counter[int] = Counter()
     for _ in range(EXPRESSIONS):
         compiled = random_compiled(rng)
@@ -60,9 +54,6 @@ def test_random_pairs_have_one_answer(rng: random.Random) -> None:
             np.ascontiguousarray(sizes[wanted, part]),
         )
         assert of_spans.tolist() == scalar, (compiled.sql, differing(pool[part], scalar, of_spans))
-        for batch in (columns, table):
-            of_arrow = vectorized.evaluate_arrow(batch.slice(first, ROWS))
-            assert of_arrow.tolist() == scalar, compiled.sql
         seen.update(scalar)
     assert all(seen[state] > fifth(10) * ROWS for state in State if state is not State.ODD), seen
 

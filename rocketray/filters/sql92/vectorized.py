@@ -1,4 +1,4 @@
-"""An expression over many messages at once: properties as spans, or as Arrow columns.
+"""An expression over many messages at once, whose properties are spans of a buffer.
 
 Each row gets one of four results: false, true, unknown, or an error, whose kind is in the state
 (see :class:`~rocketray.kernels.condition_codes.State`). All are equal to the scalar evaluator's,
@@ -16,14 +16,9 @@ The reasons for an interpreter in one kernel, and not NumPy over blocks of colum
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from rocketray.errors import ConfigError
 from rocketray.kernels.condition_codes import State
 from rocketray.kernels.conditions import run_program
 from rocketray.kernels.properties import join_names
@@ -33,12 +28,9 @@ from rocketray.message import decode_text
 from .compiled import CompiledExpression
 from .program import compile_program, state_of
 
-__all__ = ["PROPERTIES_COLUMN", "State", "VectorizedExpression"]
-
-PROPERTIES_COLUMN = "properties"
+__all__ = ["State", "VectorizedExpression"]
 
 Bytes = npt.NDArray[np.uint8]
-Spans = tuple[Bytes, npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class VectorizedExpression:
@@ -81,20 +73,6 @@ class VectorizedExpression:
             self._settle(segment, starts, sizes, states)
         return states
 
-    def evaluate_arrow(self, batch: Any) -> Bytes:
-        """Return the state of each row of a ``pyarrow.RecordBatch``: uint8[n].
-
-        Properties are looked up in its column "properties" if that is a map of strings, else
-        each in the string column of its name; a null or a missing column is an absent property.
-
-        Raises:
-            ConfigError: a property's column holds no strings.
-        """
-        position = batch.schema.get_field_index(PROPERTIES_COLUMN)
-        if position >= 0 and pa.types.is_map(batch.schema.field(position).type):
-            return self.evaluate(*_spans_of_map(batch.column(position), self.names))
-        return self.evaluate(*_spans_of_columns(batch, self.names))
-
     def _settle(
         self,
         segment: Bytes,
@@ -115,57 +93,3 @@ class VectorizedExpression:
 
     def __repr__(self) -> str:
         return f"VectorizedExpression({self._expression.sql!r})"
-
-
-def _room(names: tuple[str, ...], count: int) -> tuple[Any, Any]:
-    return np.zeros((len(names), count), np.int64), np.full((len(names), count), -1, np.int64)
-
-
-def _spans_of_map(column: Any, names: tuple[str, ...]) -> Spans:
-    """Return the spans of the last entry of each name in each map."""
-    starts, sizes = _room(names, len(column))
-    bounds = np.frombuffer(column.offsets.buffers()[1], np.int32)
-    bounds = bounds[column.offsets.offset : column.offsets.offset + len(column) + 1]
-    first, last = (int(bounds[0]), int(bounds[-1])) if len(column) else (0, 0)
-    keys, items = column.keys[first:last], column.items[first:last]
-    segment, item_starts, item_sizes = _spans(items, "a property")
-    rows = np.repeat(np.arange(len(column)), np.diff(bounds)) if len(column) else bounds[:0]
-    present = column.is_valid().to_numpy(zero_copy_only=False)
-    for number, name in enumerate(names):
-        found = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
-        found = found[present[rows[found]]]
-        starts[number, rows[found]] = item_starts[found]
-        sizes[number, rows[found]] = item_sizes[found]
-    return segment, starts, sizes
-
-
-def _spans_of_columns(batch: Any, names: tuple[str, ...]) -> Spans:
-    starts, sizes = _room(names, batch.num_rows)
-    segments = [np.empty(0, np.uint8)]
-    shift = 0
-    for number, name in enumerate(names):
-        position = batch.schema.get_field_index(name)
-        if position >= 0:
-            segment, column_starts, column_sizes = _spans(batch.column(position), repr(name))
-            starts[number], sizes[number] = column_starts + shift, column_sizes
-            segments.append(segment)
-            shift += len(segment)
-    return np.concatenate(segments), starts, sizes
-
-
-def _spans(array: Any, what: str) -> Spans:
-    """Return the spans of a string array in its own data; no byte is copied."""
-    if pa.types.is_null(array.type):
-        array = array.cast(pa.string())
-    if not pa.types.is_string(array.type):
-        raise ConfigError(f"the column of {what} has type {array.type}; properties are strings")
-    _, offsets, data = array.buffers()
-    segment = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    if len(array) == 0:
-        return segment, np.empty(0, np.int64), np.empty(0, np.int64)
-    bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    starts = bounds[:-1].astype(np.int64)
-    sizes = bounds[1:] - starts
-    if array.null_count:
-        sizes[array.is_null().to_numpy(zero_copy_only=False)] = -1
-    return segment, starts, sizes
