@@ -39,6 +39,7 @@ __all__ = [
     "decode_text",
     "encode_properties",
     "encode_stored",
+    "with_sharding_key",
 ]
 
 PhysicalOffset = NewType("PhysicalOffset", int)
@@ -212,6 +213,14 @@ def check_properties(properties: Mapping[str, str]) -> None:
         if _has_separator(name + value):
             _check_text(f"the name of property {name!r}", name)
             _check_text(f"property {name!r}", value)
+
+
+def with_sharding_key(properties: Mapping[str, str] | None, sharding_key: str) -> Mapping[str, str]:
+    """Return the properties of a message that is sent with *sharding_key*, which it keeps."""
+    if not properties:
+        return {SHARDING_KEY: sharding_key}
+    check_properties(properties)
+    return {**properties, SHARDING_KEY: sharding_key}
 
 
 _JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020

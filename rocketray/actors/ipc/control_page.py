@@ -153,7 +153,7 @@ class SharedCounter:
     def wait_above(self, seen: int, timeout_s: float, spin: AdaptiveSpin | None = None) -> int:
         """Return the value once it is above *seen* or the time is over; releases the GIL.
 
-        With *patience* it spins for a while before it sleeps.
+        With *spin* it spins for a while before it sleeps, if that was worthwhile last time.
         """
         value = futex.load(self._address)
         spins = 0 if spin is None else spin.spins

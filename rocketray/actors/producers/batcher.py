@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from rocketray.actors.ipc.ring import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
@@ -54,11 +53,12 @@ class BatchSettings:
     clock_ms: Callable[[], int] = system_clock_ms
 
 
-MessageFields = tuple[bytes, str | None, Sequence[str], Mapping[str, str] | None]
-"""Body, tag, keys and properties of a message that has nothing else."""
+MessageFields = tuple[bytes, str | None, Sequence[str], Mapping[str, str] | None, str | None]
+"""Body, tag, keys, properties and sharding key of a message that has nothing else."""
 
 
-class Handling(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Handling:
     """How a message is sent."""
 
     durability: Durability | None
@@ -97,11 +97,17 @@ class Batcher:
         """
         with link.lock:
             batch, index = self._collect(link, content, handling)
-            timeout_s = handling.timeout_s
             if handling.at_once:
-                self.hand_over(link, timeout_s)
-            else:
-                self._hand_over_in_time(link, batch.columns, index, timeout_s)
+                self.hand_over(link, handling.timeout_s)
+                return batch, index
+            begun = time.monotonic()
+            is_full = index + 1 >= BATCH_MAX or batch.columns.size >= BATCH_BYTES
+            if is_full or begun >= link.next_hand_over:
+                self.hand_over(link, handling.timeout_s)
+                ended = time.monotonic()
+                link.next_hand_over = ended + collecting_s(ended - begun)
+            elif not self._collecting.is_set():
+                self._collecting.set()
         return batch, index
 
     def try_add(
@@ -159,18 +165,6 @@ class Batcher:
         if handling.one_way:
             batch.one_way += 1
         return batch, index
-
-    def _hand_over_in_time(
-        self, link: QueueLink, columns: MessageColumns, index: int, timeout_s: float | None
-    ) -> None:
-        """Send the collected messages, if it is time; *index* is the newest message's number."""
-        begun = time.monotonic()
-        if index + 1 >= BATCH_MAX or columns.size >= BATCH_BYTES or begun >= link.next_hand_over:
-            self.hand_over(link, timeout_s)
-            ended = time.monotonic()
-            link.next_hand_over = ended + collecting_s(ended - begun)
-        elif not self._collecting.is_set():
-            self._collecting.set()
 
     def hand_over(self, link: QueueLink, timeout_s: float | None = None) -> None:
         """Pack the collected messages and write them to the ring; called with the link's lock.

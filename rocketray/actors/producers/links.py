@@ -10,21 +10,23 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import lru_cache
 
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
 from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
-from rocketray.message import SHARDING_KEY, Message, check_properties
+from rocketray.message import Message
 from rocketray.names import check_topic
 from rocketray.store.batches.message_columns import RecordForm
 
 from .queue_link import QueueLink, Shards
 
-__all__ = ["QueueLinks", "with_sharding_key"]
+__all__ = ["QueueLinks"]
 
 _LOG = logging.getLogger(__name__)
+_hash_of_key = lru_cache(maxsize=4096)(java_hash_code)
 _CLOSED = "the producer is closed; create a new one"
 
 
@@ -84,13 +86,12 @@ class QueueLinks:
             TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
         """
         config = self.topic(topic)
+        if sharding_key is not None and not isinstance(sharding_key, str):
+            raise ConfigError(
+                f"sharding_key is {sharding_key!r:.60}; give a string: str({sharding_key!r:.60})"
+            )
         if queue_id is None:
-            if sharding_key is not None and not isinstance(sharding_key, str):
-                raise ConfigError(
-                    f"sharding_key is {sharding_key!r:.60}; give a string: "
-                    f"str({sharding_key!r:.60})"
-                )
-            turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
+            turn = next(self._turn) if sharding_key is None else _hash_of_key(sharding_key)
             return turn % config.queues
         config.check_queue(queue_id)
         return queue_id
@@ -211,11 +212,3 @@ class QueueLinks:
         if form is None:
             form = self._forms[topic] = self._make_form(topic)
         return form
-
-
-def with_sharding_key(properties: Mapping[str, str] | None, sharding_key: str) -> Mapping[str, str]:
-    """Return the properties of a message that is sent with *sharding_key*, which it keeps."""
-    if not properties:
-        return {SHARDING_KEY: sharding_key}
-    check_properties(properties)
-    return {**properties, SHARDING_KEY: sharding_key}

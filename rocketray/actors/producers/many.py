@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
+from rocketray.message import SHARDING_KEY, ForwardedMessage, Message, with_sharding_key
 from rocketray.names import check_open_topic, check_topic
 
-from .links import QueueLinks, with_sharding_key
+from .links import QueueLinks
 from .parts import Bodies, Messages, Part, by_queue, cut, cut_table
 from .producer_options import SendOptions, delay_in
 from .queue_selector import select_each, select_queue

@@ -7,14 +7,15 @@ have to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rocketray.actors.ipc.ring import Durability
 from rocketray.errors import ConfigError
-from rocketray.message import Message
+from rocketray.message import Message, with_sharding_key
 
 from .batcher import Batcher, Handling, MessageFields
-from .links import QueueLinks, with_sharding_key
+from .links import QueueLinks
 from .producer_options import (
     AckMode,
     NoAck,
@@ -40,7 +41,7 @@ _IN_TIME: Mapping[object, Handling] = {
     "none": Handling(None, one_way=True),
 }
 _AT_ONCE: Mapping[object, Handling] = {
-    ack: handling._replace(at_once=True) for ack, handling in _IN_TIME.items()
+    ack: replace(handling, at_once=True) for ack, handling in _IN_TIME.items()
 }
 
 
@@ -67,23 +68,25 @@ class MessageSends:
         """Send one message, *at_once* or when it is time."""
         known = _AT_ONCE if at_once else _IN_TIME
         handling = known[None] if ack is None else _handling(known, ack)
-        tags = options.pop("tags", None)
-        keys = options.pop("keys", ())
-        properties = options.pop("properties", None)
-        queue_id = sharding_key = None
+        tags = properties = queue_id = sharding_key = None
+        keys: Sequence[str] = ()
         if options:
+            tags = options.pop("tags", None)
+            keys = options.pop("keys", ())
+            properties = options.pop("properties", None)
             queue_id = options.pop("queue_id", None)
             sharding_key = options.pop("sharding_key", None)
-            if sharding_key:
-                properties = with_sharding_key(properties, sharding_key)
         if not options:  # most messages
             link, batcher = self._links.link(topic, queue_id, sharding_key), self._batcher
-            batch, index = batcher.add(link, (body, tags, keys, properties), handling)
+            content = body, tags, keys, properties, sharding_key
+            batch, index = batcher.add(link, content, handling)
             return MessageFuture(batcher, link, batch, index)
+        if sharding_key:
+            properties = with_sharding_key(properties, sharding_key)
         options["queue_id"], options["sharding_key"] = queue_id, sharding_key
         check_send(function, ("topic", "body"), options)
         if (timeout_s := options.get("timeout_s")) is not None:
-            handling = handling._replace(timeout_s=check_timeout(timeout_s))
+            handling = replace(handling, timeout_s=check_timeout(timeout_s))
         unique_key = options.get("unique_key")
         message = Message(topic, body, tags, keys, properties or {}, unique_key=unique_key)
         if (transaction := options.get("transaction")) is not None:
@@ -95,7 +98,7 @@ class MessageSends:
                 message, delay, queue_id, sharding_key, self._batcher.settings.clock_ms()
             )
             message, queue_id, sharding_key = placed.message, placed.queue_id, None
-            handling = handling._replace(of_node=True)
+            handling = replace(handling, of_node=True)
         return self._add(self._links.link(message.topic, queue_id, sharding_key), message, handling)
 
     def _begin_half(
@@ -118,7 +121,7 @@ class MessageSends:
         level = options.get("delay_level") or 0
         half = transactions.half(message, queue_id, transaction, level)
         link = self._links.link(half.topic, 0, None)
-        future = self._add(link, half, handling._replace(of_node=True))
+        future = self._add(link, half, replace(handling, of_node=True))
         transaction.sent(future)
         return future
 
@@ -154,10 +157,8 @@ class MessageSends:
         link = self._links.existing(topic, options["queue_id"] or 0)
         if link is None:
             return None
-        keys, properties = options.get("keys", ()), options.get("properties")
-        if sharding_key := options.get("sharding_key"):
-            properties = with_sharding_key(properties, sharding_key)
-        content = body, options.get("tags"), keys, properties
+        tags, keys = options.get("tags"), options.get("keys", ())
+        content = body, tags, keys, options.get("properties"), options.get("sharding_key")
         added = self._batcher.try_add(link, content, handling)
         return None if added is None else MessageFuture(self._batcher, link, *added)
 

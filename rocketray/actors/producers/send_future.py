@@ -80,10 +80,11 @@ class MessageFuture(SendFuture[SendResult]):
     def result(self, timeout_s: float | None = None) -> SendResult:
         """Wait until the message is stored; see :meth:`SendFuture.result`."""
         batch = self._batch
-        if batch.is_told and batch.unsure is not None:
-            self._batcher.ask_again(self._link, batch)
-        elif not batch.settled:
-            self._batcher.settle(self._link, batch, timeout_s)
+        if batch.ack is None:
+            if batch.is_told and batch.unsure is not None:
+                self._batcher.ask_again(self._link, batch)
+            elif batch.failure is None:
+                self._batcher.settle(self._link, batch, timeout_s)
         return batch.result(self._index)
 
     def done(self) -> bool:

@@ -42,6 +42,7 @@ from rocketray.message import (
     check_properties,
     check_tag,
     encode_stored,
+    with_sharding_key,
 )
 from rocketray.store.formats.compression import Compression
 
@@ -51,6 +52,8 @@ from .encoded_batch import batch_header
 __all__ = ["MessageColumns", "RecordForm"]
 
 _KNOWN_TAGS_MAX = 4096
+_KNOWN_KEY_BYTES_MAX = 256
+_ID_FORM = f"0{ID_DIGITS}X"
 _KEY_END = PROPERTY_SEPARATOR.encode()
 _NO_PROPERTIES: Mapping[str, str] = {}
 _NO_KEYS = np.empty(0, np.uint8)
@@ -88,10 +91,12 @@ class RecordForm:
         self.id_field = np.frombuffer(id_field, np.uint8)
         self.tags = _KnownTags(self)
         """The property of each tag and its code."""
+        self.keyed = _KnownKeys(self)
+        """The properties of each tag and sharding key."""
 
     def unique_id(self, number: int) -> str:
         """Return the unique key with that number."""
-        return f"{self.id_prefix}{number:0{ID_DIGITS}X}"
+        return f"{self.id_prefix}{number:{_ID_FORM}}"
 
     def tail(
         self,
@@ -127,6 +132,26 @@ class _KnownTags(dict[str | None, tuple[bytes, int]]):
         return known
 
 
+class _KnownKeys(dict[tuple[str | None, str], bytes]):
+    """Properties of each tag, which was checked, with each sharding key; new keys are checked."""
+
+    def __init__(self, form: RecordForm) -> None:
+        super().__init__()
+        self._form = form
+
+    def __missing__(self, known: tuple[str | None, str]) -> bytes:
+        """Return the properties, and keep them unless they are long; raises as check_properties."""
+        tags, sharding_key = known
+        properties = with_sharding_key(None, sharding_key)
+        check_properties(properties)
+        tail = self._form.tail(tags, (), properties)
+        if len(tail) <= _KNOWN_KEY_BYTES_MAX:
+            if len(self) >= _KNOWN_TAGS_MAX:
+                self.clear()
+            self[known] = tail
+        return tail
+
+
 class MessageColumns:
     """Messages of one topic in the order they were added; each is checked when added."""
 
@@ -153,8 +178,9 @@ class MessageColumns:
         tags: str | None,
         keys: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
     ) -> int:
-        """Add a message and return its number.
+        """Add a message and return its number; it keeps *sharding_key* as a property.
 
         Raises:
             InvalidMessageError, MessageTooLargeError: it was not added.
@@ -166,7 +192,11 @@ class MessageColumns:
             raise
         if body.__class__ is not bytes or len(body) > BODY_MAX_BYTES:
             body = _checked_body(self._form.topic, body)
-        if keys or properties:
+        if sharding_key and not (keys or properties):
+            tail = self._form.keyed[tags, sharding_key]
+        elif keys or properties:
+            if sharding_key:
+                properties = with_sharding_key(properties, sharding_key)
             keys, properties = check_keys(keys), properties or _NO_PROPERTIES
             check_properties(properties)
             tail = self._form.tail(tags, keys, properties)

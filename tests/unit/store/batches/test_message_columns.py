@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
-from rocketray.message import BODY_MAX_BYTES, IMPORTED_OFFSET_ID, Message
+from rocketray.message import BODY_MAX_BYTES, IMPORTED_OFFSET_ID, SHARDING_KEY, Message
 from rocketray.store.batches.encoded_batch import (
     RecordOptions,
     encode_messages,
@@ -83,6 +83,33 @@ def test_what_is_given_in_parts_packs_as_a_message_does(several: list[Message]) 
         assert columns.add(one.body, one.tags, one.keys, one.properties) == number
     plain = [Message(one.topic, one.body, one.tags, one.keys, one.properties) for one in several]
     assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one(plain)
+
+
+@pytest.mark.parametrize("sharding_key", ["order-7", "ä" * 300])
+@pytest.mark.parametrize(("keys", "properties"), [((), {}), (("k",), {}), ((), {"a": "b"})])
+def test_a_sharding_key_packs_as_the_property_of_that_name(
+    sharding_key: str, keys: tuple[str, ...], properties: dict[str, str]
+) -> None:
+    columns = MessageColumns(form())
+    for tags in ("pay", None, "pay"):  # the second time it is a known one
+        columns.add(b"x", tags, keys, properties, sharding_key)
+    expected = [
+        Message("Trade", b"x", tags, keys, {**properties, SHARDING_KEY: sharding_key})
+        for tags in ("pay", None, "pay")
+    ]
+    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one(expected)
+
+
+def test_any_number_of_sharding_keys_is_packed_and_a_wrong_one_is_refused() -> None:
+    columns = MessageColumns(form())
+    names = [f"order-{number % 5000}" for number in range(9000)]
+    for name in names:
+        columns.add(b"", "pay", sharding_key=name)
+    expected = [Message("Trade", b"", "pay", (), {SHARDING_KEY: name}) for name in names]
+    with pytest.raises(InvalidMessageError, match=SHARDING_KEY):
+        columns.add(b"", "pay", sharding_key="a\x02b")
+    assert len(columns) == len(names)
+    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one(expected)
 
 
 def test_one_key_may_be_given_as_a_bare_text() -> None:
