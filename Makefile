@@ -54,7 +54,7 @@ test: .venv/.dev
 # And all of those random tests of which make test does a fifth: tests/support/amounts.py.
 test-slow: .venv/.dev
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)
-	ROCKETRAY_TEST_ALL=1 $(BIN)/pytest -m "not slow" tests/property tests/crash/test_power_loss.py tests/unit/filters
+	ROCKETRAY_TEST_ALL=1 $(BIN)/pytest -m "not slow" tests/property tests/crash tests/unit/filters
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

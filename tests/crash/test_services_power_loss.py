@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from support.amounts import fifth
 from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk
 from support.stores import FakeClock
 
@@ -39,6 +40,7 @@ CONFIG = StoreConfig(
     index_entries=8,
 )
 BOUND = Bound(all_up_to=64, random_count=16)
+QUICK = Bound(all_up_to=fifth(20), random_count=fifth(10))
 
 
 class SimLog:
@@ -177,7 +179,7 @@ def test_what_is_rolled_waits_once_wherever_the_power_fails() -> None:
         except PowerLostError:
             is_whole = False
         disk.before = lambda _name, _path: None
-        for outcome in disk.outcomes(Bound(all_up_to=8, random_count=4), random.Random(survives)):
+        for outcome in disk.outcomes(QUICK, random.Random(survives)):
             again = Waiting(outcome.disk(), FakeClock(clock.now_ms))
             again.step()
             assert len(again.schedule) == 3, "each waits once"

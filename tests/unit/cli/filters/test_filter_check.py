@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 from support.command_server import run_here
-from support.commands import printed, rocketray
 
 
 def test_an_expression_comes_back_with_warnings() -> None:
-    done = rocketray("filter", "check", "((a>5)) and NOT b = 'x'")
-    assert done.returncode == 0
-    first, *warnings = done.stdout.splitlines()
+    done = run_here("filter", "check", "((a>5)) and NOT b = 'x'")
+    assert done.code == 0
+    first, *warnings = done.out.splitlines()
     assert first == "a > 5 AND NOT b = 'x'"
     assert warnings[0].startswith("never-true: ") or warnings[0].startswith("not-binds-tight: ")
     assert warnings[-1] == "dialect: rocketray"
-    [found] = printed(rocketray("filter", "check", "a > 5 AND a < 3", "--json"))
+    [found] = run_here("filter", "check", "a > 5 AND a < 3", "--json").lines()
     assert found["valid"] is True
     assert (found["dialect"], found["dialectRules"]) == ("rocketray", 2)
     assert found["canonical"] == "a > 5 AND a < 3"
@@ -23,20 +22,20 @@ def test_an_expression_comes_back_with_warnings() -> None:
 
 
 def test_a_syntax_error_has_a_caret_and_ends_with_1() -> None:
-    done = rocketray("filter", "check", "a > 5 AND")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1].strip() == "^"
-    done = rocketray("filter", "check", "a >> 5", "--json")
-    assert done.returncode == 1
-    assert '"valid": false' in done.stdout
-    assert '"start": 3' in done.stdout
+    done = run_here("filter", "check", "a > 5 AND")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines()[-1].strip() == "^"
+    done = run_here("filter", "check", "a >> 5", "--json")
+    assert done.code == 1
+    assert '"valid": false' in done.out
+    assert '"start": 3' in done.out
 
 
 def test_the_dialect_decides_what_can_be_true() -> None:
-    [ours] = printed(rocketray("filter", "check", "a > 5 AND a < 6", "--json"))
+    [ours] = run_here("filter", "check", "a > 5 AND a < 6", "--json").lines()
     assert ours["warnings"] == []  # 5.5
-    theirs = rocketray("filter", "check", "a > 5 AND a < 6", "--dialect", "rocketmq")
-    first, warning, last = theirs.stdout.splitlines()
+    theirs = run_here("filter", "check", "a > 5 AND a < 6", "--dialect", "rocketmq")
+    first, warning, last = theirs.out.splitlines()
     assert first == "a > 5 AND a < 6"
     assert warning.startswith("never-true: ")
     assert last == "dialect: rocketmq"

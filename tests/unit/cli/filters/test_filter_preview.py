@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.commands import printed, rocketray
+from support.command_server import run_here
 from support.local_node import LocalNode
 
 
@@ -22,48 +22,48 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_preview_counts_and_shows(data: Path) -> None:
     arguments = ("filter", "preview", "Trade", "amount > 10", "--limit", "2", "--data", data)
-    [found] = printed(rocketray(*arguments, "--json"))
+    [found] = run_here(*arguments, "--json").lines()
     numbers = [found[name] for name in ("held", "scanned", "matched", "rejected", "failed")]
     assert numbers == [5, 5, 4, 1, 0]
     assert [message["properties"]["amount"] for message in found["messages"]] == ["15", "15.5"]
-    [found] = printed(rocketray(*arguments, "--json", "--dialect", "rocketmq"))
+    [found] = run_here(*arguments, "--json", "--dialect", "rocketmq").lines()
     numbers = [found[name] for name in ("held", "scanned", "matched", "rejected", "failed")]
     assert numbers == [5, 5, 3, 1, 1]
     assert found["failures"] == {"evaluationErrors": 1, "notInt32": 1}
     assert [message["properties"]["amount"] for message in found["messages"]] == ["15", "25"]
     assert found["bytesRead"] > 100
-    shown = rocketray(*arguments, "--max-scan", "2")
-    assert shown.stdout.startswith("Trade/0@1")
-    assert "only 2 of 5 messages were scanned" in shown.stdout
+    shown = run_here(*arguments, "--max-scan", "2")
+    assert shown.out.startswith("Trade/0@1")
+    assert "only 2 of 5 messages were scanned" in shown.out
 
 
 def test_a_filter_that_looks_like_a_slip_is_told(data: Path) -> None:
     arguments = ("filter", "preview", "Trade", "amont > 100", "--data", data, "--json")
-    shown = rocketray(*arguments)
-    assert [found["matched"] for found in printed(shown)] == [0]
-    assert "warning: topic Trade, " in shown.stderr
-    assert "did you mean amount?" in shown.stderr
+    shown = run_here(*arguments)
+    assert [found["matched"] for found in shown.lines()] == [0]
+    assert "warning: topic Trade, " in shown.err
+    assert "did you mean amount?" in shown.err
 
 
 def test_every_kind_of_failure_is_named(data: Path) -> None:
     arguments = ("filter", "preview", "Trade", "TRUE = amount", "--data", data, "--json")
-    [found] = printed(rocketray(*arguments))
+    [found] = run_here(*arguments).lines()
     assert found["failures"] == {"evaluationErrors": 5, "booleanWithText": 5}
 
 
 def test_wrong_usage_and_missing_topics_end_with_their_codes(data: Path) -> None:
     twice = ("filter", "preview", "Trade", "a > 1", "--sql", "a > 1", "--data", data)
-    assert rocketray(*twice).returncode == 2
-    absent = rocketray("filter", "preview", "Absent", "a > 1", "--data", data)
-    assert (absent.returncode, absent.stdout) == (1, "")
-    assert "no topic 'Absent'" in absent.stderr
+    assert run_here(*twice).code == 2
+    absent = run_here("filter", "preview", "Absent", "a > 1", "--data", data)
+    assert (absent.code, absent.out) == (1, "")
+    assert "no topic 'Absent'" in absent.err
 
 
 def test_a_check_compares_with_recent_messages(data: Path) -> None:
     expression = "amount > 10 AND regoin = 'eu'"
     arguments = ("filter", "check", expression, "--topic", "Trade", "--data", data, "--json")
-    [found] = printed(rocketray(*arguments))
+    [found] = run_here(*arguments).lines()
     assert [warning["code"] for warning in found["warnings"]] == ["never-seen"]
-    [found] = printed(rocketray(*arguments, "--dialect", "rocketmq"))
+    [found] = run_here(*arguments, "--dialect", "rocketmq").lines()
     assert [warning["code"] for warning in found["warnings"]] == ["never-seen", "will-fail"]
     assert "fails on 1 of the last 5 messages" in found["warnings"][1]["message"]

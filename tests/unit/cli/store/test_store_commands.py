@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.command_server import run_here
 from support.commands import printed, rocketray
 from support.golden import DATA, golden_rows
 
@@ -38,7 +39,7 @@ def put(directory: Path, topic: str, *bodies: bytes) -> None:
 
 def test_the_store_that_rocketmq_wrote_prints_as_rocketmq_reads_it(tmp_path: Path) -> None:
     copy = shutil.copytree(GOLDEN_STORE, tmp_path / "store")
-    lines = printed(rocketray("store", "scan", copy, "--json"))
+    lines = run_here("store", "scan", copy, "--json").lines()
     wanted = [
         {name: record[name] for name in FIELDS}
         for record in golden_rows("store-v1")
@@ -51,7 +52,7 @@ def test_the_store_that_rocketmq_wrote_prints_as_rocketmq_reads_it(tmp_path: Pat
 def test_scanning_changes_nothing(tmp_path: Path) -> None:
     copy = shutil.copytree(GOLDEN_STORE, tmp_path / "store")
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    assert rocketray("store", "scan", copy, "--limit", "3").stdout.count("\n") == 3
+    assert run_here("store", "scan", copy, "--limit", "3").out.count("\n") == 3
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
@@ -60,8 +61,8 @@ def test_a_nodes_data_directory_is_scanned_shard_by_shard(tmp_path: Path) -> Non
     put(tmp_path / "shards" / "A" / "10", "A", b"3")
     put(tmp_path / "shards" / "A" / "2", "A", b"1", b"2")
     (tmp_path / "shards" / "A" / "3").mkdir()  # a shard that never opened
-    done = rocketray("store", "scan", tmp_path)
-    assert [line.rpartition(" ")[2] for line in done.stdout.splitlines()] == ["1", "2", "3", "4"]
+    done = run_here("store", "scan", tmp_path)
+    assert [line.rpartition(" ")[2] for line in done.out.splitlines()] == ["1", "2", "3", "4"]
 
 
 def test_a_store_that_is_open_for_writing_can_be_scanned(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_a_store_that_is_open_for_writing_can_be_scanned(tmp_path: Path) -> None
 def test_what_is_no_store_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a store"):
         store_directories(tmp_path)
-    done = rocketray("store", "scan", tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"rocketray: {tmp_path} is not a store")
-    assert rocketray("store", "scan", tmp_path / "absent").returncode == 2
+    done = run_here("store", "scan", tmp_path)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"rocketray: {tmp_path} is not a store")
+    assert run_here("store", "scan", tmp_path / "absent").code == 2

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import printed, rocketray
+from support.command_server import run_here
 from support.stores import SMALL, FakeClock, message, open_golden
 
 from rocketray.store.message_store import MessageStore
@@ -83,27 +83,27 @@ def test_a_flipped_bit_is_located(directory: Path, fault: str) -> None:
 
 
 def test_the_command_says_so_and_recover_repairs_what_can_be(directory: Path) -> None:
-    (found,) = printed(rocketray("store", "verify", directory, "--json"))
+    (found,) = run_here("store", "verify", directory, "--json").lines()
     assert found["lastRecovery"] is None
     flip(directory / QUEUE_FILE, 27)
-    done = rocketray("store", "verify", directory, "--json")
-    found = json.loads(done.stdout)
-    assert done.returncode == 1
+    done = run_here("store", "verify", directory, "--json")
+    found = json.loads(done.out)
+    assert done.code == 1
     assert found["records"] == MESSAGES
     assert {problem["file"] for problem in found["problems"]} >= {str(directory / QUEUE_FILE)}
-    (report,) = printed(rocketray("store", "recover", directory, "--json"))
+    (report,) = run_here("store", "recover", directory, "--json").lines()
     assert report["messages"] == MESSAGES
     assert report["queues"] == {"Trade/0": [0, 15], "Trade/1": [0, 15]}
     assert report["minPhyOffset"] == 0
     assert report["rebuiltEntries"] >= 1
-    (found,) = printed(rocketray("store", "verify", directory, "--json"))
+    (found,) = run_here("store", "verify", directory, "--json").lines()
     last = found["lastRecovery"]
     assert last["time"]
     assert last["holes"] == []
     for name in ("files", "records", "bytesCut", "rebuiltEntries", "seconds"):
         assert last[name] == report[name]
     (directory / "commitlog" / f"{0:020d}").write_bytes(bytes(100))
-    done = rocketray("store", "verify", directory, "--json")
-    found = json.loads(done.stdout)
-    assert done.returncode == 1
+    done = run_here("store", "verify", directory, "--json")
+    found = json.loads(done.out)
+    assert done.code == 1
     assert "the file has 100 bytes where 4096 are expected" in found["problems"][0]["problem"]
