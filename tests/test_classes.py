@@ -29,7 +29,6 @@ TWICE = {
     "AsyncProducer",
     "ConsumedBatch",
     "Forwarder",
-    "Part",
     "Producer",
     "QueueTail",
     "SendFuture",

@@ -16,7 +16,7 @@ from rocketray.actors.files.paths import (
     shard_directory,
 )
 from rocketray.actors.filtering.engine import MATCH_RING_SUFFIX
-from rocketray.actors.groups.subscription_change import Part
+from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.ipc.control_page import ControlPage, Doorbell
 from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
 from rocketray.actors.runtime.processes import owned_name
@@ -49,7 +49,7 @@ class QueueStreams:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         return queue_bounds(self._node.data, self._topic, queue_id)
 
-    def open(self, queue_id: int, part: Part, start: int) -> QueueStream:
+    def open(self, queue_id: int, part: QueuePart, start: int) -> QueueStream:
         """Return a stream that begins at *start*, and is not attached yet."""
         wanted = self._topic, queue_id, self._group, part.subscription
         description = StreamDescription(*wanted, start, str(self._path), part.stop)
@@ -88,9 +88,9 @@ class QueueStream:
         self._tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
 
     @property
-    def part(self) -> Part:
+    def part(self) -> QueuePart:
         """The subscription that the queue is read with, and the offset to stop at."""
-        return Part(self._description.subscription, self._description.stop)
+        return QueuePart(self._description.subscription, self._description.stop)
 
     def attach(self) -> None:
         """Have the filter actor fill the ring; raises as ``FilterApi.attach``."""
@@ -101,7 +101,7 @@ class QueueStream:
         """Return the end of the queue that readers may see now."""
         return self._control.visible()
 
-    def read_on(self, part: Part) -> None:
+    def read_on(self, part: QueuePart) -> None:
         """Continue from here with another part, through a new ring that is not attached yet."""
         before, start = self._ring, self.next_queue_offset
         self._read(replace(self._description, subscription=part[0], stop=part[1], start=start))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.groups.subscription_change import Part
+from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.filters.counters import FilterCounters
 from rocketray.store.reading.record_spans import EntryColumns, RecordReader
 
@@ -63,7 +63,7 @@ class MemberStream(Protocol):
     """Whether a filter works for the stream; after ``read_on`` it has to be attached again."""
 
     @property
-    def part(self) -> Part:
+    def part(self) -> QueuePart:
         """The subscription that the queue is read with, and the offset to stop at."""
 
     @property
@@ -76,7 +76,7 @@ class MemberStream(Protocol):
     def visible(self) -> int:
         """Return the end of the queue, as far as this process knows it."""
 
-    def read_on(self, part: Part) -> None:
+    def read_on(self, part: QueuePart) -> None:
         """Continue with another part behind what was taken."""
 
     def take(self, max_count: int) -> TakenMatches | None:
@@ -128,7 +128,7 @@ class StreamSource(Protocol):
     def bounds(self, queue_id: int) -> QueueBounds:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
 
-    def open(self, queue_id: int, part: Part, start: int) -> MemberStream:
+    def open(self, queue_id: int, part: QueuePart, start: int) -> MemberStream:
         """Return a stream that begins at *start*, and is not attached yet."""
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from rocketray.filters.subscription import Subscription
 
-__all__ = ["FilterPlan", "Part", "PlanFollower"]
+__all__ = ["FilterPlan", "PlanFollower", "QueuePart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class FilterPlan:
         return cls(int(value["version"]), old, new, bool(value["switching"]), switches)
 
 
-class Part(NamedTuple):
+class QueuePart(NamedTuple):
     """The subscription to read a queue with now, and the offset to stop at (None: no limit)."""
 
     subscription: Subscription
@@ -92,23 +92,23 @@ class PlanFollower:
         proposals = self._proposals.copy().items()
         return {queue: offset for (of, queue), offset in proposals if of == version}
 
-    def part(self, queue_id: int, offset: int, visible: Callable[[], int]) -> Part:
+    def part(self, queue_id: int, offset: int, visible: Callable[[], int]) -> QueuePart:
         """Return how to read on in a queue that was read up to *offset*; *visible* returns its end.
 
         The member has to apply the result from here on, before its next report.
         """
         plan = self.plan
         if plan is None:
-            return Part(self._subscription, None)
+            return QueuePart(self._subscription, None)
         if not plan.is_switching:
-            return Part(plan.old, None)
+            return QueuePart(plan.old, None)
         if queue_id in plan.switches:
             stop = plan.switches[queue_id]
-            return Part(plan.new, None) if offset >= stop else Part(plan.old, stop)
+            return QueuePart(plan.new, None) if offset >= stop else QueuePart(plan.old, stop)
         key = plan.version, queue_id
         if key not in self._proposals:
             self._proposals[key] = max(visible(), offset)
-        return Part(plan.old, self._proposals[key])
+        return QueuePart(plan.old, self._proposals[key])
 
     def forget(self, queue_id: int) -> None:
         """Drop unconfirmed proposals for a revoked queue."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME, Endpoint
 from rocketray.actors.consumers.stream_source import QueueBounds
-from rocketray.actors.groups.subscription_change import Part
+from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
@@ -30,7 +30,7 @@ class QueueFetch(NamedTuple):
     Without credit nothing is fetched, and the stream is kept for the next fetch.
     """
 
-    part: Part
+    part: QueuePart
     position: int
     credit_bytes: int
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rocketray.actors.consumers.stream_source import QueueBounds, TakenMatches
-from rocketray.actors.groups.subscription_change import Part
+from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.store.reading.packed_records import PackedRecords, Unpacked, unpack_records
@@ -79,7 +79,7 @@ class FetchedStreams:
         self._ends[queue_id] = found.end
         return found
 
-    def open(self, queue_id: int, part: Part, start: int) -> FetchedStream:
+    def open(self, queue_id: int, part: QueuePart, start: int) -> FetchedStream:
         """Return a stream that begins at *start*, and is not attached yet."""
         stream = FetchedStream(self, queue_id, part, start, self._ends.get(queue_id, start))
         with self.lock:
@@ -182,7 +182,7 @@ class FetchedStream:
     first_error: int | None = None  # the gateway logs it
 
     def __init__(
-        self, source: FetchedStreams, queue_id: int, part: Part, start: int, end: int
+        self, source: FetchedStreams, queue_id: int, part: QueuePart, start: int, end: int
     ) -> None:
         self.queue_id = queue_id
         self.part = part
@@ -231,7 +231,7 @@ class FetchedStream:
         """Return the end of the queue at the last fetch."""
         return self._end
 
-    def read_on(self, part: Part) -> None:
+    def read_on(self, part: QueuePart) -> None:
         """Continue with another part behind what was taken."""
         with self._source.lock:
             self.part = part

@@ -12,7 +12,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.cluster.gateway_actor import GATEWAY_THREADS
-from rocketray.actors.groups.subscription_change import Part
+from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote import fetch_sessions
 from rocketray.actors.remote.fetch_api import Fetch, FetchedQueue, QueueFetch
 from rocketray.actors.remote.fetch_sessions import IDLE_S, SESSIONS_MAX, FetchSessions
@@ -23,7 +23,7 @@ from rocketray.store.reading.packed_records import unpack_records
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker
 
-PART = Part(Subscription.tags("a"), None)
+PART = QueuePart(Subscription.tags("a"), None)
 CREDIT = 1 << 20
 
 
@@ -67,7 +67,7 @@ class Calls:
         self._name = name
         self.number = 0
 
-    def wanted(self, *positions: int, credit: int = CREDIT, part: Part = PART) -> Fetch:
+    def wanted(self, *positions: int, credit: int = CREDIT, part: QueuePart = PART) -> Fetch:
         self.number += 1
         queues = {at: QueueFetch(part, one, credit) for at, one in enumerate(positions)}
         return Fetch(self._name, self.number, "g", "Trade", queues)
@@ -173,9 +173,9 @@ def test_a_queue_gets_no_more_than_its_credit_and_one_frame(
 def test_a_part_that_stops_is_read_no_further(broker: Broker, sessions: FetchSessions) -> None:
     send(broker, 0, 10)
     calls = Calls(sessions)
-    found = sessions.fetch(calls.wanted(0, part=Part(PART.subscription, 5)), 0)[0]
+    found = sessions.fetch(calls.wanted(0, part=QueuePart(PART.subscription, 5)), 0)[0]
     assert (offsets(found), found.next_position, found.end) == ([0, 2, 4], 5, 10)
-    found = sessions.fetch(calls.wanted(5, part=Part(Subscription.tags("b"), None)), 0)[0]
+    found = sessions.fetch(calls.wanted(5, part=QueuePart(Subscription.tags("b"), None)), 0)[0]
     assert (offsets(found), found.next_position) == ([5, 7, 9], 10)
 
 
@@ -189,7 +189,7 @@ def test_one_queue_that_fails_keeps_no_other(broker: Broker, sessions: FetchSess
 
 def test_attaching_says_what_is_wrong_with_a_filter(sessions: FetchSessions) -> None:
     for subscription in (Subscription.sql("a >"), Subscription.where("os.path:exists")):
-        wanted = Calls(sessions).wanted(0, part=Part(subscription, None))
+        wanted = Calls(sessions).wanted(0, part=QueuePart(subscription, None))
         with pytest.raises(FilterError):
             sessions.attach(wanted)
 

@@ -14,7 +14,7 @@ from support.local_node import LocalNode
 from support.lossy_calls import LossyCalls
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.groups.subscription_change import Part
+from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote import fetch_sessions, fetched_streams
 from rocketray.actors.remote.fetch_api import Fetch, FetchedQueue
 from rocketray.actors.remote.fetch_sessions import FetchSessions
@@ -297,7 +297,7 @@ class Stepped:
             producer.send_many("Trade", messages, queue_id=queue_id)
 
     def open(self, queue_id: int, subscription: Subscription = ALL) -> FetchedStream:
-        stream = self.streams.open(queue_id, Part(subscription, None), 0)
+        stream = self.streams.open(queue_id, QueuePart(subscription, None), 0)
         stream.attach()
         return stream
 
@@ -357,7 +357,7 @@ def test_a_reply_counts_only_for_what_was_asked(
 
     def change(wanted: Fetch, timeout_s: float) -> dict[int, FetchedQueue]:
         reply = fetch(wanted, timeout_s)
-        old.read_on(Part(Subscription.tags("b"), None))
+        old.read_on(QueuePart(Subscription.tags("b"), None))
         old.attach()
         other.stop()
         return reply
@@ -397,7 +397,7 @@ def test_counters_are_summed_over_the_streams_at_the_gateway(stepped: Stepped) -
     stepped.streams.step()
     stepped.streams.step()
     assert stream.counters() == FilterCounters(3, tag_rejected=3)
-    stream.read_on(Part(ALL, None))
+    stream.read_on(QueuePart(ALL, None))
     stream.attach()
     stepped.send(0, b"4")
     stepped.streams.step()
