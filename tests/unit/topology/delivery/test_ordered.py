@@ -11,7 +11,7 @@ from support.apps import committed, make_app, numbers, put, running, until
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 
-from rocketray.actors.remote import kept_batches, proxy_member
+from rocketray.actors.remote import fetch_sessions, fetched_streams
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 from rocketray.topology.app.app import App
@@ -63,10 +63,9 @@ def test_a_queue_that_rests_with_much_behind_it_leaves_room_for_the_others(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, is_remote: bool, handlers: int
 ) -> None:
     monkeypatch.setattr(feed, "POLL_MAX_MESSAGES", 10)
-    monkeypatch.setattr(proxy_member, "_POLL_MESSAGES", 10)
-    monkeypatch.setattr(kept_batches, "_MANY", 2)
-    if is_remote:
-        monkeypatch.setattr(node, "consumer", node.remote_consumer)
+    monkeypatch.setattr(fetch_sessions, "_TAKE_MESSAGES", 10)
+    monkeypatch.setattr(fetched_streams, "CREDIT_BYTES", 4000)
+    node.has_far_members = is_remote
 
     async def scenario() -> None:
         app = App("app", connection=node, flow=FlowLimits(messages=50))
