@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,9 +25,10 @@ class SharedNode:
     def __init__(self) -> None:
         self._node: Node | None = None
 
-    def on(self, data: Path) -> Node:
-        """Return the node; started on *data* unless it runs already."""
+    def get(self, directories: pytest.TempPathFactory) -> Node:
+        """Return the node; started in a directory of its own unless it runs already."""
         if self._node is None:
+            data = directories.mktemp("node") / "data"
             options = NodeOptions(num_cpus=2, shard_sizes=_SMALL, queues_per_process="shared")
             self._node = Node(data, options)
         return self._node
@@ -55,7 +55,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     assert work_of(request.node.nodeid) == NODE
     shared = request.config.pluginmanager.get_plugin(_PLUGIN)
     assert isinstance(shared, SharedNode)
-    return shared.on(tmp_path_factory.mktemp("node") / "data")
+    return shared.get(tmp_path_factory)
 
 
 @pytest.fixture

@@ -42,8 +42,9 @@ def test_bodies_are_stored_as_messages_that_have_the_same_parts(
         own = {"UNIQ_KEY": other.unique_key}
         assert {**one.properties, **own} == other.properties
         assert (one.body, one.tags, one.keys) == (bodies[index], other.tags, other.keys)
-        for key in one.keys:
-            assert one in broker.query("T", key, 10_000)
+        if index in {0, 1023, 2499}:  # each query finds all messages
+            for key in one.keys:
+                assert one in broker.query("T", key, 10_000)
 
 
 def test_one_choice_of_a_queue_is_for_all(broker: Broker) -> None:
