@@ -61,6 +61,8 @@ PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024
 PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
 _BODY_TYPES = (bytes, bytearray, memoryview)
+_SEQUENCES = (list, tuple, Sequence)  # the usual ones first: they are found in a tenth of the time
+_MAPPINGS = (dict, Mapping)
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # 0xED always begins a character
 _REPLACEMENT = "\ufffd".encode()
 _RESERVED_PROPERTIES = frozenset({TAGS, KEYS, UNIQUE_KEY})
@@ -168,7 +170,7 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
     """
     if isinstance(keys, str):
         keys = (keys,)
-    if not isinstance(keys, Sequence):
+    if not isinstance(keys, _SEQUENCES):
         raise InvalidMessageError(f"keys is {keys!r:.60}; give a list of strings, or one string")
     for key in keys:
         if not isinstance(key, str):
@@ -186,7 +188,7 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
 
 def check_properties(properties: Mapping[str, str]) -> None:
     """Raise :class:`InvalidMessageError` when a user's property could not be read back."""
-    if not isinstance(properties, Mapping):
+    if not isinstance(properties, _MAPPINGS):
         raise InvalidMessageError(
             f"properties is {properties!r:.60}; give a mapping of strings, such as "
             f"{{'region': 'eu'}}"

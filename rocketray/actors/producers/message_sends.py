@@ -74,8 +74,9 @@ class MessageSends:
             tags = options.pop("tags", None)
             keys = options.pop("keys", ())
             properties = options.pop("properties", None)
-            queue_id = options.pop("queue_id", None)
-            sharding_key = options.pop("sharding_key", None)
+            if options:
+                queue_id = options.pop("queue_id", None)
+                sharding_key = options.pop("sharding_key", None)
         if not options:  # most messages
             link, batcher = self._links.link(topic, queue_id, sharding_key), self._batcher
             content = body, tags, keys, properties, sharding_key
