@@ -156,15 +156,16 @@ class Batch:
 
     def check(self) -> Ack:
         """Return the outcome; raise the error that kept the batch from being stored."""
-        failure = self.failure  # another caller may ask the shard again meanwhile
+        failure = self.failure  # read once: another caller may ask the shard again meanwhile
         if failure is not None:
             self.is_told = True
             raise failure
-        assert self.ack is not None
-        if self.ack.status is not AppendStatus.OK:
+        ack = self.ack
+        assert ack is not None
+        if ack.status is not AppendStatus.OK:
             self.is_told = True
-            raise refusal(self.ack.status, self._link.name, self._link.data)
-        return self.ack
+            raise refusal(ack.status, self._link.name, self._link.data)
+        return ack
 
     def result(self, index: int) -> SendResult:
         """Return where the batch's message of that number was stored; raises as :meth:`check`."""

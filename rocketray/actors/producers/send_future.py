@@ -16,8 +16,9 @@ unique key that the caller gave is not repeated, because other messages may have
 from __future__ import annotations
 
 import asyncio
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
@@ -118,33 +119,37 @@ class MessageFuture(SendFuture[SendResult]):
 
 
 class ListFuture(SendFuture[SendResults]):
-    """Messages being sent in several batches. For one thread at a time."""
+    """Messages being sent in several batches."""
 
-    __slots__ = ("_batcher", "_durability", "_parts", "_placed")
+    __slots__ = ("_batcher", "_durability", "_parts", "_placed", "_sending")
 
     def __init__(self, batcher: Batcher, parts: Sequence[Part], durability: Durability) -> None:
         self._batcher = batcher
         self._parts = parts
         self._durability = durability
         self._placed: dict[int, tuple[QueueLink, Batch]] = {}
+        self._sending = threading.Lock()
 
-    def send(self) -> None:
+    def send(self) -> Mapping[int, tuple[QueueLink, Batch]]:
         """Send what was not yet sent; ask again for what an earlier call left unknown.
 
         After a part that is not stored, or not known to be, no later part is sent to its queue.
+        Return the batch of each part that was sent, by the part's number.
         """
         held: set[tuple[str, int]] = set()
-        for number, part in enumerate(self._parts):
-            place = part.topic, part.queue_id
-            if place in held:
-                continue
-            placed = self._placed.get(number)
-            if placed is None or (placed[1].is_unsent and placed[1].is_told):
-                placed = self._placed[number] = self._batcher.send_part(part, self._durability)
-            elif placed[1].is_told:
-                self._batcher.repeat(*placed, part)
-            if placed[1].has_failed:
-                held.add(place)
+        with self._sending:
+            for number, part in enumerate(self._parts):
+                place = part.topic, part.queue_id
+                if place in held:
+                    continue
+                placed = self._placed.get(number)
+                if placed is None or (placed[1].is_unsent and placed[1].is_told):
+                    placed = self._placed[number] = self._batcher.send_part(part, self._durability)
+                elif placed[1].is_told:
+                    self._batcher.repeat(*placed, part)
+                if placed[1].has_failed:
+                    held.add(place)
+            return dict(self._placed)
 
     def result(self, timeout_s: float | None = None) -> SendResults:
         """Wait until all messages are stored, and return their results in the messages' order.
@@ -153,22 +158,24 @@ class ListFuture(SendFuture[SendResults]):
             ShardUnavailableError: some are not stored yet, or it is not known; call again.
             StreamError: a shard refused a batch, and nothing of that batch was stored.
         """
-        self.send()
-        for link, batch in self._placed.values():
-            if not batch.settled:
-                self._batcher.settle(link, batch, timeout_s)
-            batch.check()
-        found = [(self._placed[number][1], part.numbers) for number, part in enumerate(self._parts)]
+        placed: Mapping[int, tuple[QueueLink, Batch]] = {}
+        while len(placed) < len(self._parts):  # more than once if another thread asked meanwhile
+            placed = self.send()
+            for link, batch in placed.values():
+                if not batch.settled:
+                    self._batcher.settle(link, batch, timeout_s)
+                batch.check()
+        found = [(batch, self._parts[number].numbers) for number, (_, batch) in placed.items()]
         return SendResults(found, sum(len(part.numbers) for part in self._parts))
 
     def done(self) -> bool:
         """Return whether the outcomes of all that was sent are known."""
-        return all(link.look(batch) for link, batch in self._placed.values())
+        return all(link.look(batch) for link, batch in list(self._placed.values()))
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """See :meth:`SendFuture.add_done_callback`."""
         outcomes = self._batcher.outcomes
-        for link, batch in self._placed.values():
+        for link, batch in list(self._placed.values()):
             if not batch.settled and not outcomes.is_closed:
                 outcomes.call_back(link, batch, partial(self.add_done_callback, callback))
                 return

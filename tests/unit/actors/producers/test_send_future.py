@@ -333,6 +333,29 @@ def test_a_callback_is_called_once_when_the_producer_is_closed_before_the_outcom
     assert called.empty()
 
 
+def test_what_had_no_room_is_sent_once_when_several_threads_ask_for_a_list_at_once(
+    node: LocalNode,
+) -> None:
+    bodies = [b"%d" % number * 100_000 for number in range(100, 120)]  # 6 MB, for a ring of 4
+    node.stall("Dead", 0)
+    shard = node.shard("Dead", 0)
+    with Producer(node, timeout_s=0.2) as producer, ThreadPoolExecutor(4) as threads:
+        sent = producer.begin_many("Dead", [Message("Dead", body) for body in bodies])
+        shard.drain()
+        with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
+            sent.result()
+        (link,) = producer._links.opened()
+        with link.lock:
+            asked = [threads.submit(sent.result, 60.0) for _ in range(4)]
+            time.sleep(0.2)  # until they would send the batch that had no room
+        while not all(one.done() for one in asked):
+            shard.drain()
+            time.sleep(0.01)
+    for one in asked:
+        assert [result.queue_offset for result in one.result()] == [*range(20)]
+    assert [one.body for one in node.messages("Dead")] == bodies
+
+
 def test_an_error_is_raised_where_it_is_awaited(broker: Broker) -> None:
     broker.create_topic("T", 1)
 
