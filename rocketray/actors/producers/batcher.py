@@ -196,13 +196,18 @@ class Batcher:
             link.lock.release()
 
     def send_part(
-        self, part: Part, durability: Durability, *, one_way: bool = False
+        self,
+        part: Part,
+        durability: Durability,
+        *,
+        one_way: bool = False,
+        timeout_s: float | None = None,
     ) -> tuple[QueueLink, Batch]:
         """Build a batch and send it; an error that keeps it from being sent is its outcome."""
         link = self._links.link(part.topic, part.queue_id, None)
         with link.lock:
             link.check_open()
-            self.hand_over(link)  # earlier messages go first
+            self.hand_over(link, timeout_s)  # earlier messages go first
             batch = Batch(link, link.form, durability)
             batch.one_way = len(part.numbers) if one_way else 0
             try:
@@ -213,11 +218,11 @@ class Batcher:
                     first_id = self._ids.take(len(part.numbers))
                     table = self._measured(part, first_id)
                     batch.measured(table.sizes, first_id)
-                    self._until_sent(link, batch, partial(link.try_send_table, table))
+                    self._until_sent(link, batch, partial(link.try_send_table, table), timeout_s)
             except StreamError as error:
                 batch.failure = error
                 link.settled(batch)
-            self.hand_over(link)
+            self.hand_over(link, timeout_s)
         return link, batch
 
     def ask_again(self, link: QueueLink, batch: Batch) -> None:

@@ -198,12 +198,13 @@ class Producer:
             bodies=bodies,
             property_columns=property_columns,
         )
+        timeout_s = options.get("timeout_s")
         if ack == "none":
             for part in parts:
-                self._batcher.send_part(part, self._durability, one_way=True)
+                self._batcher.send_part(part, self._durability, one_way=True, timeout_s=timeout_s)
             return None
         durability = self._durability if ack is None else durability_of(ack)
-        return ListFuture(self._batcher, parts, durability).result(options.get("timeout_s"))
+        return ListFuture(self._batcher, parts, durability).result(timeout_s)
 
     def begin_many(
         self,
@@ -227,7 +228,7 @@ class Producer:
         durability = self._durability if ack is None else durability_of(ack)
         future = ListFuture(self._batcher, parts, durability)
         with suppress(ShardUnavailableError):  # the result sends what is left
-            future.send()
+            future.send(options.get("timeout_s"))
         return future
 
     def begin(self) -> Transaction:

@@ -130,9 +130,10 @@ class ListFuture(SendFuture[SendResults]):
         self._placed: dict[int, tuple[QueueLink, Batch]] = {}
         self._sending = threading.Lock()
 
-    def send(self) -> Mapping[int, tuple[QueueLink, Batch]]:
+    def send(self, timeout_s: float | None = None) -> Mapping[int, tuple[QueueLink, Batch]]:
         """Send what was not yet sent; ask again for what an earlier call left unknown.
 
+        Each batch waits for room, for *timeout_s* at most, by default the producer's.
         After a part that is not stored, or not known to be, no later part is sent to its queue.
         Return the batch of each part that was sent, by the part's number.
         """
@@ -144,7 +145,8 @@ class ListFuture(SendFuture[SendResults]):
                     continue
                 placed = self._placed.get(number)
                 if placed is None or (placed[1].is_unsent and placed[1].is_told):
-                    placed = self._placed[number] = self._batcher.send_part(part, self._durability)
+                    placed = self._batcher.send_part(part, self._durability, timeout_s=timeout_s)
+                    self._placed[number] = placed
                 elif placed[1].is_told:
                     self._batcher.repeat(*placed, part)
                 if placed[1].has_failed:
@@ -154,13 +156,16 @@ class ListFuture(SendFuture[SendResults]):
     def result(self, timeout_s: float | None = None) -> SendResults:
         """Wait until all messages are stored, and return their results in the messages' order.
 
+        Each batch waits for *timeout_s* at most, for room if it was not sent yet, and then for the
+        acknowledgement.
+
         Raises:
             ShardUnavailableError: some are not stored yet, or it is not known; call again.
             StreamError: a shard refused a batch, and nothing of that batch was stored.
         """
         placed: Mapping[int, tuple[QueueLink, Batch]] = {}
         while len(placed) < len(self._parts):  # more than once if another thread asked meanwhile
-            placed = self.send()
+            placed = self.send(timeout_s)
             for link, batch in placed.values():
                 if not batch.settled:
                     self._batcher.settle(link, batch, timeout_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -158,6 +159,24 @@ def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
                 break
             threading.Event().wait(0.01)
         assert node.message_at("Dead", 0, 0).body == b"first"  # type: ignore[union-attr]
+
+
+def test_many_messages_wait_for_room_as_long_as_their_send_says(
+    node: LocalNode, revive: threading.Event
+) -> None:
+    bodies = [bytes(500_000)] * 10  # of which the ring has room for eight
+    with Producer(node, timeout_s=20.0) as producer:
+        begun = time.monotonic()
+        with pytest.raises(ShardUnavailableError):
+            producer.send_many("Dead", bodies=bodies, timeout_s=0.1)
+        producer.send_many("Dead", bodies=bodies[:2], timeout_s=0.1, ack="none")
+        with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
+            producer.begin_many("Dead", [Message("Dead", LARGE)] * 2, timeout_s=0.1).result(0.1)
+        assert time.monotonic() - begun < 15.0
+        assert producer.one_way_lost == 2
+        revive.set()
+    with Producer(node, timeout_s=0.01) as hasty:
+        assert len(hasty.send_many("Dead", bodies=bodies * 4, timeout_s=60.0)) == 40
 
 
 def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> None:
