@@ -9,6 +9,7 @@ queue, and later sends to that queue wait in order after it, in their tasks.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StoreError
 from rocketray.message import Message
 
 from .batch import SendResult, SendResults
+from .links import CLOSED
 from .many import Table
 from .producer import Producer
 from .producer_options import AckMode, NoAck, SendOptions
@@ -48,14 +50,20 @@ class AsyncProducer:
         """Take *make*, which makes the producer; it is called in a thread, by :meth:`open`."""
         self._make = make
         self._opened: Producer | None = None
+        self._is_closed = False
+        self._changing = threading.Lock()
+        """Held while the producer is made or closed, in a thread: that goes on if its task ends."""
         self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="send")
         self._turns: defaultdict[tuple[str, int | None], _Turn] = defaultdict(_Turn)
         """The sends that wait, by their queue; or by their topic, which is not known yet."""
 
     async def open(self) -> None:
-        """Connect to the node; ``async with`` does it."""
-        if self._opened is None:
-            self._opened = await self._in_thread(self._make)
+        """Connect to the node; ``async with`` does it.
+
+        Raises:
+            StoreError: it is closed.
+        """
+        await self._in_thread(self._open)
 
     @overload
     async def send(
@@ -152,7 +160,7 @@ class AsyncProducer:
     @property
     def one_way_lost(self) -> int:
         """Number of messages sent with ``ack="none"`` that are known not to be stored."""
-        return self._producer.one_way_lost
+        return 0 if self._opened is None else self._opened.one_way_lost
 
     async def flush(self) -> None:
         """Send everything collected and wait for the acknowledgements; results have the errors."""
@@ -160,11 +168,14 @@ class AsyncProducer:
 
     async def close(self) -> None:
         """Flush, and release the rings; raises as :meth:`flush`, and is closed nevertheless."""
-        if self._opened is not None:
-            try:
-                await self._in_thread(self._opened.close)
-            finally:
-                self._threads.shutdown(wait=False)
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            closing = asyncio.get_running_loop().run_in_executor(self._threads, self._close)
+            await asyncio.shield(closing)  # goes on if this task is cancelled
+        finally:
+            self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         """Connect, and return the producer itself; it is closed at the end of the block."""
@@ -177,6 +188,7 @@ class AsyncProducer:
 
     @property
     def _producer(self) -> Producer:
+        self._check_not_closed()
         if self._opened is None:
             raise ConfigError(
                 "this producer is not open; use it as: async with rr.AsyncProducer() as producer"
@@ -204,6 +216,21 @@ class AsyncProducer:
         finally:
             turn.count -= 1
 
+    def _check_not_closed(self) -> None:
+        if self._is_closed:
+            raise StoreError(CLOSED)
+
+    def _open(self) -> None:
+        with self._changing:
+            if self._opened is None and not self._is_closed:
+                self._opened = self._make()
+
+    def _close(self) -> None:
+        with self._changing:
+            if self._opened is not None:
+                self._opened.close()
+
     async def _in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_not_closed()
         run = partial(call, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, run)

@@ -23,11 +23,11 @@ from rocketray.store.batches.message_columns import RecordForm
 
 from .queue_link import QueueLink, Shards
 
-__all__ = ["QueueLinks"]
+__all__ = ["CLOSED", "QueueLinks"]
 
 _LOG = logging.getLogger(__name__)
 _hash_of_key = lru_cache(maxsize=4096)(java_hash_code)
-_CLOSED = "the producer is closed; create a new one"
+CLOSED = "the producer is closed; create a new one"
 
 
 class QueueLinks:
@@ -174,7 +174,7 @@ class QueueLinks:
         self.refuse()
         for link in self.opened():
             with link.lock:
-                link.close(StoreError(_CLOSED))
+                link.close(StoreError(CLOSED))
 
     def _open(self, topic: str, queue_id: int) -> QueueLink:
         """Return an existing link or a new one; other threads are not blocked by its shard."""
@@ -191,10 +191,10 @@ class QueueLinks:
                         return opened
                 else:
                     link = None  # the topic changed meanwhile, or the producer was closed
-            opened.close(StoreError(_CLOSED))
+            opened.close(StoreError(CLOSED))
             if link is not None:
                 return link
-        raise StoreError(_CLOSED)
+        raise StoreError(CLOSED)
 
     def _leave(self, topic: str, error: StreamError) -> None:
         """Close the links to the removed shards of a topic."""

@@ -123,6 +123,68 @@ def test_a_producer_that_is_not_open_says_how_to_open_it(node: LocalNode) -> Non
     asyncio.run(send())
 
 
+def test_a_producer_that_is_closed_stays_so_and_every_call_says_it(node: LocalNode) -> None:
+    async def send() -> None:
+        async with make(node) as producer:
+            await producer.send("T", b"x", ack="none")
+            await asyncio.gather(producer.close(), producer.close())
+            await producer.close()
+            for call in (
+                producer.open,
+                producer.flush,
+                partial(producer.send, "T", b"x"),
+                partial(producer.send, "new", b"x"),
+                partial(producer.send_async, "T", b"x", delay=5),
+                partial(producer.send_many, "T", bodies=[b"x"]),
+                partial(producer.send_many, "T", bodies=[b"x"], ack="none"),
+                partial(producer.recall, "x"),
+            ):
+                with pytest.raises(StoreError, match="the producer is closed"):
+                    await call()
+            with pytest.raises(StoreError, match="the producer is closed"):
+                producer.begin()
+            assert producer.one_way_lost == 0
+
+    asyncio.run(send())
+    assert sorted(bodies(node)) == [[], [b"x"]]
+
+
+def test_sends_that_wait_for_their_turn_are_told_of_the_close(node: LocalNode) -> None:
+    async def send() -> None:
+        producer = make(node, timeout_s=0.5)
+        await producer.open()
+        await producer.send("Dead", b"the shard knows the ring by now")
+        node.stall("Dead", 0)
+        sends = [asyncio.create_task(producer.send("Dead", LARGE)) for _ in range(20)]
+        await asyncio.sleep(0.1)  # until the ring is full
+        with pytest.raises(ShardUnavailableError):
+            await producer.close()
+        ended = await asyncio.gather(*sends, return_exceptions=True)
+        assert {type(error) for error in ended} == {ShardUnavailableError, StoreError}
+
+    asyncio.run(send())
+
+
+def test_tasks_that_open_a_producer_at_once_share_one(node: LocalNode) -> None:
+    made: list[Producer] = []
+
+    def make_slowly() -> Producer:
+        time.sleep(0.2)
+        made.append(Producer(node))
+        return made[-1]
+
+    async def send() -> None:
+        producer = AsyncProducer(make_slowly)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.open(), 0.05)
+        await asyncio.gather(producer.open(), producer.open())
+        await producer.send("T", b"x")
+        await producer.close()
+
+    asyncio.run(send())
+    assert len(made) == 1
+
+
 def test_a_wrong_option_is_refused_and_stores_nothing(node: LocalNode) -> None:
     async def send() -> None:
         async with make(node) as producer:
