@@ -3,7 +3,8 @@
 A send that waits for nothing is made on the loop itself: its message is collected, or written to
 the ring if that has room. Any other send runs in a thread: the first one to a queue, one that has
 to wait for room, one by a call, a delayed or a transactional one. At most one of these runs for a
-queue, and later sends to that queue wait in order after it, in their tasks.
+queue, and later sends to that queue wait in order after it, in their tasks. A cancelled task sends
+nothing if its send still waited for its turn; a send in a thread goes on, and keeps its turn.
 """
 
 from __future__ import annotations
@@ -41,6 +42,20 @@ class _Turn:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     count: int = 0
+
+    async def begin(self) -> None:
+        """Wait until the sends before have ended."""
+        self.count += 1
+        try:
+            await self.lock.acquire()
+        except BaseException:
+            self.count -= 1
+            raise
+
+    def end(self, _: object) -> None:
+        """Let the next send begin."""
+        self.count -= 1
+        self.lock.release()
 
 
 class AsyncProducer:
@@ -209,12 +224,12 @@ class AsyncProducer:
                     future = singles.try_begin(topic, body, ack, options)
                     if future is not None:
                         return future
-        turn.count += 1
-        try:
-            async with turn.lock:
-                return await self._in_thread(singles.begin, "send", topic, body, ack, options)
-        finally:
-            turn.count -= 1
+        await turn.begin()
+        sending = asyncio.create_task(
+            self._in_thread(singles.begin, "send", topic, body, ack, options)
+        )
+        sending.add_done_callback(turn.end)
+        return await asyncio.shield(sending)  # its thread goes on, also if this task is cancelled
 
     def _check_not_closed(self) -> None:
         if self._is_closed:

@@ -21,7 +21,6 @@ from .producer_options import (
     NoAck,
     SendOptions,
     check_send,
-    check_timeout,
     delay_in,
     durability_of,
 )
@@ -87,7 +86,7 @@ class MessageSends:
         options["queue_id"], options["sharding_key"] = queue_id, sharding_key
         check_send(function, ("topic", "body"), options)
         if (timeout_s := options.get("timeout_s")) is not None:
-            handling = replace(handling, timeout_s=check_timeout(timeout_s))
+            handling = replace(handling, timeout_s=timeout_s)
         unique_key = options.get("unique_key")
         message = Message(topic, body, tags, keys, properties or {}, unique_key=unique_key)
         if (transaction := options.get("transaction")) is not None:

@@ -42,7 +42,6 @@ from .producer_options import (
     SendOptions,
     batch_settings,
     check_send,
-    check_timeout,
     durability_of,
 )
 from .queue_link import Shards
@@ -350,8 +349,6 @@ class Producer:
     ) -> list[Part]:
         """Return the batches of many messages, whose options are checked."""
         check_send(function, ("topic", "messages", "bodies", "property_columns"), options)
-        if (timeout_s := options.get("timeout_s")) is not None:
-            check_timeout(timeout_s)
         return parts_of(
             self._links,
             topic,

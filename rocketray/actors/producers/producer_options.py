@@ -23,7 +23,6 @@ __all__ = [
     "SendOptions",
     "batch_settings",
     "check_send",
-    "check_timeout",
     "delay_in",
     "durability_of",
 ]
@@ -100,7 +99,7 @@ def batch_settings(options: ProducerOptions) -> BatchSettings:
     over = COMPRESS_OVER_BYTES if over is None else over
     return BatchSettings(
         durability_of(options.get("ack", "memory")),
-        check_timeout(options.get("timeout_s", 10.0)),
+        _check_timeout(options.get("timeout_s", 10.0)),
         RecordOptions(compression and Compression(compression, over)),
     )
 
@@ -113,7 +112,7 @@ def durability_of(ack: object) -> Durability:
         raise ConfigError(f"ack {ack!r:.60} is not 'memory' or 'disk'; give one of them") from None
 
 
-def check_timeout(timeout_s: float) -> float:
+def _check_timeout(timeout_s: float) -> float:
     """Return *timeout_s*; raise :class:`ConfigError` unless it is a number of seconds above 0."""
     if not isinstance(timeout_s, int | float) or not timeout_s > 0:
         raise ConfigError(f"timeout_s is {timeout_s!r:.60}; give seconds, more than 0")
@@ -124,12 +123,14 @@ def check_send(function: str, positional: Sequence[str], options: Mapping[str, A
     """Check the options of a call of *function*, which also takes the *positional* arguments.
 
     Raises:
-        ConfigError: one is unknown, or several choose the queue.
+        ConfigError: one is unknown, several choose the queue, or the time is not above 0.
     """
     if not options.keys() <= _KNOWN:
         known = [*positional, *_OF_SENDS]
         otherwise = f"its arguments are {', '.join(known)}"
         refuse_unknown(f"{function}() has no argument", options, known, otherwise)
+    if (timeout_s := options.get("timeout_s")) is not None:
+        _check_timeout(timeout_s)
     if options.get("queue_selector") is not None and (
         options.get("queue_id") is not None or options.get("sharding_key") is not None
     ):

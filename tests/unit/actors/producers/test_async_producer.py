@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,32 @@ def test_a_queue_that_takes_nothing_blocks_neither_the_loop_nor_other_queues(
     assert max(gaps) < 3.0, "no send waits on the loop"
 
 
+def test_a_cancelled_send_keeps_its_turn_until_its_thread_has_ended(node: LocalNode) -> None:
+    async def send() -> None:
+        producer = make(node, timeout_s=5.0)
+        await producer.open()
+        await producer.send("Dead", b"first")
+        node.stall("Dead", 0)
+        shard, count = node.shard("Dead", 0), 0
+        with suppress(TimeoutError):
+            while True:  # until the ring is full
+                await asyncio.wait_for(producer.send_async("Dead", LARGE), 0.5)
+                count += 1
+        for _ in range(20):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.send("Dead", b"given up before its turn"), 0.01)
+        assert sum(one.name.startswith("send_") for one in threading.enumerate()) <= 3
+        last = asyncio.create_task(producer.send("Dead", b"last"))
+        while not last.done():
+            shard.drain()
+            await asyncio.sleep(0.01)
+        assert (await last).queue_offset == 1 + count + 1, "the cancelled send that had begun"
+        await producer.close()
+
+    asyncio.run(send())
+    assert bodies(node, "Dead")[0][-2:] == [LARGE, b"last"]
+
+
 def test_a_producer_that_is_not_open_says_how_to_open_it(node: LocalNode) -> None:
     async def send() -> None:
         with pytest.raises(ConfigError, match=r"async with rr\.AsyncProducer"):
@@ -195,6 +223,10 @@ def test_a_wrong_option_is_refused_and_stores_nothing(node: LocalNode) -> None:
                     await producer.send("T", b"x", queue_id=2)
                 with pytest.raises(ConfigError, match="'memory' or 'disk'"):
                     await producer.send("T", b"x", ack="all")  # type: ignore[call-overload]
+                wrong_times: list[Any] = [0, -1, "1"]
+                for wrong in wrong_times:
+                    with pytest.raises(ConfigError, match="give seconds, more than 0"):
+                        await producer.send("T", b"x", queue_id=0, timeout_s=wrong)
                 await producer.send("T", b"x", queue_id=0)
 
     asyncio.run(send())
