@@ -12,8 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from rocketray_bench.registry import BENCHMARKS, run
-from rocketray_bench.report import Row, to_json
+from rocketray_bench.report import BENCHMARKS, Row, run, to_json
 
 
 def main() -> None:

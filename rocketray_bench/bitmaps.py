@@ -35,7 +35,7 @@ from rocketray.config import StoreConfig
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.store.batches.encoded_batch import pack_batch
-from rocketray.store.batches.encoded_table import encode_table
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.reading.reader import QueueReader
 
@@ -177,14 +177,14 @@ def _batches(count: int, size: int) -> list[bytes]:
             "a": pa.array(generator.integers(0, _A_RANGE, size).astype(str)),
             "region": pa.array(generator.choice(["eu", "us", "ap", "cn"], size)),
         }
-        batch = encode_table(
+        batch = MeasuredTable(
             TOPIC,
             pa.table(columns),
             born_host=("127.0.0.1", 1),
             born_timestamp_ms=1,
             unique_ids=None,
             property_columns=("a", "region"),
-        )
+        ).encode()
         made.append(pack_batch(batch))
     return made
 

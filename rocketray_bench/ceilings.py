@@ -7,7 +7,6 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +14,11 @@ import numpy as np
 
 from rocketray.actors.ipc.control_page import Doorbell
 
+from .report import BenchOptions, median_rate
+
 __all__ = ["Ceilings", "measure"]
 
 _BLOCK_BYTES = 256 * 1024 * 1024  # larger than the caches
-_REPEATS = 5
 _ROUND_TRIPS = 2_000
 _SYNCS = 100
 
@@ -53,21 +53,13 @@ def measure() -> Ceilings:
     """Measure all of them; takes a few seconds and 512 MiB."""
     source = np.ones(_BLOCK_BYTES // 8, np.int64)
     target = np.zeros_like(source)
-    copy_s = _median(lambda: np.copyto(target, source))
-    read_s = _median(source.sum)
+    options = BenchOptions()
+    copied = median_rate(options, _BLOCK_BYTES, lambda: np.copyto(target, source))
+    read = median_rate(options, _BLOCK_BYTES, source.sum)
     with tempfile.TemporaryDirectory() as directory:
         round_trip_s = _futex_round_trip(Path(directory))
         fdatasync_s = _fdatasync(Path(directory))
-    return Ceilings(_BLOCK_BYTES / copy_s, _BLOCK_BYTES / read_s, round_trip_s, fdatasync_s)
-
-
-def _median(work: Callable[[], object]) -> float:
-    times = []
-    for _ in range(_REPEATS):
-        begun = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times)
+    return Ceilings(copied, read, round_trip_s, fdatasync_s)
 
 
 def _futex_round_trip(directory: Path) -> float:

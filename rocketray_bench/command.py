@@ -25,8 +25,11 @@ def bench(
 
     --json prints one object at the end: rows, each with question, value, unit and ceiling.
     """
-    from .registry import BENCHMARKS, run  # noqa: PLC0415 - imports all of rocketray
-    from .report import to_json  # noqa: PLC0415 - the same
+    from .report import (  # noqa: PLC0415 - imports all of rocketray
+        BENCHMARKS,
+        run,
+        to_json,
+    )
 
     if name is None:
         _list(BENCHMARKS, as_json=as_json)

@@ -22,10 +22,9 @@ from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.producers.producer import Producer
 from rocketray.filters.subscription import Subscription
 
-from .bench_node import bench_node, order_table
+from .bench_node import bench_node, order_table, own_memory_bytes, processor_s
 from .ceilings import Ceilings, measure
 from .report import BenchOptions, Row
-from .resource_use import own_memory_bytes, processor_s
 
 __all__ = ["run"]
 

@@ -7,7 +7,6 @@ without this one: processor time, which other programs on the machine change lit
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from functools import partial
@@ -15,10 +14,9 @@ from functools import partial
 from rocketray.actors.client.connection import Connection
 from rocketray.filters.subscription import Subscription
 
-from .bench_node import bench_node, order_table
+from .bench_node import bench_node, idle_use, node_memory_bytes, node_processor_s, order_table
 from .ceilings import Ceilings, measure
 from .report import BenchOptions, Row, median_rate
-from .resource_use import descendants, own_memory_bytes, processor_s
 
 __all__ = ["run"]
 
@@ -45,22 +43,17 @@ def run(options: BenchOptions) -> list[Row]:
 def _measure(
     options: BenchOptions, connection: Connection, queues: int, ceilings: Ceilings
 ) -> list[Row]:
-    nobody_bytes = _node_bytes()
+    empty_bytes = node_memory_bytes()
     connection.topics.create("Bench", queues)
     rate, used_us = _rate(options, connection)
-    time.sleep(_SETTLE_S)
-    seconds = options.amount(_IDLE_S)
-    pids = descendants(os.getpid())
-    begun, before = time.perf_counter(), sum(map(processor_s, pids))
-    time.sleep(seconds)
-    share = (sum(map(processor_s, pids)) - before) / (time.perf_counter() - begun)
+    share, used_bytes = idle_use(options.amount(_IDLE_S), _SETTLE_S)
     of = f"{queues} queue{'s' * (queues > 1)}"
     copy = ceilings.copy(_RECORD_BYTES)
     return [
         Row(f"{of}: sent and consumed", rate, "messages/s", copy),
         Row(f"{of}: processor a message", used_us, "µs", copy),
         Row(f"{of}: idle node, processor", share * 100, "% of a core", "0"),
-        Row(f"{of}: memory a queue", (_node_bytes() - nobody_bytes) / _MIB / queues, "MiB", "0"),
+        Row(f"{of}: memory a queue", (used_bytes - empty_bytes) / _MIB / queues, "MiB", "0"),
     ]
 
 
@@ -93,15 +86,10 @@ def _rate(options: BenchOptions, connection: Connection) -> tuple[float, float]:
     try:
         with connection.producer() as producer:
             work(1)  # rings, files and the first look-ups
-            pids = descendants(os.getpid())
-            before = sum(map(processor_s, pids))
+            before = node_processor_s()
             rate = median_rate(options, total, partial(work, tables))
-            used_s = sum(map(processor_s, pids)) - before
+            used_s = node_processor_s() - before
     finally:
         stop.set()
         member.join()
     return rate, used_s / (options.runs * total) * 1e6
-
-
-def _node_bytes() -> int:
-    return own_memory_bytes(descendants(os.getpid()))

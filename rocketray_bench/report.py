@@ -1,4 +1,6 @@
-"""The rows of a benchmark: a question, a value, and the machine's limit.
+"""The benchmarks by name, and their rows: a question, a value, and the machine's limit.
+
+A benchmark is imported when it is run.
 
 Values are medians of ``RUNS`` runs in one process; a row with several values names its own.
 """
@@ -10,13 +12,29 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-__all__ = ["BenchOptions", "Row", "machine", "median_rate", "to_json"]
+from rocketray.errors import ConfigError
+
+__all__ = ["BENCHMARKS", "BenchOptions", "Row", "machine", "median_rate", "run", "to_json"]
 
 RUNS = 5
+BENCHMARKS = {
+    "send": "one producer, to four queues and to one: single, unbatched, lists, Arrow tables",
+    "consume": "a backlog: an agent (bytes, JSON, Records, Arrow), a plain member, with filters",
+    "groups": "1, 10 and 100 groups on one topic, and the memory of a member that is far behind",
+    "store": "the store alone: put, lookups by key, Arrow columns, recovery",
+    "growth": "the store from 10⁵ to 10⁷ messages and 1 to 16 shards, and an idle shard's memory",
+    "flush": "two ways of flushing beside a thread that is busy in Python",
+    "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
+    "bitmaps": "filter bitmaps: the time they save in SQL92 scans, and their cost at the put",
+    "idle": "processor time and memory of a node that does nothing, and of each of its queues",
+    "queues": "1 to 256 queues of a topic: rate, and memory and processor time of the idle node",
+    "latency": "from publishing to an agent's handler, and to a plain member, at 1000 messages a second",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +86,12 @@ def machine() -> dict[str, Any]:
 def to_json(rows: list[Row]) -> dict[str, Any]:
     """Return the report as it is written and printed."""
     return {"machine": machine(), "rows": [asdict(row) for row in rows]}
+
+
+def run(name: str, *, quick: bool = False) -> list[Row]:
+    """Run one benchmark; raise :class:`ConfigError` for an unknown name."""
+    if name not in BENCHMARKS:
+        raise ConfigError(f"benchmark {name!r} is not one of: {', '.join(BENCHMARKS)}")
+    module = import_module(f"{__package__}.{name}")
+    work: Callable[[BenchOptions], list[Row]] = module.run
+    return work(BenchOptions(quick=quick))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.store.batches.encoded_batch import EncodedBatch
-from rocketray.store.batches.encoded_table import encode_table
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns
 from rocketray.store.reading.reader import QueueReader
@@ -84,14 +84,14 @@ def encoded_batches(
     table = pa.table(columns)
     for start in range(first, first + count, BATCH):
         ids = "".join(map(key_of, range(start, start + BATCH))).encode() if with_keys else None
-        yield encode_table(
+        yield MeasuredTable(
             TOPIC,
             table,
             born_host=("127.0.0.1", 1),
             born_timestamp_ms=system_clock_ms(),
             unique_ids=ids,
             property_columns=("a", "region", "price"),
-        )
+        ).encode()
 
 
 def append_all(store: MessageStore, queue_id: int, batches: list[EncodedBatch]) -> float:

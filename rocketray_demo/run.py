@@ -6,12 +6,15 @@ stopped, and stored messages stay, for ``--resume``.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
 
@@ -28,7 +31,6 @@ from .data import QUEUES, TOPIC, load_flights
 from .expected import Expected, count_expected
 from .produce import Produced, prepare, produce, queue_ends
 from .queries import look_up
-from .quiet import stderr_in_file
 from .report import ConsumerResult, DemoReport, SparkResult
 from .run_directory import LOG, DemoOptions, RunDirectory, open_run
 from .tally import Tally, load_tally
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     from rocketray.topology.spark.sink import SinkHost
 
-__all__ = ["DemoOptions", "run_demo"]
+__all__ = ["DemoOptions", "run_demo", "stderr_in_file"]
 
 _APP = "rocketray_demo.app:app"
 _AGENTS = ("destinations", "late_from_jfk", "red_eyes")
@@ -48,6 +50,7 @@ _STALL_S = 60.0  # without any progress of a consumer
 _SINK_QUIET_S = 30.0  # longer than a micro-batch takes, also the first on a slow machine
 _SINK_TIMEOUT_S = 120.0
 _PREDICATE_LIMIT_MS = 30_000  # far more than it takes: a busy machine must not fail the run
+_STDERR = 2
 
 
 def run_demo(options: DemoOptions) -> DemoReport:
@@ -252,3 +255,20 @@ def _sinks(run: RunDirectory, session: Future[SparkSession]) -> Iterator[SinkHos
 def _group(agent: str) -> str:
     group: str = app.agents[agent].membership.group
     return group
+
+
+@contextmanager
+def stderr_in_file(path: Path) -> Iterator[TextIO]:
+    """Redirect file 2 of this process and of those that it starts to the end of *path*.
+
+    Yields the previous stderr.
+    """
+    sys.stderr.flush()
+    before = os.dup(_STDERR)
+    with os.fdopen(before, "w", buffering=1) as stream, path.open("ab") as file:
+        os.dup2(file.fileno(), _STDERR)
+        try:
+            yield stream
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, _STDERR)

@@ -49,7 +49,8 @@ def open_run(options: DemoOptions) -> RunDirectory:
     """
     if options.resume is not None:
         return _resumed(options, options.resume.resolve())
-    path = (options.data or _RUNS / _name()).resolve()
+    now = datetime.now(UTC).astimezone()
+    path = (options.data or _RUNS / now.strftime("%Y%m%d-%H%M%S-%f")[:-3]).resolve()
     if (path / _DESCRIPTION).exists():
         raise ConfigError(f"{path} has a run of the demo; resume it: --resume {path}")
     make_directory(path, DATA_MODE)
@@ -70,7 +71,3 @@ def _resumed(options: DemoOptions, path: Path) -> RunDirectory:
             "--limit"
         )
     return RunDirectory(path, limit, is_resumed=True)
-
-
-def _name() -> str:
-    return datetime.now(UTC).astimezone().strftime("%Y%m%d-%H%M%S-%f")[:-3]

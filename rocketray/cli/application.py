@@ -21,10 +21,8 @@ from .filters.filter_commands import filters
 from .groups.dlq import dlq
 from .groups.group_commands import groups
 from .messages.consume import consume
-from .messages.query import query
-from .messages.recall import recall
-from .messages.send import send
-from .messages.transactions import transactions
+from .messages.query import query, transactions
+from .messages.send import recall, send
 from .nodes.apps import down, scale, status, up
 from .nodes.start import start
 from .nodes.topics import topics
@@ -114,21 +112,14 @@ def _root(
     """
 
 
-application.command()(start)
-application.command()(up)
-application.command()(status)
-application.command()(scale)
-application.command()(down)
+for of_node in (start, up, status, scale, down):
+    application.command()(of_node)
 application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")
 application.add_typer(groups, name="group", hidden=True)  # who thinks of one group writes it so
 application.add_typer(dlq, name="dlq")
-application.command()(send)
-application.command()(recall)
-application.command()(consume)
-application.command()(query)
-application.command()(explain)
-application.command()(transactions)
+for of_messages in (send, recall, consume, query, explain, transactions):
+    application.command()(of_messages)
 application.add_typer(filters, name="filter")
 application.add_typer(stores, name="store")
 for command in sorted(entry_points(group="rocketray.commands"), key=lambda each: each.name):

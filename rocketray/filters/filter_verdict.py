@@ -21,8 +21,7 @@ from rocketray.errors import PredicateError
 from .consumer_filter_data import ConsumerFilterData
 from .message_filter import RecordView
 from .sql92.trace import StepOutcome, trace
-from .subscription import Subscription, parse
-from .tag import matches_code, matches_exactly
+from .subscription import Subscription, matches_code, matches_exactly, parse
 
 __all__ = ["BitmapFacts", "ExplainStep", "FilterReason", "FilterVerdict", "explain_filter"]
 

@@ -19,8 +19,7 @@ from rocketray.errors import PredicateError
 
 from .class_filter import batch_columns, load_predicate
 from .sql92.vectorized import VectorizedExpression
-from .subscription import Subscription, parse
-from .tag import matches_code, matches_exactly
+from .subscription import Subscription, matches_code, matches_exactly, parse
 
 __all__ = ["MessageFilter", "RecordView", "compile_filter"]
 

@@ -2,7 +2,8 @@
 
 Tag expressions are separated by ``||`` and trimmed as Java's ``String.trim`` does. Source:
 RocketMQ 5.3.3, ``FilterAPI.buildSubscriptionData``, with its quirks: `` || `` matches nothing, and
-``" * "`` is the literal tag ``*``.
+``" * "`` is the literal tag ``*``. A tag is checked twice: by hash on the broker, by text at the
+consumer (``ExpressionMessageFilter`` and ``PullAPIWrapper.processPullResult``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ __all__ = [
     "Subscription",
     "SubscriptionData",
     "describe_difference",
+    "matches_code",
+    "matches_exactly",
     "parse",
 ]
 
@@ -36,6 +39,8 @@ _ALL = "*"
 _SEPARATOR = "||"
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
 _WORDS = {"TAG": "tags", "SQL92": "sql", "CLASS": "where"}
+_MASK_32 = 0xFFFFFFFF
+_SIGN_32 = 0x80000000
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,3 +279,16 @@ def _check_length(expression: str) -> None:
             0,
             _SHOWN_CHARS,
         )
+
+
+def matches_code(subscription: SubscriptionData, tags_code: int | None) -> bool:
+    """Return whether a ConsumeQueue entry may match; None, an unreadable code, always may."""
+    if tags_code is None or subscription.sub_string == "*":
+        return True
+    low = tags_code & _MASK_32
+    return (low - (1 << 32) if low & _SIGN_32 else low) in subscription.code_set
+
+
+def matches_exactly(subscription: SubscriptionData, tags: str | None) -> bool:
+    """Return whether the subscription has the message's tag; always True if it names no tags."""
+    return not subscription.tags_set or tags in subscription.tags_set

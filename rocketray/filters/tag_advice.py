@@ -6,8 +6,6 @@ which no message has. There is no warning about a tag that a recent message has.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from rocketray.meant import meant
 from rocketray.message import TAGS
 
@@ -31,13 +29,13 @@ def advise_tags(expression: str, sample: Sample | None = None) -> list[Advice]:
     if not parsed.tags_set:
         sentence = "names no tag, so it matches no message"
         return [Advice(AdviceCode.NEVER_TRUE, repr(expression), sentence)]
-    seen = {tag for tag in _values(sample) if tag}
+    seen = set() if sample is None else {tag for tag in sample.values.get(TAGS, ()) if tag}
     unseen = sorted(parsed.tags_set - seen)
     found = {tag: advice for tag in unseen if (advice := _about_form(tag))}
     if sample is not None and sample.count:
         is_none_there = len(unseen) == len(parsed.tags_set)
         for tag in unseen:
-            close = _nearest(tag, seen)
+            close = next(iter(meant(tag, sorted(seen))), "")
             if tag not in found and (close or is_none_there):
                 instead = f"; did you mean {close}?" if close else ""
                 sentence = f"is the tag of none of the last {sample.count} messages{instead}"
@@ -50,17 +48,8 @@ def _about_form(tag: str) -> Advice | None:
     if tag == _ALL:
         sentence = "with spaces around it is the tag *; for all messages write * alone"
         return Advice(AdviceCode.ONE_TAG, repr(tag), sentence)
-    meant = tags_meant(tag)
-    if not meant:
+    tags = tags_meant(tag)
+    if not tags:
         return None
-    sentence = f"is one tag, since only || separates tags; write {' || '.join(meant)}"
+    sentence = f"is one tag, since only || separates tags; write {' || '.join(tags)}"
     return Advice(AdviceCode.ONE_TAG, repr(tag), sentence)
-
-
-def _nearest(tag: str, seen: Collection[str]) -> str:
-    """Return the most similar tag among *seen*; an empty text if none is similar."""
-    return next(iter(meant(tag, sorted(seen))), "")
-
-
-def _values(sample: Sample | None) -> Collection[str | None]:
-    return () if sample is None else sample.values.get(TAGS, ())

@@ -2,19 +2,3 @@
 
 Importing a module of this package compiles its kernels, or loads them from the cache.
 """
-
-from __future__ import annotations
-
-import pkgutil
-from importlib import import_module
-
-__all__ = ["warm"]
-
-
-def warm() -> None:
-    """Compile or load every kernel now, so that an actor's first call is as fast as later ones.
-
-    Takes about 15 s on the first run of an installation, under a second later.
-    """
-    for module in pkgutil.iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")

@@ -23,7 +23,6 @@ __all__ = [
     "KEY_END",
     "crc32_spans",
     "hash_spans",
-    "index_key_hashes",
     "key_hash",
     "separated_key_hashes",
 ]
@@ -122,23 +121,10 @@ def hash_spans(data: InBytes, starts: InInt64s, sizes: InInt64s, seed: int, out:
 
 
 @kernel
-def index_key_hashes(
-    data: InBytes, starts: InInt64s, sizes: InInt64s, seed: int, out: OutInt32s
-) -> None:
-    """Write IndexFile's key hash of each span of *data* to *out*; arguments as ``hash_spans``."""
-    assert len(starts) == len(sizes) == len(out)
-    for i in range(len(starts)):
-        end = starts[i] + max(sizes[i], 0)
-        assert 0 <= starts[i] <= end <= len(data)
-        out[i] = key_hash(data, starts[i], end, seed)
-
-
-@kernel
 def separated_key_hashes(keys: InBytes, seed: int, out: OutInt32s) -> int:
-    """Hash keys that are each ended by 0x02, which no key holds; return their number.
+    """Write IndexFile's hash of keys that are each ended by 0x02, which no key holds.
 
-    The fast way for a few keys: one buffer and no arrays of spans. Writes to *out* int32[k] as
-    many as fit, as ``index_key_hashes`` would.
+    Writes as many as fit to *out* int32[k]; returns the number of keys.
     """
     start = count = 0
     for at in range(len(keys)):

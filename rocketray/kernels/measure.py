@@ -1,18 +1,26 @@
-"""The measurement of a record: the only walk over its variable parts, which checks each length."""
+"""The measurement of a record: the only walk over its variable parts, which checks each length.
+
+``list_records`` measures one record after the other. It finds the end of a log, so every byte may
+have any value: a record counts if it is whole, holds its own physical offset, and names a queue.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ._compile import device
-from .intrinsics import load_i16, load_i32
+from ._compile import InBytes, OutInt32s, OutInt64s, device, kernel
+from .intrinsics import load_i16, load_i32, load_i64
 from .layout import (
+    BODY_CRC,
     BORN_HOST,
     HOST_BYTES,
     HOST_IPV6_EXTRA,
     MAGIC,
     MAGIC_V1,
     MAGIC_V2,
+    PHYSICAL_OFFSET,
+    QUEUE_ID,
+    QUEUE_OFFSET,
     RECORD_MIN_BYTES,
     SYS_FLAG,
     SYS_FLAG_BORN_IPV6,
@@ -20,7 +28,7 @@ from .layout import (
     TOPIC_V1_MAX_BYTES,
 )
 
-__all__ = ["Measure", "host_bytes", "measure_record"]
+__all__ = ["Measure", "host_bytes", "list_records", "measure_record"]
 
 _BODY_LENGTH_LESS_HOSTS = 68  # all fixed fields before the body length except the two hosts
 
@@ -91,3 +99,41 @@ def measure_record(buffer, position, end):
         properties_start,
         properties_size,
     )
+
+
+@kernel
+def list_records(
+    segment: InBytes,
+    segment_start: int,
+    position: int,
+    physical_offsets: OutInt64s,
+    sizes: OutInt32s,
+    queue_ids: OutInt32s,
+    queue_offsets: OutInt64s,
+    body_crcs: OutInt32s,
+) -> int:
+    """List the records from *position* of a segment on, up to the first place without one.
+
+    ``segment`` is one whole file whose first byte has the offset *segment_start*. The five arrays
+    of equal length receive the fields of the records, as many as fit. Returns the number of
+    records.
+    """
+    assert len(physical_offsets) == len(sizes) == len(queue_ids)
+    assert len(sizes) == len(queue_offsets) == len(body_crcs)
+    count = 0
+    while count < len(sizes):
+        size = measure_record(segment, position, len(segment)).size
+        if size < 0:
+            break
+        offset = load_i64(segment, position + PHYSICAL_OFFSET)
+        queue_id = load_i32(segment, position + QUEUE_ID)
+        if offset != segment_start + position or queue_id < 0:
+            break
+        physical_offsets[count] = offset
+        sizes[count] = size
+        queue_ids[count] = queue_id
+        queue_offsets[count] = load_i64(segment, position + QUEUE_OFFSET)
+        body_crcs[count] = load_i32(segment, position + BODY_CRC)
+        position += size
+        count += 1
+    return count

@@ -4,9 +4,9 @@ A text is NUMERAL, BAD (Java's ``valueOf`` raises) or ODD: too unusual for a ker
 reader must decide. ODD are digits of other scripts, hexadecimal doubles, ``NaN``,
 ``Infinity``, and doubles that need more than one exact multiplication to be rounded correctly.
 
-``order_number`` takes numbers of any width in the form that ``filters/sql92/numbers.py`` describes,
-and compares them with an integer digit by digit, so exactly; no such text is ODD unless it has
-digits of other scripts.
+``order_number`` takes numbers of any width in the form that ``filters/sql92/coercion.py``
+describes, and compares them with an integer digit by digit, so exactly; no such text is ODD unless
+it has digits of other scripts.
 Sources: ``Integer.valueOf``, ``Long.valueOf``, ``Double.valueOf``.
 """
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rocketray.errors import StoreFullError
 from rocketray.kernels.drain import StoreCursor
 from rocketray.kernels.layout import ENTRY_BYTES
-from rocketray.kernels.record_properties import find_property_strings
+from rocketray.kernels.records import find_property_strings
 
 from .files.mapped_file import MappedFile
 from .formats.record import BLANK_BYTES

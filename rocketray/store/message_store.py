@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -36,18 +37,16 @@ from rocketray.errors import (
 )
 from rocketray.message import Message, PhysicalOffset, QueueOffset
 
-from .append_result import AppendResult, PutResult, put_results
 from .append_window import AppendWindow, open_window
 from .batches.batch_form import EncodedBatch, store_times
 from .batches.encoded_batch import RecordOptions, encode_messages
 from .expiry import Expiry
-from .files.directories import make_directory
-from .files.file_system import SYSTEM_FILES, FileSystem
+from .files.file_system import SYSTEM_FILES, FileSystem, make_directory
 from .files.lock import StoreLock
 from .files.mapped_file import no_room_is_full
 from .files.store_settings import Salvage, allow_units, settle_config
-from .formats.schedule_codes import entry_codes
 from .formats.sys_flag import PREPARED, ROLLBACK
+from .log.log_blocks import entry_codes
 from .queues.consume_queue_ext import BitmapSource
 from .recovery.recovery import RecoveryReport
 from .recovery.verify import Verification
@@ -55,7 +54,27 @@ from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 from .store_files import StoreStatistics, open_files
 from .store_reads import StoreReads
 
-__all__ = ["MessageStore", "StoreStatistics"]
+__all__ = ["AppendResult", "MessageStore", "PutResult", "StoreStatistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """The place of a batch, whose queue offsets are consecutive; the time is its last message's."""
+
+    first_queue_offset: QueueOffset
+    first_physical_offset: PhysicalOffset
+    count: int
+    store_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """The place of one message."""
+
+    queue_id: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
+    store_timestamp_ms: int
 
 
 class MessageStore:
@@ -147,7 +166,7 @@ class MessageStore:
             ),
         )
         done = self.append(messages[0].topic, queue_id, batch)
-        return put_results(done, queue_id, batch.starts())
+        return _put_results(done, queue_id, batch.starts())
 
     def append(self, topic: str, queue_id: int, batch: EncodedBatch) -> AppendResult:
         """Store a batch of *topic*; on return it survives the end of this process.
@@ -398,3 +417,18 @@ class MessageStore:
     def _check_sound(self) -> None:
         if self._damage is not None:
             raise StoreError(f"{self.directory}: {self._damage}; close the store and open it again")
+
+
+def _put_results(
+    done: AppendResult, queue_id: int, starts: npt.NDArray[np.int64]
+) -> list[PutResult]:
+    """Return the result of each message of a batch; ``starts`` int64[n] are relative to it."""
+    return [
+        PutResult(
+            queue_id,
+            QueueOffset(done.first_queue_offset + number),
+            PhysicalOffset(done.first_physical_offset + start),
+            done.store_timestamp_ms,
+        )
+        for number, start in enumerate(starts.tolist())
+    ]

@@ -23,13 +23,13 @@ from .log.commit_log import CommitLog
 from .queues.consume_queue_ext import BitmapSource
 from .queues.queue_table import QueueTable
 from .recovery.clean_stop import CleanStop
-from .recovery.past_recovery import write_past_recovery
 from .recovery.recovery import (
     RecoveryReport,
     Trust,
     last_store_timestamp_ms,
     recover,
     recover_read_only,
+    write_past_recovery,
 )
 from .recovery.verify import Verification, verify
 

@@ -1,18 +1,27 @@
-"""Reads of an open store: by offset, by id, by key, by time, and from end to end."""
+"""Reads of an open store: by offset, by id, by key, by time, and from end to end.
+
+The index finds by the hash of a key and may hold an entry twice after a crash; every hit is read
+and compared before it counts.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+import numpy as np
+
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
+from rocketray.hashing import index_key_hash
+from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
 
 from .formats.message_id import decode_offset_id
 from .index.index_file import IndexHeader
+from .log.commit_log import CommitLog
 from .log.log_walk import scan
 from .queues.consume_queue import QueueEntry
-from .reading.lookups import find_by_key, find_by_time
 from .reading.pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
 from .store_files import StoreFiles
 
@@ -20,6 +29,7 @@ __all__ = ["StoreReads"]
 
 _QUERY_MAX_COUNT = 64
 _END_OF_TIME = 2**63 - 1
+_LOG = logging.getLogger(__name__)
 
 
 class StoreReads:
@@ -97,10 +107,23 @@ class StoreReads:
         returned twice and counts twice, as in RocketMQ's ``queryMessage``.
         """
         self._check_open()
-        span = (begin_ms, end_ms)
-        return find_by_key(
-            self._index, self._log, topic, key, max_count=max_count, span=span, distinct=distinct
-        )
+        hits: dict[int, int] = {}
+        found: list[StoredMessage] = []
+        for offset in self._index.search(_key_hash(topic, key)):
+            if len(found) >= max_count:
+                break
+            if offset < self._log.min_offset:
+                continue  # the record was deleted, its index file not yet
+            message = _indexed_message(self._log, offset)
+            if message is None or message.topic != topic:
+                continue
+            hits[offset] = hits.get(offset, 0) + 1
+            carried = message.keys.count(key) + (message.unique_key == key)
+            carried += message.imported_offset_id == key
+            allowed = min(carried, 1) if distinct else carried
+            if hits[offset] <= allowed and begin_ms <= message.store_timestamp_ms <= end_ms:
+                found.append(message)
+        return sorted(found, key=lambda message: message.physical_offset)
 
     def queue_offset_by_time(
         self,
@@ -112,13 +135,21 @@ class StoreReads:
         """Return the offset of the first message stored at or after a time, or last at or before.
 
         ``lower`` returns the queue's maximum when all are older, ``upper`` its minimum when all are
-        younger.
+        younger. An unreadable record counts as old.
         """
         self._check_open()
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return QueueOffset(0)
-        return QueueOffset(find_by_time(queue, self._log, timestamp_ms, boundary))
+
+        def stored_ms(entry: QueueEntry) -> int:
+            return self._log.store_timestamp_ms(entry.physical_offset, entry.size) or 0
+
+        if boundary == "lower":
+            first = queue.first_at_or_after(lambda entry: stored_ms(entry) >= timestamp_ms)
+            return QueueOffset(first)
+        after = queue.first_at_or_after(lambda entry: stored_ms(entry) > timestamp_ms)
+        return QueueOffset(max(after - 1, queue.min_offset))
 
     def queue_entry(self, topic: str, queue_id: int, queue_offset: int) -> QueueEntry:
         """Return one entry of a queue; raise :class:`OffsetOutOfRangeError`."""
@@ -166,3 +197,23 @@ class StoreReads:
     def flushed_offset(self) -> PhysicalOffset:
         """The offset below which every message survives power loss."""
         return self._log.flushed_offset
+
+
+def _key_hash(topic: str, key: str) -> int:
+    """Return the index hash of *key*: as ``index_key_hash``, in a tenth of its time."""
+    try:
+        text = f"{topic}#{key}\x02".encode()
+    except UnicodeEncodeError:  # a lone surrogate, which is never stored
+        return index_key_hash(f"{topic}#{key}")
+    out = np.zeros(1, np.int32)
+    separated_key_hashes(np.frombuffer(text, np.uint8), 0, out)
+    return int(out[0])
+
+
+def _indexed_message(log: CommitLog, physical_offset: int) -> StoredMessage | None:
+    """Return the record of an index entry; log and return None when there is none."""
+    try:
+        return log.message(physical_offset)
+    except (CorruptRecordError, OffsetOutOfRangeError) as error:
+        _LOG.warning("an index entry points to no record: %s", error)
+        return None

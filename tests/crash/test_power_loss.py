@@ -23,6 +23,7 @@ from support.stores import FakeClock, check_whole, kill, message
 
 from rocketray.config import StoreConfig
 from rocketray.message import StoredMessage
+from rocketray.store.files.file_system import FileSystem
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.recovery import RecoveryReport
 
@@ -151,6 +152,12 @@ def run(word: Sequence[tuple[str, str]], bound: Bound, seed: int) -> History:
     outcomes = list(disk.outcomes(bound, random.Random(seed)))
     kill(store)
     return History(" ".join(itertools.chain(*word)), outcomes, messages, safe)
+
+
+def test_no_call_of_a_store_on_a_disk_in_memory_goes_to_the_system() -> None:
+    calls = {name for name in vars(FileSystem) if not name.startswith("_")}
+    assert len(calls) > 10
+    assert calls <= vars(SimDisk).keys()
 
 
 def test_power_failures_in_short_histories_lose_nothing_acknowledged(seed: int) -> None:

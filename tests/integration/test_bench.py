@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.errors import ConfigError
-from rocketray_bench.registry import BENCHMARKS, run
+from rocketray_bench.report import BENCHMARKS, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -6,11 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.kernels._compile import Bytes, Int32s, Int64s
+from rocketray.kernels.consume_queue import UNIT_BYTES
 from rocketray.kernels.layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
 
-__all__ = ["match_tags", "pick_entries", "read_entries"]
+__all__ = ["match_bits", "match_tags", "pick_entries", "read_codes", "read_entries"]
 
 _ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
+_ADDRESS_BASE = -(1 << 63)
+_UNIT = np.dtype([("size", ">i2"), ("code", ">i8"), ("time", ">i8"), ("bitmap_bytes", ">i2")])
 
 
 def match_tags(raw: Bytes, first: int, count: int, codes: Int32s, out: Int64s) -> int:
@@ -65,3 +68,64 @@ def pick_entries(
 
 def _entries(raw: Bytes, first: int, count: int) -> npt.NDArray[np.void]:
     return raw[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES].view(_ENTRY)
+
+
+def match_bits(
+    raw: Bytes,
+    first: int,
+    count: int,
+    units: Bytes,
+    units_start: int,
+    segment_bytes: int,
+    bits: Int64s,
+    bitmap_bytes: int,
+    after_ms: int,
+    out: Int64s,
+    found: int,
+) -> tuple[int, int]:
+    assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
+    assert 0 <= found <= len(out)
+    assert all(0 <= bit < 8 * bitmap_bytes for bit in bits.tolist())
+    entries = raw[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES].view(_ENTRY)
+    fields = entries["code"].astype(np.int64)
+    is_address = fields <= TAGS_CODE_EXT_MAX
+    positions = np.where(is_address, (fields ^ np.int64(_ADDRESS_BASE)) - units_start, 0)
+    elsewhere = np.flatnonzero(is_address & ((positions < 0) | (positions >= segment_bytes)))
+    stop = int(elsewhere[0]) if len(elsewhere) else count
+    passes = np.ones(stop, np.bool_)
+    size = UNIT_BYTES + bitmap_bytes
+    rows = np.flatnonzero(is_address[:stop] & (positions[:stop] + size <= len(units)))
+    if len(rows):
+        whole = units[positions[rows][:, None] + np.arange(size)]
+        heads = np.ascontiguousarray(whole[:, :UNIT_BYTES]).view(_UNIT)[:, 0]
+        known = (heads["size"] == size) & (heads["bitmap_bytes"] == bitmap_bytes)
+        known &= heads["time"] > after_ms
+        bitmaps = whole[:, UNIT_BYTES:]
+        is_set = np.ones(len(rows), np.bool_)
+        for bit in bits.tolist():
+            is_set &= (bitmaps[:, bit >> 3] >> (bit & 7) & 1) == 1
+        passes[rows[known & ~is_set]] = False
+    numbers = np.flatnonzero(passes)
+    room = len(out) - found
+    if len(numbers) >= room:
+        numbers = numbers[:room]
+        stop = int(numbers[-1]) + 1 if room else 0
+    out[found : found + len(numbers)] = numbers + first
+    return found + len(numbers), first + stop
+
+
+def read_codes(fields: Int64s, at: int, units: Bytes, units_start: int, segment_bytes: int) -> int:
+    assert 0 <= at <= len(fields)
+    for row in range(at, len(fields)):
+        field = int(fields[row])
+        if field > TAGS_CODE_EXT_MAX:
+            continue
+        position = field - _ADDRESS_BASE - units_start
+        if not 0 <= position < segment_bytes:
+            return row
+        if position + UNIT_BYTES > len(units):
+            continue
+        size, code, _, bitmap_bytes = units[position : position + UNIT_BYTES].view(_UNIT)[0].item()
+        if bitmap_bytes >= 0 and size == UNIT_BYTES + bitmap_bytes:
+            fields[row] = code
+    return len(fields)

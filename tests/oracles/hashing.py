@@ -11,7 +11,7 @@ from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.hashing import KEY_END
 from rocketray.message import decode_text
 
-__all__ = ["crc32_spans", "hash_spans", "index_key_hashes", "separated_key_hashes"]
+__all__ = ["crc32_spans", "hash_spans", "separated_key_hashes"]
 
 _CRC_MASK = 0x7FFFFFFF  # RocketMQ clears the sign
 _INT_MIN = -(2**31)
@@ -24,17 +24,13 @@ def hash_spans(data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out: Int32
         out[i] = _signed(seed * 31**units + java_hash_code(text))
 
 
-def index_key_hashes(data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out: Int32s) -> None:
-    hash_spans(data, starts, sizes, seed, out)
-    out[out == _INT_MIN] = 0
-    np.abs(out, out=out)
-
-
 def separated_key_hashes(keys: Bytes, seed: int, out: Int32s) -> int:
     ends = np.flatnonzero(keys == KEY_END)
     starts = np.concatenate((np.zeros(1, np.int64), ends + 1))[:-1]
     room = min(len(ends), len(out))
-    index_key_hashes(keys, starts[:room], (ends - starts)[:room], seed, out[:room])
+    hash_spans(keys, starts[:room], (ends - starts)[:room], seed, out[:room])
+    out[:room][out[:room] == _INT_MIN] = 0
+    np.abs(out[:room], out=out[:room])
     return len(ends)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles.find import oracle_of
 from support.records import RawRecord, i32, i64, u8
 
-from rocketray.kernels.record_bodies import copy_bodies
+from rocketray.kernels.records import copy_bodies
 
 records = st.builds(
     RawRecord,

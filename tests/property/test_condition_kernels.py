@@ -24,7 +24,7 @@ from rocketray.kernels.numerals import (
     ODD,
 )
 from rocketray.kernels.properties import join_names
-from rocketray.kernels.record_conditions import judge_records
+from rocketray.kernels.records import judge_records
 
 numerals = st.one_of(
     st.text("+-0123456789.eEdfxNI \t５", max_size=25),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import (
     EncodedBatch,
+    MeasuredTable,
     RecordOptions,
     encode_messages,
-    encode_table,
     pack_batch,
     unpack_batch,
 )
@@ -95,7 +95,7 @@ def test_a_table_is_the_messages_of_its_rows(
         )
         for one in several
     ]
-    batch = encode_table(
+    batch = MeasuredTable(
         "Trade",
         pa.table(columns),
         born_host=HOST,
@@ -103,7 +103,7 @@ def test_a_table_is_the_messages_of_its_rows(
         unique_ids=pa.array([one.unique_key for one in several]),
         property_columns=PROPERTIES,
         options=RecordOptions(compression),
-    )
+    ).encode()
     expected = encode_messages(
         in_order, born_host=HOST, clock_ms=lambda: NOW, options=RecordOptions(compression)
     )

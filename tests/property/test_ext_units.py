@@ -10,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
 
-from rocketray.kernels.ext_units import (
-    match_bits,
-    read_codes,
-)
+from rocketray.kernels.consume_queue import match_bits, read_codes
 
 SEGMENT = 256
 AFTER_MS = 1000

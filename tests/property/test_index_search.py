@@ -10,7 +10,7 @@ from oracles.find import oracle_of
 from oracles.index import put_keys
 from support.records import i32, i64
 
-from rocketray.kernels.index_search import Place, search_chains
+from rocketray.kernels.index import Place, search_chains
 
 SLOTS, ENTRIES = 4, 7
 FILE_BYTES = 40 + SLOTS * 4 + ENTRIES * 20

@@ -22,10 +22,10 @@ from rocketray.kernels import (
     index,
     properties,
     property_crc,
-    record_properties,
     spans,
     texts,
 )
+from rocketray.kernels.records import find_property_strings, find_record_properties
 from rocketray.kernels.spans import Field
 
 few = settings(max_examples=60, deadline=None)
@@ -223,8 +223,7 @@ def entry_columns(count: int) -> list[npt.NDArray[Any]]:
 @given(st.lists(st.one_of(st.none(), utf8, broken_utf8), max_size=6), int32)
 def test_texts_are_hashed_alike(several: list[bytes | None], seed: int) -> None:
     data, starts, sizes = back_to_back(several)
-    for kernel in (hashing.hash_spans, hashing.index_key_hashes):
-        both(kernel, data, starts, sizes, seed, np.zeros(len(sizes), np.int32))
+    both(hashing.hash_spans, data, starts, sizes, seed, np.zeros(len(sizes), np.int32))
     both(
         hashing.crc32_spans,
         *(data, starts, sizes, np.zeros(len(sizes), np.int32)),
@@ -255,13 +254,13 @@ def test_properties_of_records_are_found_alike(
     queue_offsets = data.draw(st.lists(st.sampled_from([0, 0, 0, 1]), min_size=4, max_size=4))
     at, length = np.zeros((2, 2, len(sizes)), np.int64)
     count, may_hold_crc = both(
-        record_properties.find_record_properties,
+        find_record_properties,
         *(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), i64(queue_offsets[: len(sizes)])),
         *(data.draw(st.integers(0, 1)), 0, u8(b"abT"), i64([0, 1, 3]), at, length),
     )
     strings = np.zeros((2, len(sizes)), np.int64)
     not_whole = both(
-        record_properties.find_property_strings,
+        find_property_strings,
         *(u8(bytes(raw)), i32(sizes), *strings),
     )
     fields = np.zeros((len(Field), len(sizes)), np.int64)

@@ -29,7 +29,7 @@ from rocketray.filters.sql92 import compile_expression, parse
 from rocketray.filters.sql92.compiled import CompiledExpression
 from rocketray.filters.sql92.nodes import Expression
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
-from rocketray.kernels.record_conditions import judge_records
+from rocketray.kernels.records import judge_records
 
 _ANSWERS: dict[int, Answer] = {State.TRUE: True, State.FALSE: False, State.NULL: None}
 _INTEGERS = (0, 1, 5, 100, 120, 500, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 2**63 - 1)

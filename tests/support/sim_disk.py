@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from rocketray.store.files.file_system import FileLock, OpenFile
+from rocketray.store.files.file_system import FileLock, FileSystem, OpenFile
 
 __all__ = ["Bound", "Outcome", "PowerLostError", "SimDisk"]
 
@@ -135,7 +135,7 @@ class _Choice:
 
 
 @dataclass
-class SimDisk:
+class SimDisk(FileSystem):
     """A file system of :mod:`rocketray.store.files.file_system` in memory.
 
     ``before`` is called with the name of each operation and its path, and may raise.
@@ -258,7 +258,7 @@ class SimDisk:
         return node
 
 
-class _SimFile:
+class _SimFile(OpenFile):
     def __init__(self, disk: SimDisk, path: Path, inode: _Inode) -> None:
         self._disk = disk
         self._path = path
@@ -280,7 +280,7 @@ class _SimFile:
         pass
 
 
-class _SimLock:
+class _SimLock(FileLock):
     def __init__(self, disk: SimDisk, path: Path) -> None:
         self._disk = disk
         self._path = path

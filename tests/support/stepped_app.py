@@ -26,10 +26,9 @@ from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module
 from rocketray.topology.delivery.delivery import Delivery, position_text
 from rocketray.topology.delivery.failure import fail
-from rocketray.topology.delivery.feed import Feed, FeedServices
+from rocketray.topology.delivery.feed import NO_TABLES, Feed, FeedServices
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.inbox import Hand, Inbox
-from rocketray.topology.delivery.queue_tables import NO_TABLES
 from rocketray.topology.delivery.returns import Returns
 from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership

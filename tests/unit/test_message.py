@@ -6,8 +6,7 @@ import pytest
 from support.golden import golden_rows
 
 from rocketray.errors import InvalidMessageError, InvalidNameError, MessageTooLargeError
-from rocketray.filters.subscription import parse
-from rocketray.filters.tag import matches_exactly
+from rocketray.filters.subscription import matches_exactly, parse
 from rocketray.message import (
     BODY_MAX_BYTES,
     PROPERTIES_MAX_BYTES,

@@ -1,4 +1,4 @@
-"""The process's own signal handlers, restored after Ray replaced them.
+"""The process's own signal handlers: for an orderly end, and restored after Ray replaced them.
 
 A process that joins Ray gets a C handler for SIGTERM before Python's. It prints stacks, calls
 Python's handler, and aborts the process three seconds later, during an orderly stop.
@@ -13,7 +13,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["interrupted_behind", "restore_signal_handlers"]
+__all__ = ["StopSignals", "interrupted_behind", "restore_signal_handlers", "stop_signals"]
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def restore_signal_handlers() -> None:
@@ -47,3 +49,36 @@ def interrupted_behind() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if came.is_set():
         raise KeyboardInterrupt
+
+
+class StopSignals:
+    """The event that the first SIGINT or SIGTERM sets; a second one ends the process."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def take_back(self) -> None:
+        """Install the handlers, again if others have replaced them.
+
+        A Spark session does so with SIGINT's: its own cancels all jobs and raises KeyboardInterrupt
+        wherever the main thread is, which is pages of stack traces for a Ctrl-C.
+        """
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL if self.event.is_set() else self._note)
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.event.set()
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def stop_signals() -> Iterator[StopSignals]:
+    """Handle both signals, and restore the old handlers at the end; only the main thread can."""
+    before = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
+    taken = StopSignals()
+    taken.take_back()
+    try:
+        yield taken
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -5,17 +5,19 @@ An invalid name or expression ends the command with code 2 before anything is do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from rocketray.cli.terminal.output import progress
 from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
 from rocketray.errors import ConfigError, FilterError
 from rocketray.names import check_group, check_queue_count, check_topic
 
 if TYPE_CHECKING:
+    from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.filters.sql92 import Dialect
     from rocketray.filters.subscription import ErrorPolicy, Subscription
 
@@ -28,17 +30,23 @@ __all__ = [
     "GroupOption",
     "JsonOption",
     "OnFilterErrorOption",
+    "OptionalGroupArgument",
     "QueuesOption",
     "SqlOption",
     "TagsOption",
     "TopicArgument",
     "WhereOption",
     "checked",
+    "chosen_groups",
     "chosen_subscription",
+    "tell_doubts",
 ]
 
 DATA_DEFAULT = DEFAULT_DATA
 _T = TypeVar("_T")
+OptionalGroupArgument = Annotated[
+    str | None, typer.Argument(metavar="GROUP", help="The group; without it, all groups.")
+]
 
 
 def checked(check: Callable[[_T], _T]) -> Callable[[_T | None], _T | None]:
@@ -162,3 +170,23 @@ def chosen_subscription(
         hint = given[0] if given else None
         raise typer.BadParameter(str(error), param_hint=hint) from None
     return subscription
+
+
+def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list[GroupDescription]:
+    """Return the entries of *group*, or of all if it is None, by name and topic."""
+    found = sorted(groups, key=lambda each: (each.group, each.topic))
+    chosen = [each for each in found if group is None or each.group == group]
+    if group is not None and not chosen:
+        from rocketray.actors.explaining.suggestions import like  # noqa: PLC0415 - imports the node
+
+        meant = like(group, {each.group for each in groups})
+        raise ConfigError(f"there is no group {group!r}{meant or '; see: rocketray groups list'}")
+    return chosen
+
+
+def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -> None:
+    """Warn on stderr if *subscription* probably rejects messages of *topics* that are wanted."""
+    from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
+
+    for line in doubts(data, topics, subscription):
+        progress(f"warning: {line}")

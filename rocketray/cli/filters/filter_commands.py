@@ -1,29 +1,314 @@
-"""``rocketray filter``: try expressions, and show the statistics of the groups' filters."""
+"""``rocketray filter``: check, preview and try expressions; the statistics of groups' filters."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
+from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, check_span
+from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    AnyDataOption,
+    DataOption,
+    DialectOption,
+    JsonOption,
+    OptionalGroupArgument,
+    SqlOption,
+    TagsOption,
+    TopicArgument,
+    WhereOption,
+    checked,
+    chosen_groups,
+    chosen_subscription,
+    tell_doubts,
+)
 from rocketray.cli.terminal.lines import parse_object, read_lines
-from rocketray.cli.terminal.output import print_json
+from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
+from rocketray.names import check_topic
 
-from .filter_check import check
-from .filter_preview import preview
-from .filter_stats import stats
+if TYPE_CHECKING:
+    from rocketray.actors.filtering.preview import Preview
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.filters.sql92.advice import Advice
+    from rocketray.filters.sql92.nodes import Expression
+    from rocketray.filters.subscription import Subscription
 
 __all__ = ["evaluate", "filters"]
 
 filters = typer.Typer(
     help="Try filter expressions, and show filter statistics.", no_args_is_help=True
 )
-filters.command()(check)
-filters.command()(preview)
-filters.command()(stats)
+
+_COLUMNS = {
+    "scanned": "scanned",
+    "by tag": "tag_rejected",
+    "by bitmap": "bloom_rejected",
+    "by SQL": "sql_rejected",
+    "by predicate": "class_rejected",
+    "collisions": "collisions",
+    "errors": "errors",
+    "delivered": "delivered",
+}
+_SCAN_DEFAULT = 10_000_000
+
+
+@filters.command()
+def check(
+    expression: Annotated[
+        str | None, typer.Argument(metavar="[EXPR]", help="An SQL92 expression.")
+    ] = None,
+    *,
+    tags: TagsOption = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            callback=checked(check_topic),
+            help="Compare with its recent messages: unknown names, values that will fail.",
+        ),
+    ] = None,
+    sample_count: Annotated[
+        int,
+        typer.Option(
+            "--sample", metavar="N", min=1, max=100_000, help="Number of recent messages."
+        ),
+    ] = 1000,
+    dialect: DialectOption = None,
+    data: AnyDataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Check an SQL92 expression, or --tags; no node is needed.
+
+    Prints the expression as it was parsed, with the parentheses that it needs, and warnings:
+    conditions that are always or never true, NOT that binds tighter than a comparison, the outcome
+    for messages without a property, and more. If the expression does not parse, the exit code is 1
+    and a caret marks the place. Warnings do not change the exit code. The last line names the
+    dialect: the same text can have another meaning in the other dialect.
+
+    With --tags it prints each tag by itself, and warns of several tags that seem to be written as
+    one, and, with --topic, of tags that no recent message has.
+    """
+    from rocketray.actors.filtering.filter_advice import advise_filter  # noqa: PLC0415 - NumPy
+    from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - the same
+
+    if (expression is None) == (tags is None):
+        raise typer.BadParameter("give an SQL92 expression or --tags")
+    if tags is not None:
+        subscription = chosen_subscription(tags, None, None, dialect=dialect)
+        warnings = advise_filter(subscription, data, topic, sample_count)
+        _show_tags(subscription, warnings, as_json=as_json)
+        return
+    assert expression is not None
+    subscription = Subscription.sql(expression, dialect)
+    try:
+        tree = subscription.compiled().tree
+    except FilterSyntaxError as error:
+        if not as_json:
+            raise
+        print_json(_not_parsed(error))
+        sys.exit(1)
+    warnings = advise_filter(subscription, data, topic, sample_count)
+    if as_json:
+        print_json(_passed(subscription, tree, warnings))
+        return
+    for line in _lines(tree, warnings):
+        print_line(line)
+    print_line(f"dialect: {subscription.dialect_words}")
+
+
+def _show_tags(subscription: Subscription, warnings: list[Advice], *, as_json: bool) -> None:
+    from rocketray.filters.subscription import parse  # noqa: PLC0415 - imports NumPy
+
+    parsed = parse(subscription.expression)
+    tags = sorted(parsed.tags_set)
+    if as_json:
+        shown = {"expression": subscription.expression, "valid": True, "tags": tags}
+        print_json({**shown, "warnings": _warnings(warnings), "error": None})
+        return
+    everything = "all messages" if parsed.sub_string == "*" else "none"
+    print_line(f"tags: {', '.join(map(repr, tags)) or everything}")
+    for each in warnings:
+        print_line(str(each))
+
+
+def _warnings(warnings: list[Advice]) -> list[dict[str, Any]]:
+    return [
+        {"code": each.code.value, "subject": each.subject, "message": each.sentence}
+        for each in warnings
+    ]
+
+
+def _lines(tree: Expression, warnings: list[Advice]) -> list[str]:
+    from rocketray.filters.sql92 import to_sql  # noqa: PLC0415 - imports NumPy
+
+    return [to_sql(tree), *map(str, warnings)]
+
+
+def _passed(subscription: Subscription, tree: Expression, warnings: list[Advice]) -> dict[str, Any]:
+    from rocketray.filters.sql92 import to_sql  # noqa: PLC0415 - imports NumPy
+    from rocketray.filters.sql92.nodes import property_names  # noqa: PLC0415 - the same
+
+    return {
+        "expression": subscription.expression,
+        "dialect": subscription.dialect,
+        "dialectRules": subscription.rules,
+        "valid": True,
+        "canonical": to_sql(tree),
+        "properties": sorted(property_names(tree)),
+        "warnings": _warnings(warnings),
+        "error": None,
+    }
+
+
+def _not_parsed(error: FilterSyntaxError) -> dict[str, Any]:
+    return {
+        "expression": error.expression,
+        "valid": False,
+        "error": {"message": error.reason, "start": error.start, "end": error.end},
+    }
+
+
+@filters.command()
+def preview(
+    topic: TopicArgument,
+    expression: Annotated[
+        str | None, typer.Argument(metavar="EXPR", help="An SQL92 expression, as --sql.")
+    ] = None,
+    *,
+    tags: TagsOption = None,
+    sql: SqlOption = None,
+    where: WhereOption = None,
+    begin_ms: BeginOption = None,
+    end_ms: EndOption = None,
+    begin_offset: Annotated[
+        int,
+        typer.Option("--from-offset", metavar="N", min=0, help="From this offset of each queue."),
+    ] = 0,
+    end_offset: Annotated[
+        int | None,
+        typer.Option("--to-offset", metavar="N", min=0, help="Up to, not including, this offset."),
+    ] = None,
+    queue_id: Annotated[
+        int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, help="Maximum number of matches to show.")
+    ] = 10,
+    max_scan: Annotated[
+        int,
+        typer.Option("--max-scan", metavar="N", min=1, help="Maximum number of messages to scan."),
+    ] = _SCAN_DEFAULT,
+    dialect: DialectOption = None,
+    data: AnyDataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a filter would match in a topic. No group is involved.
+
+    The command changes nothing and moves no offset; the node need not run. It warns on stderr of
+    likely mistakes in the filter. A predicate (--where) is imported and run by this command. --json
+    prints one object: scanned, matched, rejected, failed, failures by kind, bytesRead, and the
+    first matches as "store scan" prints them.
+    """
+    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.filtering.preview import preview as run  # noqa: PLC0415 - the same
+
+    if expression is not None and sql is not None:
+        raise typer.BadParameter("EXPR and --sql are the same; give one")
+    chosen = sql if expression is None else expression
+    subscription = chosen_subscription(tags, chosen, where, dialect=dialect)
+    check_span(begin_ms, end_ms)
+    within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)
+    found = run(data, topic, subscription, within, show=limit)
+    tell_doubts(data, [topic], subscription)
+    if as_json:
+        print_json(_preview_fields(topic, subscription, found))
+    else:
+        _print_preview(found)
+
+
+def _preview_fields(topic: str, subscription: Subscription, found: Preview) -> dict[str, Any]:
+    counters = found.counters
+    kinds = (
+        "evaluationErrors",
+        "predicateErrors",
+        "notInt32",
+        "notInt64",
+        "notDouble",
+        "booleanWithText",
+    )
+    by_name = counters.to_json()
+    return {
+        "topic": topic,
+        "subscription": subscription.to_json(),
+        "held": found.held,
+        "scanned": counters.scanned,
+        "matched": counters.delivered,
+        "rejected": counters.rejected + counters.collisions,
+        "failed": counters.errors,
+        "failures": {kind: by_name[kind] for kind in kinds if by_name[kind]},
+        "error": found.error or None,
+        "bytesRead": found.bytes_read,
+        "messages": [to_json(message) for message in found.matches],
+    }
+
+
+def _print_preview(found: Preview) -> None:
+    for message in found.matches:
+        print_line(one_line(message))
+    counters = found.counters
+    rejected = counters.rejected + counters.collisions
+    row = (counters.scanned, counters.delivered, rejected, counters.errors, found.bytes_read)
+    columns = ("scanned", "matched", "rejected", "failed", "bytes read")
+    print_table(columns, [row], right=columns)
+    if counters.scanned < found.held:
+        print_line(f"only {counters.scanned} of {found.held} messages were scanned: --max-scan")
+    if found.error:
+        print_line(f"the first failure: {found.error}")
+
+
+@filters.command()
+def stats(
+    group: OptionalGroupArgument = None,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the counters of groups' filters.
+
+    \b
+    They begin at 0 when the coordinator starts.
+    scanned                             messages that a filter evaluated
+    by tag, bitmap, SQL, predicate      messages that this step rejected
+    collisions                          rejected by the consumer: right hash, other tag
+    errors                              the filter failed on the message
+    delivered                           delivered to the group
+
+    A member reports about once a second. --json names every counter, and errors by their kind:
+    evaluationErrors, predicateErrors, predicateTimeouts.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    with connect(data) as connection:
+        chosen = chosen_groups(connection.groups.all(), group)
+        stuck = connection.filters.statistics().stuck_calls
+    if stuck:
+        progress(f"warning: {stuck} calls of predicates do not return; see predicateTimeouts")
+    if as_json:
+        for each in chosen:
+            names = {"group": each.group, "topic": each.topic}
+            print_json(names | {"counters": each.counters.to_json()})
+        return
+    print_table(("group", "topic", *_COLUMNS), map(_row, chosen), right=tuple(_COLUMNS))
+
+
+def _row(group: GroupDescription) -> tuple[object, ...]:
+    numbers = (getattr(group.counters, name) for name in _COLUMNS.values())
+    return (group.group, group.topic, *numbers)
 
 
 @filters.command("eval")
@@ -94,8 +379,11 @@ def _evaluate_sql(expression: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluate_tag(expression: str | None, tag: object) -> dict[str, Any]:
-    from rocketray.filters.subscription import parse  # noqa: PLC0415 - imports NumPy
-    from rocketray.filters.tag import matches_code, matches_exactly  # noqa: PLC0415 - the same
+    from rocketray.filters.subscription import (  # noqa: PLC0415 - the same
+        matches_code,
+        matches_exactly,
+        parse,
+    )
 
     if not isinstance(tag, str | None):
         return _failed("parse-error", '"tag" must be a string, or null')

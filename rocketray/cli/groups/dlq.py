@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketray.actors.retries.retry_records import FAILURE_REASON, origin_of, topic_of
-from rocketray.cli.arguments.doubts import tell_doubts
 from rocketray.cli.arguments.messages import one_line, printable, to_json
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import (
@@ -19,8 +18,9 @@ from rocketray.cli.arguments.options import (
     JsonOption,
     TagsOption,
     chosen_subscription,
+    tell_doubts,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import print_json, print_line, print_result, print_table
 from rocketray.names import DEAD_LETTER_PREFIX
 
 if TYPE_CHECKING:
@@ -148,12 +148,9 @@ def redrive(
         else:
             producer = connection.producer(ack="disk")
             count = run(connection, producer, group, subscription, topic=topic, limit=limit)
-    if as_json:
-        print_json({"group": group, "count": count, "dryRun": dry_run})
-    elif dry_run:
-        print_line(f"{count} dead letters of group {group} would be redelivered")
-    else:
-        print_line(f"{count} dead letters of group {group} are redelivered")
+    record = {"group": group, "count": count, "dryRun": dry_run}
+    text = f"{count} dead letters of group {group} {'would be' if dry_run else 'are'} redelivered"
+    print_result(record, text, as_json=as_json)
 
 
 def _fields(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:

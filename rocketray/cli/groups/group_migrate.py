@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.cli.arguments.doubts import tell_doubts
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -21,8 +20,9 @@ from rocketray.cli.arguments.options import (
     TopicArgument,
     WhereOption,
     chosen_subscription,
+    tell_doubts,
 )
-from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.cli.terminal.output import print_result, progress
 
 if TYPE_CHECKING:
     from rocketray.actors.groups.subscription_changes import PlanProgress
@@ -66,18 +66,14 @@ def migrate(
     with connect(data) as connection:
         if abort:
             connection.groups.abort_change(group, topic)
-            print_json({"aborted": True}) if as_json else print_line("the change was dropped")
+            print_result({"aborted": True}, "the change was dropped", as_json=as_json)
             return
         subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
         tell_doubts(connection.data, [topic], subscription)
         found = carry_out(
             connection.groups, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )
-    if as_json:
-        print_json(_fields(found))
-    else:
-        for line in _lines(group, topic, found):
-            print_line(line)
+    print_result(_fields(found), "\n".join(_lines(group, topic, found)), as_json=as_json)
 
 
 def _fields(found: PlanProgress | None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketray.actors.runtime.machine import user_name
-from rocketray.cli.arguments.group_choice import chosen_groups
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import (
@@ -18,6 +17,7 @@ from rocketray.cli.arguments.options import (
     GroupArgument,
     JsonOption,
     TopicArgument,
+    chosen_groups,
 )
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.cli.arguments.doubts import tell_doubts
+from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.lookup_options import parse_place
 from rocketray.cli.arguments.messages import one_line, to_json
 from rocketray.cli.arguments.node import connect
@@ -24,10 +24,9 @@ from rocketray.cli.arguments.options import (
     TopicArgument,
     WhereOption,
     chosen_subscription,
+    tell_doubts,
 )
-from rocketray.cli.terminal.output import print_json, print_line, progress
-from rocketray.cli.terminal.reader import OutputReader
-from rocketray.cli.terminal.signals import until_signalled
+from rocketray.cli.terminal.output import OutputReader, print_json, print_line, progress
 
 if TYPE_CHECKING:
     import threading
@@ -119,14 +118,14 @@ def consume(
     if broadcast:
         options["broadcast"] = True
         options["client_id"] = client_id or platform.node()
-    with connect(data) as connection, until_signalled() as signalled:
+    with connect(data) as connection, stop_signals() as signals:
         before = _subscribed(connection.groups.all(), group, topic)
         with connection.consumer(group, topic, subscription, **options) as consumer:
             if before not in (None, subscription):
                 progress(f"group {group} had the subscription {before} before")
             tell_doubts(connection.data, [topic], subscription)
             hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
-            _print_all(consumer, signalled, max_count, timeout_s, hint, as_json=as_json)
+            _print_all(consumer, signals.event, max_count, timeout_s, hint, as_json=as_json)
 
 
 def _subscribed(groups: Sequence[GroupDescription], group: str, topic: str) -> Subscription | None:

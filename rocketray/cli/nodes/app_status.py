@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rocketray.cli.terminal.output import as_time, counted, print_json, print_line, print_table
+from rocketray.cli.terminal.output import (
+    as_time,
+    counted,
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+)
 from rocketray.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -173,10 +180,7 @@ def show_problems(lines: list[str], *, as_json: bool) -> None:
     if lines and not as_json:
         print_line("")
     for line in lines:
-        if as_json:
-            print_json({"problem": line})
-        else:
-            print_line(f"problem: {line}")
+        print_result({"problem": line}, f"problem: {line}", as_json=as_json)
 
 
 def _queues(host: Host) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_json, print_line, progress
-from rocketray.cli.terminal.signals import until_signalled
+from rocketray.cli.terminal.output import print_line, print_result, progress
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ActorError, ConfigError, StoreError
 
@@ -58,14 +58,14 @@ def up(
     all are ended, and the reason is printed. One that crashes later is restarted. Without --detach
     the app runs until SIGINT (Ctrl-C) or SIGTERM, and is then drained.
     """
-    from rocketray.topology.app.agent_doubts import agent_doubts  # noqa: PLC0415 - the same
+    from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - the same
     from rocketray.topology.app.sink_spec import how_to_run  # noqa: PLC0415 - the same
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
     from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
 
     directory = Path.cwd()
     import_from(directory)
-    with connect(data) as connection, until_signalled() as signalled:
+    with connect(data) as connection, stop_signals() as signals:
         with waiting(f"starting {path}"):
             app, handles = hosting.bring_up(
                 path,
@@ -73,7 +73,7 @@ def up(
                 directory=directory,
                 consumers=consumers,
                 detached=detach,
-                is_given_up=signalled.is_set,
+                is_given_up=signals.event.is_set,
             )
         hosts = hosting.find_hosts(app)
         groups = connection.groups.all()
@@ -88,7 +88,7 @@ def up(
         if detach:
             return
         told = {host.name: host.last_error for host in hosts}
-        while not signalled.wait(_LOOK_AGAIN_S):
+        while not signals.event.wait(_LOOK_AGAIN_S):
             hosts = hosting.find_hosts(app)
             if not hosts:
                 progress(f"{app} was ended by another command")
@@ -115,10 +115,8 @@ def down(
     with connect(data):
         hosts = _hosts_of(app)
         said = hosting.take_down(hosts)
-    if as_json:
-        print_json({"app": app, "ended": len(hosts), "notDrained": said})
-    else:
-        print_line(f"{app} is down")
+    record = {"app": app, "ended": len(hosts), "notDrained": said}
+    print_result(record, f"{app} is down", as_json=as_json)
     _say_what_is_left(said)
 
 
@@ -181,10 +179,10 @@ def scale(
     """
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
-    with connect(data) as connection, until_signalled() as signalled:
+    with connect(data) as connection, stop_signals() as signals:
         _hosts_of(app)
         with waiting(f"scaling {app}"):
-            said = hosting.scale(app, consumers, signalled.is_set)
+            said = hosting.scale(app, consumers, signals.event.is_set)
         hosts = hosting.find_hosts(app)
         groups = connection.groups.all()
         show_hosts(hosts, as_json=as_json)

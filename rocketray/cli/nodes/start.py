@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.cli.arguments.node import ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, progress
 from rocketray.cli.terminal.quantities import parse_mode, parse_queues_per_process
-from rocketray.cli.terminal.ray_stderr import ray_stderr_in_file
-from rocketray.cli.terminal.signals import until_signalled
 from rocketray.cli.terminal.waiting import waiting
 
 __all__ = ["start"]
@@ -100,7 +100,7 @@ def start(
         with waiting("starting Ray and the node's actors"):
             node = stack.enter_context(Node(data, options))
         ray_stderr_in_file(node.data)  # not before: what Ray says of a failing start is for people
-        signalled = stack.enter_context(until_signalled())
+        signalled = stack.enter_context(stop_signals()).event
         if as_json:
             print_json(node.description())
         else:

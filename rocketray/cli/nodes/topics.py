@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -14,7 +18,13 @@ from rocketray.cli.arguments.options import (
     QueuesOption,
     TopicArgument,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import (
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+    progress,
+)
 from rocketray.cli.terminal.quantities import (
     format_bytes,
     format_duration,
@@ -22,16 +32,16 @@ from rocketray.cli.terminal.quantities import (
     parse_duration,
     parse_queues_per_process,
 )
+from rocketray.cli.terminal.waiting import AGAIN_S
 from rocketray.errors import ConfigError
-
-from .topic_progress import TopicWait
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.topics.catalog import TopicConfig
+    from rocketray.actors.topics.topic_start import TopicProgress
     from rocketray.store.retention import RetentionPolicy
 
-__all__ = ["topics"]
+__all__ = ["TopicWait", "topics"]
 
 topics = typer.Typer(help="Create, list, describe, change and remove topics.", no_args_is_help=True)
 _QUEUES_DEFAULT = 4
@@ -64,6 +74,51 @@ _BitmapsOption = Annotated[
         help="Keep filter bitmaps for SQL92 groups: on, off, or auto (where they save time).",
     ),
 ]
+_SILENT_S = 5.0
+
+
+class TopicWait:
+    """The progress on stderr while the queues of a topic start, shown at each call.
+
+    In a terminal it is a live line; elsewhere a line when it takes a while, and again every 15
+    seconds. At the end ``started`` counts the queues that were missing.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self.started = 0
+        self._clock_s = clock_s
+        self._latest: TopicProgress | None = None
+        self._say_again_s = clock_s() + _SILENT_S
+        self._live: Callable[[str], None] | None = None
+        self._open = ExitStack()
+
+    def __call__(self, report: TopicProgress) -> None:
+        """Show the progress."""
+        self._latest, self.started = report, report.started
+        if self._live is not None:
+            self._live(f"{_count(report)} run")
+        elif report.running < report.queues and (now_s := self._clock_s()) > self._say_again_s:
+            self._say_again_s = now_s + AGAIN_S
+            progress(f"{_count(report)} run; the others are being started")
+
+    def __enter__(self) -> Self:
+        """Return this object, with a live line if stderr is a terminal."""
+        if sys.stderr.isatty():
+            from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+
+            self._live = self._open.enter_context(ProgressDisplay(sys.stderr)).show
+        return self
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
+        """Remove the live line, and say how to continue after Ctrl-C."""
+        self._open.close()
+        latest = self._latest
+        if isinstance(error, KeyboardInterrupt) and latest and latest.running < latest.queues:
+            progress(f"interrupted: {_count(latest)} run; the same command starts the others")
+
+
+def _count(report: TopicProgress) -> str:
+    return f"topic {report.topic}: {report.running} of {report.queues} queues"
 
 
 @topics.command()
@@ -204,10 +259,7 @@ def delete(
         if not yes and not _is_wanted(topic):
             raise typer.Exit(1)
         connection.topics.delete(topic)
-    if as_json:
-        print_json({"topic": topic, "deleted": True})
-    else:
-        print_line(f"topic {topic} was removed")
+    print_result({"topic": topic, "deleted": True}, f"topic {topic} was removed", as_json=as_json)
 
 
 def _is_wanted(topic: str) -> bool:

@@ -8,8 +8,7 @@ from .store_get import get
 from .store_import import import_messages
 from .store_query import query
 from .store_repair import recover, upgrade, verify
-from .store_scan import scan
-from .store_views import info, topics
+from .store_views import info, scan, topics
 
 __all__ = ["stores"]
 
@@ -18,12 +17,8 @@ _HELP = "Inspect, verify, recover and import store directories. Only import need
 stores = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
-stores.command()(info)
-stores.command()(topics)
-stores.command()(get)
-stores.command()(scan)
-stores.command()(query)
+for function in (info, topics, get, scan, query):
+    stores.command()(function)
 stores.command("import")(import_messages)
-stores.command()(verify)
-stores.command()(recover)
-stores.command()(upgrade)
+for function in (verify, recover, upgrade):
+    stores.command()(function)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
 from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
-from rocketray.cli.terminal.signals import until_signalled
 from rocketray.errors import StoreError
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ def _run(importer: Importer, source: ImportSource) -> ImportReport:
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
     size = max(source.end - source.begin, 1)
-    with until_signalled() as signalled, ProgressDisplay(sys.stderr) as shown:
+    with stop_signals() as signals, ProgressDisplay(sys.stderr) as shown:
         return importer.run(
             on_progress=lambda position, imported: shown.show(
                 f"{100 * (position - source.begin) // size} % of the log, {imported:,} imported"
             ),
-            should_stop=signalled.is_set,
+            should_stop=signals.event.is_set,
         )
 
 

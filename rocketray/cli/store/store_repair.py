@@ -15,15 +15,14 @@ from rocketray.cli.arguments.store_directory import (
     store_directories,
     told_settings,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import print_json, print_line, print_result, print_table
 from rocketray.errors import CorruptRecordError
 
 from .store_views import shown_time
 
 if TYPE_CHECKING:
     from rocketray.store.message_store import MessageStore
-    from rocketray.store.recovery.past_recovery import PastRecovery
-    from rocketray.store.recovery.recovery import RecoveryReport
+    from rocketray.store.recovery.recovery import PastRecovery, RecoveryReport
     from rocketray.store.recovery.verify import Verification
 
 __all__ = ["recover", "upgrade", "verify"]
@@ -50,7 +49,7 @@ def verify(
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; no
     process may write to it meanwhile. The exit code is 1 if there is a problem.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    from rocketray.store.recovery.past_recovery import read_past_recovery  # noqa: PLC0415 - NumPy
+    from rocketray.store.recovery.recovery import read_past_recovery  # noqa: PLC0415 - NumPy
 
     problems = 0
     for path in store_directories(directory):
@@ -106,14 +105,12 @@ def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> No
     Older versions cannot write them any more. DIR is a node's data directory or a shard's; the node
     must be stopped. A store that is up to date is not changed.
     """
-    from rocketray.store.recovery.upgrade import upgrade_store  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.files.store_settings import upgrade_store  # noqa: PLC0415 - imports NumPy
 
     for path in store_directories(directory):
         had = upgrade_store(path)
-        if as_json:
-            print_json({"directory": str(path), "hadVersion": had})
-        else:
-            print_line(f"{path}: was version {had}")
+        record = {"directory": str(path), "hadVersion": had}
+        print_result(record, f"{path}: was version {had}", as_json=as_json)
 
 
 def _shown_verification(

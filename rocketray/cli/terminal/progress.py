@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console
@@ -52,12 +51,7 @@ class ProgressDisplay:
             self._teller.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._status.stop()
         self._is_over.set()
         if self._teller.is_alive():

@@ -17,10 +17,10 @@ The dialect "rocketray" never contradicts a verdict of RocketMQ's; where RocketM
 of a number, it compares numerically. Cell by cell:
 
   - a text beside an int32 or int64, on either side, a property's or a literal: a number (see
-    numbers.py) is compared exactly with the integer. Where ``Integer.valueOf`` or ``Long.valueOf``
-    accepts it too, that is RocketMQ's verdict; where they fail (``120.0``, ``1e3``, ``.5``, a
-    number that does not fit), it is the numeric one. Any other text is as in RocketMQ: digits of
-    other scripts count, the rest is an error.
+    ``_compare_with_integer``) is compared exactly with the integer. Where ``Integer.valueOf`` or
+    ``Long.valueOf`` accepts it too, that is RocketMQ's verdict; where they fail (``120.0``,
+    ``1e3``, ``.5``, a number that does not fit), it is the numeric one. Any other text is as in
+    RocketMQ: digits of other scripts count, the rest is an error.
   - a text beside a double, and two texts beside ``<``: as in RocketMQ, through doubles. RocketMQ
     accepts every number there, rounds it, and so has a verdict, which stays: ``9007199254740993``
     is not above ``9007199254740992.0``, and of two properties -0.0 is below 0.0.
@@ -43,7 +43,6 @@ from typing import Any
 from rocketray.errors import EvaluationErrorKind, FilterEvaluationError
 
 from .nodes import Kind
-from .numbers import compare_with_integer
 from .printer import shown
 
 __all__ = [
@@ -73,6 +72,11 @@ _DECIMAL = re.compile(
 _HEXADECIMAL = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]++\.?|[0-9a-fA-F]*\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?"
 )
+_NUMBER = re.compile(
+    r"([+-]?)(?:([0-9]++)(?:\.([0-9]*+))?|\.([0-9]++))(?:[eE]([+-]?)0*+([0-9]*+)(?<=[0-9]))?"
+)
+_SHORT_DIGITS = 18
+_FAR = 10**_SHORT_DIGITS
 
 
 def to_int32(text: str) -> int:
@@ -130,7 +134,7 @@ def number_comparator(kind: Kind) -> Comparator:
     convert = _CONVERSIONS[kind]
 
     def compare(text: str, integer: int) -> int:
-        order = compare_with_integer(text, integer)
+        order = _compare_with_integer(text, integer)
         if order is not None:
             return order
         try:
@@ -251,3 +255,37 @@ _CONVERSIONS: dict[Kind, Callable[[str], Any]] = {
     Kind.DOUBLE: to_double,
     Kind.BOOLEAN: to_boolean,
 }
+
+
+def _compare_with_integer(text: str, integer: int) -> int | None:
+    """Return -1, 0 or 1 for a *text* below, at or above *integer*; None if it is no number.
+
+    A number is ASCII ``[+-]?(d+(.d*)?|.d+)([eE][+-]?d+)?``, with nothing before or behind it. It is
+    read as a sign, its digits without zeros at either end, and the position of its point among
+    them, so ``1.50``, ``15e-1`` and ``0.015e2`` are one number and ``-0.0`` is 0. It may have any
+    width, and is never converted to a float.
+
+    The work is linear in the text, whatever the exponent: no power of ten is ever computed. An
+    exponent of more than 18 digits counts as one of 18 digits, which no text could make up for: it
+    would need as many zeros.
+    """
+    if len(text) <= _SHORT_DIGITS and text.isascii() and text.isdigit():
+        value = int(text)
+        return (value > integer) - (value < integer)
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, behind, only_behind, exponent_sign, exponent = match.groups(default="")
+    written = whole + behind + only_behind
+    digits = written.lstrip("0")
+    if not digits:
+        return (integer < 0) - (integer > 0)
+    is_negative = sign == "-"
+    if integer == 0 or is_negative != (integer < 0):
+        return -1 if is_negative else 1
+    power = int(exponent or "0") if len(exponent) <= _SHORT_DIGITS else _FAR
+    point = len(whole) - (len(written) - len(digits)) + (-power if exponent_sign == "-" else power)
+    other = str(abs(integer))
+    left, right = (point, digits.rstrip("0")), (len(other), other.rstrip("0"))
+    order = (left > right) - (left < right)  # digits are ordered as texts are: from the left
+    return -order if is_negative else order

@@ -16,25 +16,9 @@ from typing import Any
 
 from rocketray.errors import FilterEvaluationError
 
+from . import nodes
 from .coercion import Comparator, comparator, compare_doubles, converter, number_comparator
-from .nodes import (
-    And,
-    BooleanCast,
-    Compare,
-    Expression,
-    IsNull,
-    Kind,
-    Literal,
-    Negate,
-    Not,
-    Or,
-    Property,
-    TextTest,
-    Value,
-    as_literal,
-    fold,
-    kind_of,
-)
+from .nodes import Expression, Kind, Value, as_literal, fold, kind_of
 from .operators import Operator
 from .printer import shown, to_sql
 
@@ -58,7 +42,7 @@ def compile_tree(node: Expression) -> Evaluator:
 # -- logic ------------------------------------------------------------------------------------
 
 
-def _and(_node: And, *operands: _Operand) -> Evaluator:
+def _and(_node: nodes.And, *operands: _Operand) -> Evaluator:
     def evaluate(properties: Properties) -> bool | None:
         result: bool | None = True
         for operand in operands:
@@ -72,7 +56,7 @@ def _and(_node: And, *operands: _Operand) -> Evaluator:
     return evaluate
 
 
-def _or(_node: Or, *operands: _Operand) -> Evaluator:
+def _or(_node: nodes.Or, *operands: _Operand) -> Evaluator:
     def evaluate(properties: Properties) -> bool | None:
         result: bool | None = False
         for operand in operands:
@@ -86,7 +70,7 @@ def _or(_node: Or, *operands: _Operand) -> Evaluator:
     return evaluate
 
 
-def _not(_node: Not, operand: _Operand) -> Evaluator:
+def _not(_node: nodes.Not, operand: _Operand) -> Evaluator:
     def evaluate(properties: Properties) -> bool | None:
         value = operand(properties)
         return None if value is None else not value
@@ -94,7 +78,7 @@ def _not(_node: Not, operand: _Operand) -> Evaluator:
     return evaluate
 
 
-def _cast(node: BooleanCast, _operand: _Operand) -> Evaluator:
+def _cast(node: nodes.BooleanCast, _operand: _Operand) -> Evaluator:
     # A property is a text, and only a real truth value is ever true.
     name = node.operand.name
     return lambda properties: None if properties.get(name) is None else False
@@ -103,13 +87,13 @@ def _cast(node: BooleanCast, _operand: _Operand) -> Evaluator:
 # -- comparisons ------------------------------------------------------------------------------
 
 
-def _compare(node: Compare, left: _Operand, right: _Operand) -> Evaluator:
-    if isinstance(node.left, Property) and isinstance(node.right, Literal):
+def _compare(node: nodes.Compare, left: _Operand, right: _Operand) -> Evaluator:
+    if isinstance(node.left, nodes.Property) and isinstance(node.right, nodes.Literal):
         return _compare_with_literal(node, node.left.name, node.right)
     return (_equality if node.operator.is_equality else _ordering)(node, left, right)
 
 
-def _equality(node: Compare, left: _Operand, right: _Operand) -> Evaluator:
+def _equality(node: nodes.Compare, left: _Operand, right: _Operand) -> Evaluator:
     """Return ``=`` or ``<>``: an absent left side is unknown, an absent right side is unequal."""
     test, where = _present_test(node), shown(to_sql(node))
     when_both_absent = node.operator is Operator.EQ
@@ -128,7 +112,7 @@ def _equality(node: Compare, left: _Operand, right: _Operand) -> Evaluator:
     return evaluate
 
 
-def _ordering(node: Compare, left: _Operand, right: _Operand) -> Evaluator:
+def _ordering(node: nodes.Compare, left: _Operand, right: _Operand) -> Evaluator:
     """Return ``<`` or similar: unknown if a side is absent; the right is read after the left."""
     test, where = _present_test(node), shown(to_sql(node))
 
@@ -147,7 +131,7 @@ def _ordering(node: Compare, left: _Operand, right: _Operand) -> Evaluator:
     return evaluate
 
 
-def _present_test(node: Compare) -> Callable[[Any, Any], bool]:
+def _present_test(node: nodes.Compare) -> Callable[[Any, Any], bool]:
     """Return the comparison of two values that are not absent."""
     test = node.operator.test
     left, right = kind_of(node.left), kind_of(node.right)
@@ -157,7 +141,7 @@ def _present_test(node: Compare) -> Callable[[Any, Any], bool]:
     return lambda left_value, right_value: test(compare(left_value, right_value), 0)
 
 
-def _compare_with_literal(node: Compare, name: str, literal: Literal) -> Evaluator:
+def _compare_with_literal(node: nodes.Compare, name: str, literal: nodes.Literal) -> Evaluator:
     test, where = node.operator.test, shown(to_sql(node))
     constant: Any = literal.value
     if literal.kind is Kind.STRING:
@@ -221,17 +205,17 @@ def _located(where: str, error: FilterEvaluationError) -> FilterEvaluationError:
 # -- the other tests --------------------------------------------------------------------------
 
 
-def _is_null(node: IsNull, operand: _Operand) -> Evaluator:
+def _is_null(node: nodes.IsNull, operand: _Operand) -> Evaluator:
     negated = node.negated
     return lambda properties: (operand(properties) is None) is not negated
 
 
-def _text_test(node: TextTest, operand: _Operand) -> Evaluator:
+def _text_test(node: nodes.TextTest, operand: _Operand) -> Evaluator:
     if node.is_never_true:
         return lambda _: False
     matches, negated = node.operator.test(node.constants), node.negated
     absent = node.operator.absent
-    if not isinstance(node.operand, Property):
+    if not isinstance(node.operand, nodes.Property):
 
         def evaluate_value(properties: Properties) -> bool | None:
             value = operand(properties)
@@ -250,17 +234,17 @@ def _text_test(node: TextTest, operand: _Operand) -> Evaluator:
 # -- operands ---------------------------------------------------------------------------------
 
 
-def _property(node: Property) -> _Operand:
+def _property(node: nodes.Property) -> _Operand:
     name = node.name
     return lambda properties: properties.get(name)
 
 
-def _literal(node: Literal) -> _Operand:
+def _literal(node: nodes.Literal) -> _Operand:
     value = node.value
     return lambda _: value
 
 
-def _negate(node: Negate, operand: _Operand) -> _Operand:
+def _negate(node: nodes.Negate, operand: _Operand) -> _Operand:
     if literal := as_literal(node):
         number = literal.value
         return lambda _: number
@@ -273,14 +257,14 @@ def _negate(node: Negate, operand: _Operand) -> _Operand:
 
 
 _CASES: dict[type, Callable[..., _Operand]] = {
-    And: _and,
-    Or: _or,
-    Not: _not,
-    BooleanCast: _cast,
-    Compare: _compare,
-    IsNull: _is_null,
-    TextTest: _text_test,
-    Property: _property,
-    Literal: _literal,
-    Negate: _negate,
+    nodes.And: _and,
+    nodes.Or: _or,
+    nodes.Not: _not,
+    nodes.BooleanCast: _cast,
+    nodes.Compare: _compare,
+    nodes.IsNull: _is_null,
+    nodes.TextTest: _text_test,
+    nodes.Property: _property,
+    nodes.Literal: _literal,
+    nodes.Negate: _negate,
 }

@@ -16,20 +16,9 @@ from itertools import pairwise
 
 from rocketray.errors import FilterEvaluationError
 
+from . import nodes
 from .evaluator import Evaluator, compile_tree
-from .nodes import (
-    And,
-    Compare,
-    Expression,
-    IsNull,
-    Kind,
-    Literal,
-    Not,
-    Or,
-    TextTest,
-    property_names,
-    walk,
-)
+from .nodes import Expression, Kind, property_names, walk
 from .operators import IN
 
 __all__ = ["Outcome", "conflicting", "outcomes"]
@@ -66,34 +55,34 @@ def outcomes(node: Expression) -> Outcomes:
     return _composed(node)
 
 
-def conflicting(node: And) -> And | None:
+def conflicting(node: nodes.And) -> nodes.And | None:
     """Return operands of *node* about one property that cannot all be true, or None."""
     for name in sorted(property_names(node)):
         about = tuple(each for each in node.operands if property_names(each) == {name})
-        if len(about) > 1 and Outcome.TRUE not in outcomes(And(about)):
-            return And(about)
+        if len(about) > 1 and Outcome.TRUE not in outcomes(nodes.And(about)):
+            return nodes.And(about)
     return None
 
 
-def _text_tests(node: Expression) -> Iterator[TextTest]:
-    return (each for each in walk(node) if isinstance(each, TextTest))
+def _text_tests(node: Expression) -> Iterator[nodes.TextTest]:
+    return (each for each in walk(node) if isinstance(each, nodes.TextTest))
 
 
 def _composed(node: Expression) -> Outcomes:
     match node:
-        case And(operands):
+        case nodes.And(operands):
             found = _all_of(map(outcomes, operands))
             pairs = len({*map(property_names, operands)}) < len(operands)
             contradicts = pairs and len(property_names(node)) > 1 and conflicting(node) is not None
             return found - {Outcome.TRUE} if contradicts else found
-        case Or(operands):
+        case nodes.Or(operands):
             return frozenset(map(_negated, _all_of(map(_all_negated, operands))))
-        case Not(operand):
+        case nodes.Not(operand):
             return _all_negated(operand)
-        case IsNull() | TextTest():
-            compares = any(isinstance(each, Compare) for each in walk(node))
+        case nodes.IsNull() | nodes.TextTest():
+            compares = any(isinstance(each, nodes.Compare) for each in walk(node))
             found = _TWO | {Outcome.ERROR} if compares else _TWO
-            is_unknown = isinstance(node, TextTest) and node.operator.absent is None
+            is_unknown = isinstance(node, nodes.TextTest) and node.operator.absent is None
             return found | {Outcome.UNKNOWN} if is_unknown else found
         case _:
             return _ALL
@@ -129,7 +118,7 @@ def _both(left: Outcomes, right: Outcomes) -> Outcomes:
 
 def _tried(node: Expression, names: frozenset[str]) -> Outcomes | None:
     """Return the outcomes over all values of the one property in *node*; None: too many to try."""
-    literals = [each for each in walk(node) if isinstance(each, Literal)]
+    literals = [each for each in walk(node) if isinstance(each, nodes.Literal)]
     items = [item for each in _text_tests(node) for item in each.constants]
     if len(literals) + len(items) > _LITERALS_MAX:
         return None
@@ -140,7 +129,7 @@ def _tried(node: Expression, names: frozenset[str]) -> Outcomes | None:
     numbers = [value for each in literals if (value := _number(each)) is not None]
     texts = {*items, *(str(each.value) for each in literals if each.kind is Kind.STRING)}
     values = {*texts, *_TEXTS, *_spelled(_regions(numbers), texts)}
-    if any(isinstance(each, Compare) and each.numeric for each in walk(node)):
+    if any(isinstance(each, nodes.Compare) and each.numeric for each in walk(node)):
         values |= set(_exactly(numbers))
     found = {_outcome(evaluate, {name: value}) for value in values}
     return frozenset(found | {_outcome(evaluate, {})})
@@ -153,7 +142,7 @@ def _outcome(evaluate: Evaluator, properties: dict[str, str]) -> Outcome:
         return Outcome.ERROR
 
 
-def _number(literal: Literal) -> int | float | None:
+def _number(literal: nodes.Literal) -> int | float | None:
     value = literal.value
     return value if literal.kind.is_number and isinstance(value, int | float) else None
 

@@ -14,33 +14,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, NoReturn
 
 from rocketray.errors import FilterSyntaxError
 
-from . import reasons
+from . import nodes, reasons
 from .coercion import comparator
 from .dialect import Dialect, check_rules, current_rules
-from .lexer import Token, TokenKind
-from .nodes import (
-    And,
-    BooleanCast,
-    Compare,
-    Expression,
-    IsNull,
-    Kind,
-    Literal,
-    Negate,
-    Not,
-    Or,
-    Property,
-    TextTest,
-    as_literal,
-    children,
-    is_boolean,
-)
+from .lexer import Token, TokenKind, tokenize
+from .nodes import Expression, Kind, as_literal, children, is_boolean
 from .operators import IN, Form, Operator, TextOperator
-from .token_reader import TokenReader
 
 __all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "parse"]
 
@@ -56,10 +40,101 @@ _PREFIXES = frozenset({TokenKind.PLUS, TokenKind.MINUS, TokenKind.NOT})
 _AN_OPERAND = "a property, a value or '('"
 _NUMBER_STARTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.PLUS, TokenKind.MINUS})
 _CONSTANTS = {
-    TokenKind.TRUE: Literal(Kind.BOOLEAN, value=True),
-    TokenKind.FALSE: Literal(Kind.BOOLEAN, value=False),
-    TokenKind.NULL: Literal(Kind.NULL, None),
+    TokenKind.TRUE: nodes.Literal(Kind.BOOLEAN, value=True),
+    TokenKind.FALSE: nodes.Literal(Kind.BOOLEAN, value=False),
+    TokenKind.NULL: nodes.Literal(Kind.NULL, None),
 }
+
+
+class _TokenReader:
+    """A window on the tokens of *sql*: the current one, one before and one after.
+
+    It is at most *depth_max* brackets and prefixes deep. Tokens are read one ahead of the current
+    one, and no further: the time to report a mistake does not depend on the text behind it.
+    """
+
+    def __init__(self, sql: str, depth_max: int) -> None:
+        self.sql = sql
+        self._unread = tokenize(sql)
+        self._tokens = list(islice(self._unread, 2))
+        self._index = 0
+        self._depth = 0
+        self._depth_max = depth_max
+
+    @property
+    def token(self) -> Token:
+        """The next token to read."""
+        return self._tokens[self._index]
+
+    @property
+    def previous(self) -> Token:
+        """The token that was read last."""
+        return self._tokens[self._index - 1]
+
+    @property
+    def following(self) -> Token:
+        """The token after :attr:`token`, or the same one if it is the last."""
+        return self._tokens[-1]
+
+    @property
+    def kind(self) -> TokenKind:
+        """The kind of :attr:`token`."""
+        return self._tokens[self._index].kind
+
+    @property
+    def text(self) -> str:
+        """The text of :attr:`token`."""
+        return self._tokens[self._index].text
+
+    @property
+    def start(self) -> int:
+        """The start of :attr:`token`."""
+        return self._tokens[self._index].start
+
+    @property
+    def previous_end(self) -> int:
+        """The end of :attr:`previous`."""
+        return self._tokens[self._index - 1].end
+
+    def advance(self) -> Token:
+        """Read a token."""
+        token = self._tokens[self._index]
+        self._index += 1
+        self._tokens.extend(islice(self._unread, 1))
+        return token
+
+    def accept(self, kind: TokenKind) -> bool:
+        """Read a token of this *kind*, if it is next; return whether it was."""
+        if self.kind is not kind:
+            return False
+        self.advance()
+        return True
+
+    def expect(self, kind: TokenKind) -> Token:
+        """Read a token, which must be of this *kind*."""
+        if self.kind is not kind:
+            reason = reasons.expected(reasons.described(kind), self.sql, self.token, self.following)
+            self.fail_at_token(reason)
+        return self.advance()
+
+    def enter(self) -> Token:
+        """Read a bracket or prefix, one level deeper."""
+        self._depth += 1
+        if self._depth > self._depth_max:
+            self.fail_at_token(reasons.too_deep(self._depth_max))
+        return self.advance()
+
+    def leave(self) -> None:
+        """Leave one level."""
+        self._depth -= 1
+
+    def fail_at_token(self, reason: str) -> NoReturn:
+        """Fail with :attr:`token` marked as the mistake."""
+        self.fail(reason, self.token.start, self.token.end)
+
+    def fail(self, reason: str, start: int, end: int) -> NoReturn:
+        """Raise the error that marks this part of the expression."""
+        raise FilterSyntaxError(reason, self.sql, start, end)
 
 
 def parse(sql: str, dialect: Dialect = "rocketmq", rules: int | None = None) -> Expression:
@@ -92,7 +167,7 @@ class _Parser:
     """The state of one parse: the tokens, and the size of the tree."""
 
     def __init__(self, sql: str, *, is_extended: bool, is_numeric: bool) -> None:
-        self._tokens = TokenReader(sql, DEPTH_MAX)
+        self._tokens = _TokenReader(sql, DEPTH_MAX)
         self._is_extended = is_extended
         self._is_numeric = is_numeric
         self._sizes: dict[int, _Size] = {}  # by id: every measured node is alive, or measured again
@@ -114,14 +189,14 @@ class _Parser:
         operands = [self._operand(self._tokens.start, self._and())]
         while self._tokens.accept(TokenKind.OR):
             operands.append(self._operand(self._tokens.start, self._and()))
-        return operands[0].node if len(operands) == 1 else self._joined(Or, operands)
+        return operands[0].node if len(operands) == 1 else self._joined(nodes.Or, operands)
 
     def _and(self) -> Expression:
         """``and = equality { AND equality }``."""
         operands = [self._operand(self._tokens.start, self._equality())]
         while self._tokens.accept(TokenKind.AND):
             operands.append(self._operand(self._tokens.start, self._equality()))
-        return operands[0].node if len(operands) == 1 else self._joined(And, operands)
+        return operands[0].node if len(operands) == 1 else self._joined(nodes.And, operands)
 
     def _equality(self) -> Expression:
         """``equality = comparison { ("=" | "<>") comparison | IS [NOT] NULL }``."""
@@ -134,7 +209,7 @@ class _Parser:
             elif self._tokens.accept(TokenKind.IS):
                 negated = self._tokens.accept(TokenKind.NOT)
                 self._tokens.expect(TokenKind.NULL)
-                node = self._measured(IsNull(left.node, negated), left.start)
+                node = self._measured(nodes.IsNull(left.node, negated), left.start)
             else:
                 return left.node
             left = self._operand(left.start, node)
@@ -156,8 +231,8 @@ class _Parser:
         if prefix.kind is TokenKind.PLUS:
             return operand.node
         if prefix.kind is TokenKind.MINUS:
-            return self._measured(Negate(operand.node), prefix.start)
-        return self._measured(Not(self._truth_value(operand)), prefix.start)
+            return self._measured(nodes.Negate(operand.node), prefix.start)
+        return self._measured(nodes.Not(self._truth_value(operand)), prefix.start)
 
     def _primary(self) -> Expression:
         """``primary = "(" or ")" | leaf``."""
@@ -175,11 +250,11 @@ class _Parser:
         if token.kind in _CONSTANTS:
             node: Expression = _CONSTANTS[token.kind]
         elif token.kind is TokenKind.IDENTIFIER:
-            node = Property(token.text)
+            node = nodes.Property(token.text)
         elif token.kind is TokenKind.QUOTED and self._is_extended:
-            node = Property(token.text[1:-1])
+            node = nodes.Property(token.text[1:-1])
         elif token.kind is TokenKind.STRING:
-            node = Literal(Kind.STRING, _unquote(token))
+            node = nodes.Literal(Kind.STRING, _unquote(token))
         elif token.kind is TokenKind.INTEGER:
             node = self._integer(token)
         elif token.kind is TokenKind.FLOAT:
@@ -218,7 +293,7 @@ class _Parser:
 
     def _text_test(self, operator: TextOperator, left: _Operand, *, negated: bool) -> Expression:
         """``text test = operator ( string | texts | pattern )``."""
-        if not operator.takes_any and not isinstance(left.node, Property):
+        if not operator.takes_any and not isinstance(left.node, nodes.Property):
             reason = reasons.without_property(operator.word, left.node)
             self._tokens.fail(reason, left.start, left.end)
         if operator.form is Form.TEXTS:
@@ -238,7 +313,7 @@ class _Parser:
             operator.test(tuple(constants))
         except ValueError as error:
             self._tokens.fail(str(error), start, self._tokens.previous_end)
-        node = TextTest(operator, left.node, tuple(constants), negated)
+        node = nodes.TextTest(operator, left.node, tuple(constants), negated)
         return self._measured(node, left.start)
 
     def _between(self, left: _Operand, *, negated: bool) -> Expression:
@@ -249,30 +324,34 @@ class _Parser:
         if negated:
             below = self._ordered(Operator.LT, left, low)
             above = self._ordered(Operator.GT, left, high)
-            return self._measured(Or((below, above)), left.start)
+            return self._measured(nodes.Or((below, above)), left.start)
         at_least = self._ordered(Operator.GE, left, low)
         at_most = self._ordered(Operator.LE, left, high)
         self._check_bounds(low, high)
-        return self._measured(And((at_least, at_most)), left.start)
+        return self._measured(nodes.And((at_least, at_most)), left.start)
 
     def _in_numbers(self, left: _Operand, *, negated: bool) -> Expression:
         """``numbers = IN "(" number { "," number } ")"``, if the dialect has it."""
         if not self._is_extended:
-            self._tokens.fail_at_token(reasons.no_numbers_in_list())
+            self._tokens.fail_at_token(reasons.NO_NUMBERS_IN_LIST)
         operator = Operator.NE if negated else Operator.EQ
         tests: list[_Operand] = []
         while not tests or self._tokens.accept(TokenKind.COMMA):
             item = self._operand(self._tokens.start, self._unary())
             literal = as_literal(item.node)
             if literal is None or not literal.kind.is_number:
-                self._tokens.fail(reasons.mixed_list(), item.start, item.end)
+                self._tokens.fail(reasons.MIXED_LIST, item.start, item.end)
             tests.append(self._operand(left.start, self._equal(operator, left, item)))
         self._tokens.expect(TokenKind.CLOSE)
-        return tests[0].node if len(tests) == 1 else self._joined(And if negated else Or, tests)
+        if len(tests) == 1:
+            return tests[0].node
+        return self._joined(nodes.And if negated else nodes.Or, tests)
 
     # -- checks and measures ------------------------------------------------------------------
 
-    def _joined(self, node_type: type[And | Or], operands: Sequence[_Operand]) -> Expression:
+    def _joined(
+        self, node_type: type[nodes.And | nodes.Or], operands: Sequence[_Operand]
+    ) -> Expression:
         flat: list[Expression] = []
         for operand in operands:
             node = self._truth_value(operand)
@@ -283,15 +362,15 @@ class _Parser:
         node = operand.node
         if is_boolean(node):
             return node
-        if not isinstance(node, Property):
-            self._tokens.fail(reasons.no_truth_value(), operand.start, operand.end)
-        return self._measured(BooleanCast(node), operand.start)
+        if not isinstance(node, nodes.Property):
+            self._tokens.fail(reasons.NO_TRUTH_VALUE, operand.start, operand.end)
+        return self._measured(nodes.BooleanCast(node), operand.start)
 
     def _equal(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
         for operand in (left, right):
             if operand.node == _CONSTANTS[TokenKind.NULL]:
                 self._tokens.fail(reasons.equal_to_null(operator), operand.start, operand.end)
-        kinds = [each.node.kind for each in (left, right) if isinstance(each.node, Literal)]
+        kinds = [each.node.kind for each in (left, right) if isinstance(each.node, nodes.Literal)]
         if len(kinds) == 2 and kinds[0] is Kind.BOOLEAN and kinds[1] is not Kind.BOOLEAN:
             self._tokens.fail(reasons.boolean_with_other(kinds[1]), right.start, right.end)
         return self._compare(operator, left, right)
@@ -304,30 +383,30 @@ class _Parser:
         return self._compare(operator, left, right)
 
     def _compare(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
-        node = Compare(operator, left.node, right.node, self._is_numeric)
+        node = nodes.Compare(operator, left.node, right.node, self._is_numeric)
         return self._measured(node, left.start)
 
     def _check_bounds(self, low: _Operand, high: _Operand) -> None:
         """Fail on BETWEEN of two literal numbers with an empty range."""
         left, right = low.node, high.node
-        if isinstance(left, Literal) and isinstance(right, Literal):
+        if isinstance(left, nodes.Literal) and isinstance(right, nodes.Literal):
             order = comparator(left.kind, right.kind)(left.value, right.value)
             if order > 0:
-                self._tokens.fail(reasons.empty_range(), low.start, high.end)
+                self._tokens.fail(reasons.EMPTY_RANGE, low.start, high.end)
 
-    def _integer(self, token: Token) -> Literal:
+    def _integer(self, token: Token) -> nodes.Literal:
         value = int(token.text.rstrip("lL"))
         if value > _INT64_MAX:
-            self._tokens.fail_at_token(reasons.integer_too_large())
+            self._tokens.fail_at_token(reasons.INTEGER_TOO_LARGE)
         # The suffix L does not make a literal 64 bits wide: RocketMQ keeps 32 bits if the value
         # fits.
-        return Literal(Kind.INT32 if value <= _INT32_MAX else Kind.INT64, value)
+        return nodes.Literal(Kind.INT32 if value <= _INT32_MAX else Kind.INT64, value)
 
-    def _double(self, token: Token) -> Literal:
+    def _double(self, token: Token) -> nodes.Literal:
         value = float(token.text)
         if value in (0.0, float("inf")):
             self._tokens.fail_at_token(reasons.double_out_of_range(is_zero=value == 0.0))
-        return Literal(Kind.DOUBLE, value)
+        return nodes.Literal(Kind.DOUBLE, value)
 
     def _measured(self, node: Expression, start: int) -> Expression:
         """Return *node*, or fail and mark it from *start* when its tree is too deep or too large.
@@ -337,17 +416,17 @@ class _Parser:
         parts = [self._sizes[id(child)] for child in children(node)]
         items = (
             len(node.constants)
-            if isinstance(node, TextTest) and node.operator.form is Form.TEXTS
+            if isinstance(node, nodes.TextTest) and node.operator.form is Form.TEXTS
             else 0
         )
-        nodes = 1 + items + sum(part.nodes for part in parts)
+        count = 1 + items + sum(part.nodes for part in parts)
         below = max((part.height for part in parts), default=-1)
-        height = below if isinstance(node, BooleanCast) else below + 1
+        height = below if isinstance(node, nodes.BooleanCast) else below + 1
         if height > DEPTH_MAX:
             self._tokens.fail(reasons.too_deep(DEPTH_MAX), start, self._tokens.previous_end)
-        if nodes > NODES_MAX:
+        if count > NODES_MAX:
             self._tokens.fail(reasons.too_many(NODES_MAX), start, self._tokens.previous_end)
-        self._sizes[id(node)] = _Size(height, nodes)
+        self._sizes[id(node)] = _Size(height, count)
         return node
 
     def _operand(self, start: int, node: Expression) -> _Operand:

@@ -7,22 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from . import nodes
 from .lexer import TokenKind, tokenize
-from .nodes import (
-    And,
-    BooleanCast,
-    Compare,
-    Expression,
-    IsNull,
-    Kind,
-    Literal,
-    Negate,
-    Not,
-    Or,
-    Property,
-    TextTest,
-    fold,
-)
+from .nodes import Expression, Kind, fold
 from .operators import Form
 
 __all__ = ["shown", "to_sql"]
@@ -45,52 +32,52 @@ def shown(text: str) -> str:
     return short if short.isprintable() else repr(short)[1:-1]
 
 
-def _or(_node: Or, *operands: _Printed) -> _Printed:
+def _or(_node: nodes.Or, *operands: _Printed) -> _Printed:
     return " OR ".join([_within(each, _AND) for each in operands]), _OR
 
 
-def _and(_node: And, *operands: _Printed) -> _Printed:
+def _and(_node: nodes.And, *operands: _Printed) -> _Printed:
     return " AND ".join([_within(each, _EQUALITY) for each in operands]), _AND
 
 
-def _is_null(node: IsNull, operand: _Printed) -> _Printed:
+def _is_null(node: nodes.IsNull, operand: _Printed) -> _Printed:
     return f"{_within(operand, _EQUALITY)} IS {_negation(node)}NULL", _EQUALITY
 
 
-def _compare(node: Compare, left: _Printed, right: _Printed) -> _Printed:
+def _compare(node: nodes.Compare, left: _Printed, right: _Printed) -> _Printed:
     binding = _EQUALITY if node.operator.is_equality else _COMPARISON
     return f"{_within(left, binding)} {node.operator.sign} {_within(right, binding + 1)}", binding
 
 
-def _text_test(node: TextTest, operand: _Printed) -> _Printed:
+def _text_test(node: nodes.TextTest, operand: _Printed) -> _Printed:
     operator, texts = node.operator, [*map(_quote, node.constants)]
     constants = f"({', '.join(texts)})" if operator.form is Form.TEXTS else " ESCAPE ".join(texts)
     left = _within(operand, _COMPARISON)
     return f"{left} {_negation(node)}{operator.word} {constants}", _COMPARISON
 
 
-def _not(_node: Not, operand: _Printed) -> _Printed:
+def _not(_node: nodes.Not, operand: _Printed) -> _Printed:
     return f"NOT {_within(operand, _UNARY)}", _UNARY
 
 
-def _negate(_node: Negate, operand: _Printed) -> _Printed:
+def _negate(_node: nodes.Negate, operand: _Printed) -> _Printed:
     text = _within(operand, _UNARY)
     # Two minus signs in a row could start a comment.
     return (f"- {text}" if text.startswith("-") else f"-{text}"), _UNARY
 
 
-def _cast(_node: BooleanCast, operand: _Printed) -> _Printed:
+def _cast(_node: nodes.BooleanCast, operand: _Printed) -> _Printed:
     return operand
 
 
-def _property(node: Property) -> _Printed:
+def _property(node: nodes.Property) -> _Printed:
     """Return the property's name, in double quotes if it could be read as something else."""
     first = next(tokenize(node.name))
     is_plain = first.kind is TokenKind.IDENTIFIER and first.text == node.name
     return node.name if is_plain else f'"{node.name}"', _PRIMARY
 
 
-def _literal(node: Literal) -> _Printed:
+def _literal(node: nodes.Literal) -> _Printed:
     if node.kind is Kind.STRING:
         return _quote(str(node.value)), _PRIMARY
     if node.kind in (Kind.BOOLEAN, Kind.NULL):
@@ -108,19 +95,19 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _negation(node: IsNull | TextTest) -> str:
+def _negation(node: nodes.IsNull | nodes.TextTest) -> str:
     return "NOT " if node.negated else ""
 
 
 _PRINTERS: dict[type, Callable[..., _Printed]] = {
-    Or: _or,
-    And: _and,
-    IsNull: _is_null,
-    Compare: _compare,
-    TextTest: _text_test,
-    Not: _not,
-    Negate: _negate,
-    BooleanCast: _cast,
-    Property: _property,
-    Literal: _literal,
+    nodes.Or: _or,
+    nodes.And: _and,
+    nodes.IsNull: _is_null,
+    nodes.Compare: _compare,
+    nodes.TextTest: _text_test,
+    nodes.Not: _not,
+    nodes.Negate: _negate,
+    nodes.BooleanCast: _cast,
+    nodes.Property: _property,
+    nodes.Literal: _literal,
 }

@@ -18,25 +18,10 @@ import numpy.typing as npt
 from rocketray.errors import FilterEvaluationError
 from rocketray.kernels.condition_codes import Accepts, Column, Operation, Rule, State
 
+from . import nodes
 from .coercion import to_boolean
 from .evaluator import Evaluator, Properties, compile_tree
-from .nodes import (
-    And,
-    BooleanCast,
-    Compare,
-    Expression,
-    IsNull,
-    Kind,
-    Literal,
-    Negate,
-    Not,
-    Or,
-    Property,
-    TextTest,
-    as_literal,
-    kind_of,
-    property_names,
-)
+from .nodes import Expression, Kind, as_literal, kind_of, property_names
 from .operators import IN, Encoded
 
 __all__ = ["Program", "compile_program", "state_of"]
@@ -126,9 +111,9 @@ class _Compiler:
 
     # -- logic --------------------------------------------------------------------------------
 
-    def join(self, node: And | Or, into: _Into) -> None:
+    def join(self, node: nodes.And | nodes.Or, into: _Into) -> None:
         """Append operands up to the first that decides: FALSE for AND, TRUE for OR."""
-        deciding = State(isinstance(node, Or))
+        deciding = State(isinstance(node, nodes.Or))
         is_final = into == _Into(into.register)
         target = into if is_final else into.above()
         exits = []
@@ -140,33 +125,35 @@ class _Compiler:
         if not is_final:
             self._emit(Operation.MOVE, into, target.register)
 
-    def negation(self, node: Not, into: _Into) -> None:
+    def negation(self, node: nodes.Not, into: _Into) -> None:
         """Append NOT."""
         self.condition(node.operand, into.above())
         self._emit(Operation.NOT, into, into.register + 1)
 
-    def cast(self, node: BooleanCast, into: _Into) -> None:
+    def cast(self, node: nodes.BooleanCast, into: _Into) -> None:
         """Append a property as a truth value."""
         self._ask(Operation.PRESENCE, into, node.operand, State.FALSE, absent=State.NULL)
 
     # -- comparisons --------------------------------------------------------------------------
 
-    def comparison(self, node: Compare, into: _Into) -> None:
+    def comparison(self, node: nodes.Compare, into: _Into) -> None:
         """Append ``=``, ``<`` or a similar operator, by the kinds of both sides."""
         accepts = node.operator.accepts
         left, right = node.left, node.right
-        if isinstance(left, Property) and isinstance(right, Property):
+        if isinstance(left, nodes.Property) and isinstance(right, nodes.Property):
             self._properties(accepts, left, right, into)
-        elif isinstance(left, Property) and (literal := _value(right)):
+        elif isinstance(left, nodes.Property) and (literal := _value(right)):
             self._beside(left, accepts, literal, into, State.NULL, numeric=node.numeric)
-        elif isinstance(right, Property) and (literal := _value(left)):
+        elif isinstance(right, nodes.Property) and (literal := _value(left)):
             absent = State(accepts is Accepts.UNEQUAL) if accepts in _EQUALITIES else State.NULL
             mirrored = _MIRRORED.get(accepts, accepts)
             self._beside(right, mirrored, literal, into, absent, numeric=node.numeric)
         else:
             self._states(accepts, left, right, into)
 
-    def _properties(self, accepts: Accepts, left: Property, right: Property, into: _Into) -> None:
+    def _properties(
+        self, accepts: Accepts, left: nodes.Property, right: nodes.Property, into: _Into
+    ) -> None:
         other = self._numbers[right.name]
         if accepts in _EQUALITIES:
             when_equal = State(accepts is Accepts.EQUAL)
@@ -176,9 +163,9 @@ class _Compiler:
 
     def _beside(
         self,
-        left: Property,
+        left: nodes.Property,
         accepts: Accepts,
-        literal: Literal,
+        literal: nodes.Literal,
         into: _Into,
         absent: State,
         *,
@@ -224,13 +211,13 @@ class _Compiler:
     def _load(self, node: Expression, into: _Into, *, is_truth: bool) -> None:
         """Append the truth value of an operand, or only whether it has a value."""
         literal = _value(node)
-        if isinstance(node, Property):
+        if isinstance(node, nodes.Property):
             operation = Operation.TRUTH if is_truth else Operation.PRESENCE
             self._ask(operation, into, node, State.TRUE, absent=State.NULL)
         elif literal is not None:
             is_true = not is_truth or to_boolean(str(literal.value))
             self._emit(Operation.CONSTANT, into, State(is_true))
-        elif isinstance(node, Negate):
+        elif isinstance(node, nodes.Negate):
             self._load(node.operand, _Into(into.register), is_truth=False)  # for its error
             self._emit(Operation.CONSTANT, into, State.NULL)
         else:
@@ -238,19 +225,19 @@ class _Compiler:
 
     # -- the other tests ----------------------------------------------------------------------
 
-    def is_null(self, node: IsNull, into: _Into) -> None:
+    def is_null(self, node: nodes.IsNull, into: _Into) -> None:
         """Append IS NULL, of any operand."""
         when_null, otherwise = State(not node.negated), State(node.negated)
-        if isinstance(node.operand, Property):
+        if isinstance(node.operand, nodes.Property):
             self._ask(Operation.PRESENCE, into, node.operand, otherwise, absent=when_null)
         else:
             self._load(node.operand, into.above(), is_truth=False)
             self._emit(Operation.IS_NULL, into, into.register + 1, when_null, otherwise)
 
-    def text_test(self, node: TextTest, into: _Into) -> None:
+    def text_test(self, node: nodes.TextTest, into: _Into) -> None:
         """Append CONTAINS, IN or similar: false for anything but a text or an absent property."""
         operator, operand = node.operator, node.operand
-        if isinstance(operand, Property) and not node.is_never_true:
+        if isinstance(operand, nodes.Property) and not node.is_never_true:
             absent = State.NULL if operator.absent is None else State(operator.absent)
             encoded, passes = operator.encode(node.constants), State(not node.negated)
             self._ask_text(operator.operation, into, operand, encoded, passes, absent=absent)
@@ -263,7 +250,7 @@ class _Compiler:
         self,
         operation: Operation,
         into: _Into,
-        left: Property,
+        left: nodes.Property,
         encoded: Encoded | None,
         passes: State,
         *,
@@ -285,7 +272,7 @@ class _Compiler:
         self,
         operation: Operation,
         into: _Into,
-        left: Property,
+        left: nodes.Property,
         *operands: int,
         absent: State,
         is_exotic: bool = False,
@@ -307,7 +294,7 @@ class _Compiler:
             self._code[number][Column.TARGET] = len(self._code)
 
 
-def _value(node: Expression) -> Literal | None:
+def _value(node: Expression) -> nodes.Literal | None:
     """Return *node* if it is a literal number or text."""
     literal = as_literal(node)
     is_value = literal is not None and literal.kind not in (Kind.BOOLEAN, Kind.NULL)
@@ -315,11 +302,11 @@ def _value(node: Expression) -> Literal | None:
 
 
 _COMPILERS: dict[type, Callable[[_Compiler, Any, _Into], None]] = {
-    And: _Compiler.join,
-    Or: _Compiler.join,
-    Not: _Compiler.negation,
-    BooleanCast: _Compiler.cast,
-    Compare: _Compiler.comparison,
-    IsNull: _Compiler.is_null,
-    TextTest: _Compiler.text_test,
+    nodes.And: _Compiler.join,
+    nodes.Or: _Compiler.join,
+    nodes.Not: _Compiler.negation,
+    nodes.BooleanCast: _Compiler.cast,
+    nodes.Compare: _Compiler.comparison,
+    nodes.IsNull: _Compiler.is_null,
+    nodes.TextTest: _Compiler.text_test,
 }

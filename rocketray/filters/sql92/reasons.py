@@ -1,4 +1,4 @@
-"""The reasons in errors about expressions that do not parse: one function per mistake.
+"""The reasons in errors about expressions that do not parse: a constant or a function per mistake.
 
 Most mistakes are habits from other SQL dialects, so a reason says what RocketMQ's dialect expects
 instead.
@@ -12,17 +12,17 @@ from .operators import TEXT_OPERATORS, Form, Operator
 from .printer import shown
 
 __all__ = [
+    "EMPTY_RANGE",
+    "INTEGER_TOO_LARGE",
+    "MIXED_LIST",
+    "NO_NUMBERS_IN_LIST",
+    "NO_TRUTH_VALUE",
     "after_end",
     "boolean_with_other",
     "described",
     "double_out_of_range",
-    "empty_range",
     "equal_to_null",
     "expected",
-    "integer_too_large",
-    "mixed_list",
-    "no_numbers_in_list",
-    "no_truth_value",
     "not_ordered",
     "too_deep",
     "too_long",
@@ -52,20 +52,21 @@ _AFTER_END = {
 }
 _NUMBERS = (TokenKind.INTEGER, TokenKind.FLOAT)
 
+NO_NUMBERS_IN_LIST = f"IN compares strings: IN ('1', '2'); for numbers use {_EXTENDED}"
+"""Explains ``IN (1, 2)`` in RocketMQ's dialect."""
+MIXED_LIST = "this IN lists numbers, so every item must be a number"
+"""Explains ``IN (1, 'x')``."""
+NO_TRUTH_VALUE = "this is a value, and a condition is needed here: compare it with something"
+"""Explains a number or text in the place of a condition."""
+EMPTY_RANGE = "the lower bound of BETWEEN is above the upper one"
+"""Explains ``BETWEEN 5 AND 1``."""
+INTEGER_TOO_LARGE = f"an integer is at most {2**63 - 1}; write a decimal number such as 1e19"
+"""Explains an integer over 64 bits."""
+
 
 def described(kind: TokenKind) -> str:
     """Return a kind of token in words: a keyword as it is, a sign in quotes."""
     return kind.value if kind.value[0].isalpha() else repr(kind.value)
-
-
-def no_numbers_in_list() -> str:
-    """Explain ``IN (1, 2)`` in RocketMQ's dialect."""
-    return f"IN compares strings: IN ('1', '2'); for numbers use {_EXTENDED}"
-
-
-def mixed_list() -> str:
-    """Explain ``IN (1, 'x')``."""
-    return "this IN lists numbers, so every item must be a number"
 
 
 def without_property(keyword: str, node: Expression) -> str:
@@ -122,11 +123,6 @@ def too_many(limit: int) -> str:
     return f"too large: at most {limit} operators, values and list items are allowed"
 
 
-def no_truth_value() -> str:
-    """Explain a number or text in the place of a condition."""
-    return "this is a value, and a condition is needed here: compare it with something"
-
-
 def equal_to_null(operator: Operator) -> str:
     """Explain ``= NULL`` or ``<> NULL``."""
     return f"{operator.sign} cannot compare with NULL; write IS NULL or IS NOT NULL"
@@ -135,16 +131,6 @@ def equal_to_null(operator: Operator) -> str:
 def boolean_with_other(kind: Kind) -> str:
     """Explain ``TRUE = 5``."""
     return f"a boolean cannot be compared with a {kind.value}"
-
-
-def empty_range() -> str:
-    """Explain ``BETWEEN 5 AND 1``."""
-    return "the lower bound of BETWEEN is above the upper one"
-
-
-def integer_too_large() -> str:
-    """Explain an integer over 64 bits."""
-    return f"an integer is at most {2**63 - 1}; write a decimal number such as 1e19"
 
 
 def double_out_of_range(*, is_zero: bool) -> str:

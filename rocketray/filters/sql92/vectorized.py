@@ -22,7 +22,7 @@ import numpy.typing as npt
 from rocketray.kernels.condition_codes import State
 from rocketray.kernels.conditions import run_program
 from rocketray.kernels.properties import join_names
-from rocketray.kernels.record_conditions import Conditions
+from rocketray.kernels.records import Conditions
 from rocketray.message import decode_text
 
 from .compiled import CompiledExpression

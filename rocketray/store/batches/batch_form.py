@@ -24,7 +24,7 @@ from rocketray.kernels.layout import (
     SYS_FLAG,
     TOPIC_V1_MAX_BYTES,
 )
-from rocketray.kernels.record_properties import find_property_strings
+from rocketray.kernels.records import find_property_strings
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TRANSACTION
 

@@ -32,7 +32,7 @@ from rocketray.message import IMPORTED_OFFSET_ID, PROPERTY_SEPARATOR, Message
 from rocketray.store.formats.property_crc import with_crc_property
 
 from .batch_form import EncodedBatch, RecordOptions, born_host_form, record_header, topic_form
-from .encoded_table import MeasuredTable, encode_table
+from .encoded_table import MeasuredTable
 
 __all__ = [
     "EncodedBatch",
@@ -40,7 +40,6 @@ __all__ = [
     "RecordOptions",
     "batch_header",
     "encode_messages",
-    "encode_table",
     "pack_batch",
     "pack_table",
     "packed_bytes",

@@ -31,7 +31,7 @@ from .batch_form import EncodedBatch, RecordOptions, born_host_form, record_head
 from .table_columns import TableColumns, read_table
 from .text_columns import compressed_column
 
-__all__ = ["MeasuredTable", "encode_table"]
+__all__ = ["MeasuredTable"]
 
 _Bytes = npt.NDArray[np.uint8]
 _Int32s = npt.NDArray[np.int32]
@@ -58,7 +58,17 @@ class MeasuredTable:
         property_columns: Sequence[str] = (),
         options: RecordOptions = _PLAIN,
     ) -> None:
-        """Measure *table*; see :func:`encode_table`."""
+        """Measure a ``pyarrow.RecordBatch`` or ``pyarrow.Table``, one message per row.
+
+        ``unique_ids``: one id per row, as an Arrow string array, as ``uint8[n, width]`` of ASCII,
+        or as bytes of 32 characters each. ``property_columns`` become properties of the same names,
+        absent where null.
+
+        Raises:
+            ConfigError: a column is missing, unknown or of an unsupported type.
+            InvalidMessageError: there are no rows, or :class:`Message` would refuse a row.
+            MessageTooLargeError: a body or a property string is over its limit.
+        """
         form = topic_form(check_topic(topic))
         if len(table) == 0:
             raise InvalidMessageError("a batch has no messages; give a table with at least one row")
@@ -147,42 +157,11 @@ class MeasuredTable:
             write_property(out, cursors, CRC_NAME, CRC_NO_DIGITS, zeros, no_digits)
         assert (cursors == positions[1:]).all()
 
-
-def encode_table(
-    topic: str,
-    table: Any,
-    *,
-    born_host: tuple[str, int],
-    born_timestamp_ms: int,
-    unique_ids: _Bytes | bytes | Any | None = None,
-    property_columns: Sequence[str] = (),
-    options: RecordOptions = _PLAIN,
-) -> EncodedBatch:
-    """Encode a ``pyarrow.RecordBatch`` or ``pyarrow.Table``, one message per row.
-
-    ``unique_ids``: one id per row, as an Arrow string array, as ``uint8[n, width]`` of ASCII, or as
-    bytes of 32 characters each. ``property_columns`` become properties of the same names, absent
-    where null.
-
-    Raises:
-        ConfigError: a column is missing, unknown or of an unsupported type.
-        InvalidMessageError: there are no rows, or :class:`Message` would refuse a row.
-        MessageTooLargeError: a body or a property string is over its limit.
-    """
-    measured = MeasuredTable(
-        topic,
-        table,
-        born_host=born_host,
-        born_timestamp_ms=born_timestamp_ms,
-        unique_ids=unique_ids,
-        property_columns=property_columns,
-        options=options,
-    )
-    records = np.empty(measured.record_bytes, np.uint8)
-    measured.write_records(records)
-    return EncodedBatch(
-        records, measured.sizes, measured.tags_codes, measured.key_hashes, measured.key_records
-    )
+    def encode(self) -> EncodedBatch:
+        """Return the batch of all rows."""
+        records = np.empty(self.record_bytes, np.uint8)
+        self.write_records(records)
+        return EncodedBatch(records, self.sizes, self.tags_codes, self.key_hashes, self.key_records)
 
 
 def _check_limits(body_sizes: _Int64s, property_sizes: _Int64s) -> None:

@@ -62,7 +62,7 @@ class TableColumns:
 
 
 def read_table(table: Any, unique_ids: Any, property_columns: Sequence[str]) -> TableColumns:
-    """Return the columns of *table*; raise as :func:`~.encoded_table.encode_table`."""
+    """Return the columns of *table*; raise as :class:`~.encoded_table.MeasuredTable`."""
     names = table.schema.names
     _check_names(names, property_columns)
     arrays = {name: _one_array(table.column(name)) for name in names}

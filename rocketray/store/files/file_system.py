@@ -1,14 +1,14 @@
-"""The store's interface to a file system, and the implementation for the operating system's.
+"""The file system of a store; only this file makes system calls for the store.
 
-The file system of a store is a parameter, as its clock is, so that a test can control the data
-that was not synced yet. Only this file makes system calls for the store.
+It is a parameter, as the store's clock is, so that a test can override all methods, and control the
+data that was not synced yet.
 
 Invariants
   1. New content is durable when its file is synced, a new name when its directory is.
   2. The file system has allocated all blocks of an :meth:`OpenFile.allocate` before it returns:
      behind an mmap a full disk is a SIGBUS, not an error.
-Every method raises the system's ``OSError``. The system's implementation also raises
-:class:`StoreError` for a directory in a file's place, and when no more files may be open.
+Every method raises the system's ``OSError``, and :class:`StoreError` for a directory in a file's
+place, and when no more files may be open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from rocketray.errors import StoreError
 
@@ -31,101 +30,13 @@ __all__ = [
     "FileSystem",
     "OpenFile",
     "few_enough_files",
+    "make_directory",
     "replace_file",
 ]
 
 _ZEROS = bytes(1 << 20)
 _TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)
 _NO_FILE = "{} is a directory, and should be a file of the store; restore it from a copy"
-
-
-class OpenFile(Protocol):
-    """A file that is open for mapping. :meth:`sync` may run in another thread."""
-
-    @property
-    def size(self) -> int:
-        """Its number of bytes when it was opened."""
-        ...
-
-    def map(self) -> mmap.mmap:
-        """Map the whole file; raise ``ValueError`` for an empty file."""
-        ...
-
-    def allocate(self, start: int, size: int) -> None:
-        """Allocate blocks for *size* bytes from *start*; existing content stays."""
-        ...
-
-    def sync(self) -> None:
-        """Sync the content to disk; the GIL is released meanwhile."""
-        ...
-
-    def close(self) -> None:
-        """Close the file; maps stay valid."""
-        ...
-
-
-class FileLock(Protocol):
-    """A lock that is held until :meth:`release`, or until the process ends."""
-
-    def release(self) -> None:
-        """Release the lock."""
-        ...
-
-
-class FileSystem(Protocol):
-    """Files and directories by their paths."""
-
-    def exists(self, path: Path) -> bool:
-        """Return whether *path* exists."""
-        ...
-
-    def is_directory(self, path: Path) -> bool:
-        """Return whether *path* is a directory."""
-        ...
-
-    def names(self, directory: Path) -> list[str]:
-        """Return the names in *directory*, ascending; none if it is not a directory."""
-        ...
-
-    def size(self, path: Path) -> int:
-        """Return the number of bytes of a file."""
-        ...
-
-    def read(self, path: Path, limit: int) -> bytes:
-        """Return the first *limit* bytes of a file."""
-        ...
-
-    def write(self, path: Path, content: bytes) -> None:
-        """Replace a file's content, create it if needed, and keep its allocated blocks."""
-        ...
-
-    def create(self, path: Path, size: int, allocated_size: int) -> None:
-        """Create or replace a file of *size* zeros, with blocks for the first of them."""
-        ...
-
-    def open(self, path: Path, *, read_only: bool) -> OpenFile:
-        """Open a file for mapping."""
-        ...
-
-    def lock(self, path: Path, content: bytes) -> FileLock:
-        """Lock a file, created with *content* if needed; raise ``BlockingIOError`` if locked."""
-        ...
-
-    def rename(self, path: Path, new_path: Path) -> None:
-        """Rename a file within its directory; a file of the new name is replaced."""
-        ...
-
-    def unlink(self, path: Path) -> None:
-        """Remove a file, if it exists."""
-        ...
-
-    def make_directory(self, path: Path) -> None:
-        """Create a directory, if it does not exist."""
-        ...
-
-    def sync(self, path: Path) -> None:
-        """Sync a file's content, or a directory's names, to disk."""
-        ...
 
 
 def replace_file(file_system: FileSystem, path: Path, content: bytes) -> None:
@@ -137,27 +48,33 @@ def replace_file(file_system: FileSystem, path: Path, content: bytes) -> None:
     file_system.sync(path.parent)
 
 
-class _SystemFiles:
-    """The operating system's file system: thin calls of ``os``."""
+class FileSystem:
+    """The operating system's files and directories by their paths: thin calls of ``os``."""
 
     def exists(self, path: Path) -> bool:
+        """Return whether *path* exists."""
         return path.exists()
 
     def is_directory(self, path: Path) -> bool:
+        """Return whether *path* is a directory."""
         return path.is_dir()
 
     def names(self, directory: Path) -> list[str]:
+        """Return the names in *directory*, ascending; none if it is not a directory."""
         return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
 
     def size(self, path: Path) -> int:
+        """Return the number of bytes of a file."""
         return path.stat().st_size
 
     def read(self, path: Path, limit: int) -> bytes:
+        """Return the first *limit* bytes of a file."""
         descriptor = _open(path, os.O_RDONLY)
         with os.fdopen(descriptor, "rb") as file:
             return file.read(limit)
 
     def write(self, path: Path, content: bytes) -> None:
+        """Replace a file's content, create it if needed, and keep its allocated blocks."""
         descriptor = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             done = 0
@@ -168,6 +85,7 @@ class _SystemFiles:
             os.close(descriptor)
 
     def create(self, path: Path, size: int, allocated_size: int) -> None:
+        """Create or replace a file of *size* zeros, with blocks for the first of them."""
         descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             _allocate(descriptor, 0, allocated_size)
@@ -176,27 +94,33 @@ class _SystemFiles:
             os.close(descriptor)
 
     def open(self, path: Path, *, read_only: bool) -> OpenFile:
-        return _SystemFile(path, read_only=read_only)
+        """Open a file for mapping."""
+        return OpenFile(path, read_only=read_only)
 
     def lock(self, path: Path, content: bytes) -> FileLock:
-        return _SystemLock(path, content)
+        """Lock a file, created with *content* if needed; raise ``BlockingIOError`` if locked."""
+        return FileLock(path, content)
 
     def rename(self, path: Path, new_path: Path) -> None:
+        """Rename a file within its directory; a file of the new name is replaced."""
         try:
             path.rename(new_path)
         except IsADirectoryError:
             raise StoreError(_NO_FILE.format(new_path)) from None
 
     def unlink(self, path: Path) -> None:
+        """Remove a file, if it exists."""
         try:
             path.unlink(missing_ok=True)
         except IsADirectoryError:
             raise StoreError(_NO_FILE.format(path)) from None
 
     def make_directory(self, path: Path) -> None:
+        """Create a directory, if it does not exist."""
         path.mkdir(exist_ok=True)
 
     def sync(self, path: Path) -> None:
+        """Sync a file's content, or a directory's names, to disk."""
         with few_enough_files(path):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -205,29 +129,39 @@ class _SystemFiles:
             os.close(descriptor)
 
 
-class _SystemFile:
+class OpenFile:
+    """A file that is open for mapping. :meth:`sync` may run in another thread."""
+
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self._path = path
         self._descriptor = _open(path, os.O_RDONLY if read_only else os.O_RDWR)
         self._access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
         self.size = os.fstat(self._descriptor).st_size
+        """The number of bytes when the file was opened."""
 
     def map(self) -> mmap.mmap:
+        """Map the whole file; raise ``ValueError`` for an empty file."""
         with few_enough_files(self._path):  # a map needs its own descriptor
             return mmap.mmap(self._descriptor, self.size, access=self._access)
 
     def allocate(self, start: int, size: int) -> None:
+        """Allocate blocks for *size* bytes from *start*; existing content stays."""
         _allocate(self._descriptor, start, size)
 
     def sync(self) -> None:
+        """Sync the content to disk; the GIL is released meanwhile."""
         os.fdatasync(self._descriptor)  # mmap.flush would hold the GIL
 
     def close(self) -> None:
+        """Close the file; maps stay valid."""
         os.close(self._descriptor)
 
 
-class _SystemLock:
-    """Two locks: ``flock`` also excludes other holders in this process, the other is Java's."""
+class FileLock:
+    """A lock that is held until :meth:`release`, or until the process ends.
+
+    Two locks: ``flock`` also excludes other holders in this process, the other is Java's.
+    """
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._descriptor = _open(path, os.O_RDWR | os.O_CREAT)
@@ -241,6 +175,7 @@ class _SystemLock:
             raise
 
     def release(self) -> None:
+        """Release the lock."""
         os.close(self._descriptor)
 
 
@@ -281,4 +216,15 @@ def _allocate(descriptor: int, start: int, size: int) -> None:
         position += os.pwrite(descriptor, _ZEROS[: end - position], position)
 
 
-SYSTEM_FILES: FileSystem = _SystemFiles()
+SYSTEM_FILES = FileSystem()
+
+
+def make_directory(file_system: FileSystem, directory: Path) -> None:
+    """Create *directory* and its missing parents; their names are durable on return."""
+    missing: list[Path] = []
+    while not file_system.exists(directory):
+        missing.append(directory)
+        directory = directory.parent
+    for path in reversed(missing):
+        file_system.make_directory(path)
+        file_system.sync(path.parent)

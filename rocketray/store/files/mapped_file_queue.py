@@ -19,8 +19,7 @@ from pathlib import Path
 
 from rocketray.errors import CorruptRecordError
 
-from .directories import make_directory
-from .file_system import SYSTEM_FILES, FileSystem
+from .file_system import SYSTEM_FILES, FileSystem, make_directory
 from .mapped_file import HALF_MADE_SUFFIX, MappedFile, create_file, keep_aside
 
 __all__ = ["MappedFileQueue", "Repair", "segment_name"]
@@ -208,12 +207,11 @@ class MappedFileQueue:
             for half_made in (name for name in names if name.endswith(HALF_MADE_SUFFIX)):
                 self._file_system.unlink(self.directory / half_made)
         starts = [int(name) for name in names if _NAME.match(name)]
-        if self.read_only and starts and not self._size(starts[-1]):
-            starts.pop()  # a running or crashed broker had created only the name
+        if self.read_only and starts:
+            newest = self.directory / segment_name(starts[-1])
+            if not self._file_system.size(newest):
+                starts.pop()  # a running or crashed broker had created only the name
         return starts
-
-    def _size(self, start: int) -> int:
-        return self._file_system.size(self.directory / segment_name(start))
 
     def _repair_short(self) -> None:
         """Extend files that are too short with zeros, oldest first."""

@@ -23,6 +23,7 @@ from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
 from .file_system import SYSTEM_FILES, FileSystem, replace_file
+from .lock import StoreLock
 
 __all__ = [
     "Salvage",
@@ -31,7 +32,7 @@ __all__ = [
     "is_store",
     "read_settings",
     "settle_config",
-    "upgrade_settings",
+    "upgrade_store",
 ]
 
 _NAME = "store.json"
@@ -104,18 +105,28 @@ def is_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
     )
 
 
-def upgrade_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> int:
-    """Upgrade *directory* to the current version; return the previous one.
+def upgrade_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> int:
+    """Upgrade *directory*, which must not be open; return the version that it had.
 
-    The caller holds its lock. Raises :class:`ConfigError` if RocketMQ wrote it.
+    Its files stay unchanged, because every version since the first is a part of the next; but older
+    versions cannot open it for writing any more. Repeating it has no effect.
+
+    Raises:
+        StoreLockedError: the directory is open.
+        ConfigError: RocketMQ wrote it.
+        StoreVersionError: a newer rocketray did.
     """
-    found = _read(file_system, directory / _NAME)
-    if found is None:
-        raise ConfigError(f"{directory} has no {_NAME}: it is not a store of rocketray")
-    version, config = found
-    if version < _VERSION:
-        _write(file_system, directory, config)
-    return version
+    lock = StoreLock(directory, file_system)
+    try:
+        found = _read(file_system, directory / _NAME)
+        if found is None:
+            raise ConfigError(f"{directory} has no {_NAME}: it is not a store of rocketray")
+        version, config = found
+        if version < _VERSION:
+            _write(file_system, directory, config)
+        return version
+    finally:
+        lock.release(clean=False)
 
 
 def allow_units(directory: Path, config: StoreConfig, file_system: FileSystem) -> StoreConfig:

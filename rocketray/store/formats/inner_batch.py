@@ -1,4 +1,4 @@
-"""Several messages in one body: RocketMQ's batch form, read and written.
+"""Several messages in one body: RocketMQ's batch form, as a log of RocketMQ's may hold it.
 
 A unit: i32 size, i32 0 (magic), i32 0 (CRC), i32 flag, i32 body length, body, i16 properties
 length, properties. A producer sends a batch in this form; a broker stores it as ordinary records,
@@ -13,14 +13,13 @@ record's. Source: RocketMQ 5.3.3, ``MessageDecoder.decodeMessages``, ``decodeMes
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from rocketray.errors import CorruptRecordError, MessageTooLargeError
+from rocketray.errors import CorruptRecordError
 from rocketray.hashing import crc32
 from rocketray.message import (
-    PROPERTIES_MAX_BYTES,
     QueueOffset,
     StoredMessage,
     decode_properties,
@@ -28,7 +27,7 @@ from rocketray.message import (
 
 from .sys_flag import INNER_BATCH, NEED_UNWRAP
 
-__all__ = ["BatchUnit", "decode_units", "encode_units", "unwrap"]
+__all__ = ["BatchUnit", "decode_units", "unwrap"]
 
 _HEAD = struct.Struct(">iiiii")  # size, magic, CRC, flag, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")
@@ -41,24 +40,6 @@ class BatchUnit(NamedTuple):
     flag: int
     body: bytes
     properties: bytes
-
-
-def encode_units(units: Iterable[BatchUnit]) -> bytes:
-    """Return the batch's body; raise ``MessageTooLargeError`` for too long a property string."""
-    parts: list[bytes] = []
-    for unit in units:
-        if len(unit.properties) > PROPERTIES_MAX_BYTES:
-            raise MessageTooLargeError(
-                "a property string", len(unit.properties), PROPERTIES_MAX_BYTES
-            )
-        size = _UNIT_MIN_BYTES + len(unit.body) + len(unit.properties)
-        parts += (
-            _HEAD.pack(size, 0, 0, unit.flag, len(unit.body)),
-            unit.body,
-            _PROPERTIES_LENGTH.pack(len(unit.properties)),
-            unit.properties,
-        )
-    return b"".join(parts)
 
 
 def decode_units(batch: bytes, path: str, physical_offset: int) -> Iterator[BatchUnit]:

@@ -27,10 +27,8 @@ from rocketray.message import PhysicalOffset
 
 __all__ = [
     "OffsetMessageId",
-    "UniqueId",
     "UniqueIdGenerator",
     "decode_offset_id",
-    "decode_unique_id",
     "encode_offset_id",
 ]
 
@@ -49,24 +47,6 @@ class OffsetMessageId:
 
     store_host: tuple[str, int]
     physical_offset: PhysicalOffset
-
-
-@dataclass(frozen=True, slots=True)
-class UniqueId:
-    """The parts of a producer's id."""
-
-    address: str
-    process_id: int
-    generator: int
-    month_ms: int
-    counter: int
-
-    def created_ms(self, now_ms: int) -> int:
-        """Return its creation time, if that was less than a month before *now_ms*."""
-        this_month = _month_start_ms(now_ms)
-        if this_month + self.month_ms <= now_ms:
-            return this_month + self.month_ms
-        return _month_start_ms(this_month - 1) + self.month_ms
 
 
 class UniqueIdGenerator:
@@ -132,12 +112,6 @@ def decode_offset_id(text: str) -> OffsetMessageId:
     if port < 0 or offset < 0:
         raise ConfigError(f"message id {text!r} is invalid: its port or its offset is negative")
     return OffsetMessageId((_unpack_address(raw[:-12]), port), PhysicalOffset(offset))
-
-
-def decode_unique_id(text: str) -> UniqueId:
-    """Return the parts of a unique id; raise :class:`ConfigError` for a text of another form."""
-    raw = _unhex(text)
-    return UniqueId(_unpack_address(raw[:-12]), *_UNIQUE_TAIL.unpack(raw[-12:]))
 
 
 def _unhex(text: str) -> bytes:

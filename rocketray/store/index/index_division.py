@@ -1,4 +1,4 @@
-"""The number of hash slots of an index file, inferred from its content.
+"""The number of hash slots of an index file, inferred from its content, and its chains.
 
 The length, ``40 + 4 slots + 20 entries`` bytes, does not determine the division: five more slots
 take the place of one entry. A number of slots is right if, with it,
@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
-from rocketray.store.formats.index_chains import expected_chains
 
 __all__ = [
     "KeyHashes",
     "SlotCounts",
     "entries_beside",
+    "expected_chains",
     "is_division",
     "slots_that_agree",
     "smallest_division",
@@ -46,6 +46,22 @@ _MOST_CHECKED = 256  # numbers that pass the first test; few but the right one d
 _CHECKED_ENTRIES = 1 << 16  # of each file, from its first
 _CHECKED_RECORDS = 16  # of each file, spread over those entries
 _Words = npt.NDArray[np.int32]
+_Int64s = npt.NDArray[np.int64]
+
+
+def expected_chains(hashes: _Int64s, hash_slots: int) -> tuple[_Int64s, _Int64s]:
+    """Return the predecessor of each entry 1, 2, … with *hashes* int64[n], and each slot's newest.
+
+    int64[n] the previous entry with the same hash modulo the slots, 0 for none; and int64[slots in
+    use] the newest entry of each. The hashes alone determine both.
+    """
+    slots = hashes % hash_slots
+    order = np.argsort(slots, kind="stable")
+    same = slots[order][1:] == slots[order][:-1]
+    previous = np.zeros(len(hashes), np.int64)
+    previous[order[1:][same]] = order[:-1][same] + 1
+    is_newest = np.append(~same, np.ones(min(len(hashes), 1), np.bool_))
+    return previous, order[is_newest] + 1
 
 
 class SlotCounts(NamedTuple):

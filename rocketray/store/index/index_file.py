@@ -93,7 +93,7 @@ class IndexFile:
         self.room = max(max_entries - self.header().next_entry, 0)
         """The number of entries that still fit, for the writer."""
         self.damaged_slots: set[int] = set()
-        """The slots in whose chains a search (chain_search.py) found damage."""
+        """The slots in whose chains a search (key_index.py) found damage."""
 
     @classmethod
     def create(

@@ -4,22 +4,24 @@ Invariants
   1. Every key of every record of the log is in a file, in the order of the log, at least once.
   2. A full file whose last store time is before the checkpoint's is whole on disk.
      The newest one is not trusted after a crash: it is rebuilt from the log.
+  3. A search keeps its files mapped as long as it lives. So beside a writer that creates and drops
+     files, a reader uses the current search, and none of its files is unmapped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.store.files.directories import make_directory
-from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.kernels.index import Place, search_chains
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, make_directory
 from rocketray.store.files.mapped_file import HALF_MADE_SUFFIX
 
-from .chain_search import ChainSearch
 from .index_file import (
     IndexFile,
     IndexHeader,
@@ -28,9 +30,11 @@ from .index_file import (
     index_file_time_ms,
 )
 
-__all__ = ["KeyIndex", "index_paths"]
+__all__ = ["ChainSearch", "KeyIndex", "index_paths"]
 
 _NAME_DIGITS = 17  # yyyyMMddHHmmssSSS
+_LOG = logging.getLogger(__name__)
+_AT_ONCE = 64  # physical offsets per kernel call: as many as a query returns
 
 
 def index_paths(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> list[Path]:
@@ -262,3 +266,34 @@ class KeyIndex:
         self._search = ChainSearch(self._files)
         self._names_changed = True
         return file
+
+
+class ChainSearch:
+    """Searches of a fixed set of files, for any number of threads."""
+
+    def __init__(self, files: Sequence[IndexFile]) -> None:
+        """Search *files*, which are open, of one size, and ordered from the oldest."""
+        self._files = tuple(files)
+        self._memory = tuple(file.data for file in files)  # keeps it mapped
+        self._addresses = np.array([data.ctypes.data for data in self._memory], np.int64)
+
+    def find(self, key_hash: int) -> Iterator[int]:
+        """Yield the physical offsets of all entries with *key_hash*, newest first.
+
+        A chain that leads out of its file, not backwards, or to another slot's entry is followed up
+        to that place, and the damage is reported to the file.
+        """
+        if not self._files:
+            return
+        sizes = self._files[0].hash_slots, self._files[0].max_entries
+        place = np.array([len(self._files) - 1, 0, 0, 0], np.int64)
+        out = np.empty(_AT_ONCE, np.int64)
+        file = place[Place.FILE]
+        while file >= 0:
+            count = search_chains(self._addresses, *sizes, key_hash, place, out)
+            yield from out[:count].tolist()
+            file, after, is_astray, astray_to = place.tolist()
+            if is_astray:
+                self._files[file].report_damage(key_hash % sizes[0], after, astray_to)
+                place[:] = file - 1, 0, 0, 0
+                file -= 1

@@ -8,6 +8,11 @@ Recovery reads the log this way, without a Python object per record. A record co
   separator may be missing.
 Topic and properties have no CRC, unless the store writes one as a property, which is then checked.
 A part of them that never reached the disk reads as zeros.
+
+The third field of queue entries in SCHEDULE_TOPIC_XXXX is the due time of a message, not its tags
+code: the store time plus the delay of the level in the property ``DELAY``. A message there without
+a level has the code of its tag, as everywhere. Source: RocketMQ 5.3.3,
+``CommitLog.checkMessageAndReturnSize``.
 """
 
 from __future__ import annotations
@@ -18,30 +23,24 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import InvalidNameError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.hashing import crc32_spans, hash_spans
+from rocketray.kernels.measure import list_records
 from rocketray.kernels.properties import find_properties, match_values
 from rocketray.kernels.spans import Field, measure_spans
 from rocketray.kernels.texts import hash_record_keys
-from rocketray.kernels.walk import list_records
-from rocketray.message import (
-    IMPORTED_OFFSET_ID,
-    KEYS,
-    PROPERTY_SEPARATOR,
-    TAGS,
-    UNIQUE_KEY,
-)
+from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY
 from rocketray.names import check_topic
 from rocketray.store.files.mapped_file import MappedFile
+from rocketray.store.formats.arrow_spans import find_values
 from rocketray.store.formats.property_crc import find_crc_mismatches
-from rocketray.store.formats.schedule_codes import entry_codes
 
 from .commit_log import CommitLog
 from .log_walk import end_after
 
-__all__ = ["LogBlock", "read_blocks", "record_keys"]
+__all__ = ["LogBlock", "entry_codes", "read_blocks", "record_keys"]
 
 _BLOCK_RECORDS = 8192
 _PROPERTIES_END = ord(PROPERTY_SEPARATOR)
@@ -50,6 +49,8 @@ _NAME_BYTES = np.frombuffer(b"".join(_NAMES), np.uint8)
 _NAME_BOUNDS = np.cumsum([0, *map(len, _NAMES)], dtype=np.int64)
 _Int32s = npt.NDArray[np.int32]
 _Int64s = npt.NDArray[np.int64]
+_LEVEL_DIGITS_MAX = 10  # of an int32; a longer text is not a level
+_END_OF_TIME = 2**63 - 1  # no checksum covers a store time: a damaged one may be any number
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +268,29 @@ def _find_properties(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[_Int6
         sizes,
     )
     return starts, sizes
+
+
+def entry_codes(
+    tags_codes: _Int64s,
+    data: npt.NDArray[np.uint8],
+    property_starts: _Int64s,
+    property_sizes: _Int64s,
+    store_timestamps_ms: _Int64s,
+) -> _Int64s:
+    """Return the codes int64[n] for the entries of records of ``SCHEDULE_TOPIC``.
+
+    ``tags_codes``, ``store_timestamps_ms`` and the spans of the property strings in *data* are
+    int64[n].
+    """
+    starts, sizes = find_values(data, property_starts, property_sizes, [DELAY_LEVEL])
+    codes = tags_codes.copy()
+    for row, (start, size) in enumerate(zip(starts[0].tolist(), sizes[0].tolist(), strict=True)):
+        level = _level(data[start : start + size].tobytes()) if size > 0 else 0
+        if level > 0:
+            delay = DELAY_LEVELS_MS[min(level, len(DELAY_LEVELS_MS)) - 1]
+            codes[row] = min(max(int(store_timestamps_ms[row]) + delay, 0), _END_OF_TIME)
+    return codes
+
+
+def _level(text: bytes) -> int:
+    return int(text) if text.isdigit() and len(text) <= _LEVEL_DIGITS_MAX else 0

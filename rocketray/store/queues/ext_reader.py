@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import OffsetOutOfRangeError
-from rocketray.kernels.ext_units import match_bits, read_codes
+from rocketray.kernels.consume_queue import match_bits, read_codes
 from rocketray.kernels.layout import ENTRY_BYTES
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.segment_cache import SegmentCache

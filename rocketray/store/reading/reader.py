@@ -25,9 +25,12 @@ from rocketray.errors import OffsetOutOfRangeError
 from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.kernels.properties import join_names
-from rocketray.kernels.record_bodies import copy_bodies
-from rocketray.kernels.record_conditions import Conditions, judge_records
-from rocketray.kernels.record_properties import find_record_properties
+from rocketray.kernels.records import (
+    Conditions,
+    copy_bodies,
+    find_record_properties,
+    judge_records,
+)
 from rocketray.kernels.spans import end_of_segment
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.segment_cache import SegmentCache

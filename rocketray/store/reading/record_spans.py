@@ -17,20 +17,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.errors import CorruptRecordError
+from rocketray.errors import ConfigError, CorruptRecordError
+from rocketray.kernels.hashing import crc32_spans
 from rocketray.kernels.spans import Field, measure_spans
 from rocketray.message import TAGS, StoredMessage
 from rocketray.store.formats.arrow_spans import (
+    ARROW_BYTES_MAX,
     binary_array,
     find_values,
     match_exactly,
     string_array,
 )
+from rocketray.store.formats.compression import inflate
 from rocketray.store.formats.property_crc import find_crc_mismatches
 from rocketray.store.formats.record import decode_record
+from rocketray.store.formats.sys_flag import COMPRESSED
 from rocketray.store.queues.consume_queue import FILLER_SIZE, HOLE_SIZE
-
-from .bodies import read_bodies
 
 __all__ = ["EntryColumns", "RecordReader", "SegmentSpans"]
 
@@ -138,9 +140,35 @@ class SegmentSpans:
         Raises:
             CorruptRecordError: a body does not match its CRC, or does not inflate.
             MessageTooLargeError: a body inflates to more than its limit.
-            ConfigError: together they are over 2 GiB.
+            ConfigError: together they exceed one Arrow column.
         """
-        return read_bodies(self.segment, self.fields, self.path, self.physical_offsets)
+        starts, sizes = self.fields[Field.BODY_START], self.fields[Field.BODY_SIZE]
+        crcs = np.empty(len(starts), np.int32)
+        crc32_spans(self.segment, starts, sizes, crcs)
+        wrong = (crcs != self.fields[Field.BODY_CRC]) & (sizes > 0)
+        if wrong.any():
+            raise CorruptRecordError(
+                self.path,
+                int(self.physical_offsets[wrong.argmax()]),
+                "its body does not match its CRC",
+            )
+        flags = self.fields[Field.SYS_FLAG]
+        if not (flags & COMPRESSED).any():
+            return binary_array(self.segment, starts, sizes)
+        bodies = []
+        total = 0
+        for row, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+            stored = self.segment[start : start + size].tobytes()
+            bodies.append(
+                inflate(stored, int(flags[row]), self.path, int(self.physical_offsets[row]))
+            )
+            total += len(bodies[-1])
+            if total > ARROW_BYTES_MAX:
+                raise ConfigError(
+                    f"{len(starts)} bodies have over {ARROW_BYTES_MAX} bytes when inflated, more "
+                    "than an Arrow column can hold; read fewer messages at a time"
+                )
+        return pa.array(bodies, pa.binary())
 
 
 class RecordReader(ABC):

@@ -22,15 +22,29 @@ Invariants
   2. Recovery may be interrupted and repeated: the result is the same.
   3. A queue's entries follow each other without a gap; if the replayed part of the log cannot
      ensure this, all of the log is read.
+
+``recovered.json`` has the report of the last recovery:
+
+    {"time_ms": 17…, "start_offset": 0, "end_offset": 4711, "records_read": 12, …, "holes": […]}
+
+It is for people: no code depends on it, and a store without it, or with a damaged one, is valid. An
+opening after a clean stop leaves it unchanged. A directory of RocketMQ's gets none.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
+from pathlib import Path
+from typing import Any
 
+import orjson
+
+from rocketray.errors import StoreError
 from rocketray.store.files.checkpoint import Checkpoint
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
@@ -41,9 +55,22 @@ from rocketray.store.queues.queue_table import QueueTable
 from .replay import Hole, QueueGapError, Replay, put_keys
 from .verify import index_agrees
 
-__all__ = ["RecoveryReport", "Trust", "last_store_timestamp_ms", "recover", "recover_read_only"]
+__all__ = [
+    "PastRecovery",
+    "RecoveryReport",
+    "Trust",
+    "last_store_timestamp_ms",
+    "read_past_recovery",
+    "recover",
+    "recover_read_only",
+    "write_past_recovery",
+]
 
 _NO_LIMIT = 1 << 62
+_REPORT = "recovered.json"
+_REPORT_MAX_BYTES = 1 << 20
+_HOLES_MAX = 1000  # the first ones; the log has a line for each
+_LOG = logging.getLogger(__name__)
 
 
 class Trust(Enum):
@@ -140,8 +167,8 @@ def recover_read_only(
     at: int | None = _crash_start(log, checkpoint) if start is None else start
     while at is not None:
         end = at
-        for offset, fields, _ in walk(log.files, at, verify=True):
-            end = offset + fields.size
+        for offset, found, _ in walk(log.files, at, verify=True):
+            end = offset + found.size
         following = next_record(log.files, end)
         at = following[0] if following and following[1] < vouched_until_ms else None
     log.trust_end(end)
@@ -178,8 +205,8 @@ def _crash_start(log: CommitLog, checkpoint: Checkpoint) -> int:
     """Return the newest file whose first record is old enough to be covered by the checkpoint."""
     trusted_until = checkpoint.trusted_until_ms()
     for start in reversed(log.files.starts):
-        for _, fields, _ in walk(log.files, start, verify=True):
-            if 0 < fields.store_timestamp_ms <= trusted_until:
+        for _, found, _ in walk(log.files, start, verify=True):
+            if 0 < found.store_timestamp_ms <= trusted_until:
                 return start
             break
     return log.min_offset
@@ -277,3 +304,50 @@ def _check_end(replay: Replay, checkpoint: Checkpoint) -> None:
             f"one was stored at {replay.last_timestamp_ms}"
         )
         replay.holes.append(Hole(replay.end, replay.end, reason))
+
+
+@dataclass(frozen=True, slots=True)
+class PastRecovery:
+    """The time of a store's recovery, and its report."""
+
+    time_ms: int
+    report: RecoveryReport
+
+
+def write_past_recovery(
+    directory: Path, report: RecoveryReport, time_ms: int, file_system: FileSystem
+) -> None:
+    """Write *report* to *directory*; a failure is only logged."""
+    kept = replace(report, holes=report.holes[:_HOLES_MAX])
+    content = orjson.dumps({"time_ms": time_ms, **asdict(kept)})
+    try:
+        replace_file(file_system, directory / _REPORT, content)
+    except (OSError, StoreError) as error:
+        _LOG.warning("%s: the report of its recovery is not saved: %s", directory, error)
+
+
+def read_past_recovery(
+    directory: Path, file_system: FileSystem = SYSTEM_FILES
+) -> PastRecovery | None:
+    """Return the last recovery of *directory*; None if there was none, or no readable report."""
+    try:
+        value: Any = orjson.loads(file_system.read(directory / _REPORT, _REPORT_MAX_BYTES))
+        holes = tuple(
+            Hole(_number(one["start"]), _number(one["end"]), str(one["reason"]))
+            for one in value["holes"]
+        )
+        numbers = {
+            field.name: _number(value[field.name])
+            for field in fields(RecoveryReport)
+            if field.name not in {"holes", "was_clean"}
+        }
+        report = RecoveryReport(was_clean=False, holes=holes, **numbers)
+        return PastRecovery(_number(value["time_ms"]), report)
+    except (FileNotFoundError, StoreError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value

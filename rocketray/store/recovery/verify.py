@@ -22,8 +22,8 @@ from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.mapped_file_queue import segment_name
-from rocketray.store.formats.index_chains import expected_chains
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
+from rocketray.store.index.index_division import expected_chains
 from rocketray.store.index.index_file import IndexFile
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog

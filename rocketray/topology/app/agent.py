@@ -14,6 +14,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import faust
@@ -21,18 +22,27 @@ from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
 from rocketray.actors.groups.failing import FailingMessage
-from rocketray.errors import ConfigError
-from rocketray.topology.delivery.failure import fail
+from rocketray.errors import ConfigError, StreamError
+from rocketray.topology.connection import AppNode
+from rocketray.topology.delivery.failure import fail, note_failure
 from rocketray.topology.delivery.isolation import Isolation
-from rocketray.topology.delivery.retry import note_failure
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.topic import Topic
 
 from .stream import Stream
 
-__all__ = ["Agent", "AgentStatistics", "HeldQueue", "check_handler"]
+__all__ = [
+    "Agent",
+    "AgentStatistics",
+    "HeldQueue",
+    "agent_doubts",
+    "check_handler",
+    "warn_of_doubts",
+]
 
 logger = logging.getLogger(__name__)
+
+_EVERYTHING = ("", "*")
 
 
 class HeldQueue(NamedTuple):
@@ -250,3 +260,36 @@ async def _close_iterators(stream: Any) -> None:
                 await iterator.aclose()
             except RuntimeError:
                 continue  # it runs in another task, as the feeder of a derived stream does
+
+
+def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
+    """Return a line for each reason why an agent's filter may reject wanted messages.
+
+    A filter with a typo looks like a topic without messages. The checks, which use a filter's text
+    and the newest messages of its topics, are in actors/filtering/filter_advice.py.
+
+    Reads files, so it may block.
+    """
+    lines: list[str] = []
+    for agent in agents:
+        membership, channel = agent.membership, agent.channel
+        if membership is None or not isinstance(channel, Topic):
+            continue
+        subscription = membership.subscription
+        if subscription.expression_type == "CLASS" or subscription.expression in _EVERYTHING:
+            continue  # a predicate cannot be checked, and "*" rejects nothing
+        from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
+
+        topics = channel.matching(connection.topics.all() if channel.pattern else {})
+        found = doubts(Path(connection.data), topics, subscription)
+        lines.extend(f"agent {agent.name}: {line}" for line in found)
+    return lines
+
+
+def warn_of_doubts(connection: AppNode, agents: Iterable[Any]) -> None:
+    """Log :func:`agent_doubts`; where files cannot be read, the app continues."""
+    try:
+        for line in agent_doubts(connection, agents):
+            logger.warning("%s", line)
+    except (StreamError, OSError) as error:
+        logger.debug("the filters of agents were not compared with messages: %s", error)

@@ -39,7 +39,6 @@ from rocketray.topology.delivery.isolation import check_isolation
 from rocketray.topology.delivery.outbox import Outboxes
 from rocketray.topology.faust.batch_transport import BatchTransport
 from rocketray.topology.faust.fetcher import FeedFetcher
-from rocketray.topology.values.declarations import Declarations
 from rocketray.topology.values.failure_rules import DecodeErrorPolicy, FailureOptions
 from rocketray.topology.values.fields import MessageFields
 from rocketray.topology.values.group import (
@@ -48,16 +47,13 @@ from rocketray.topology.values.group import (
     make_start,
     make_subscription,
 )
-from rocketray.topology.values.stored_metadata import StoredMetadata
-from rocketray.topology.values.topic import Topic
+from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic
 from rocketray.topology.values.wire import group_name
 
-from .agent import Agent, check_handler
-from .agent_doubts import warn_of_doubts
+from .agent import Agent, check_handler, warn_of_doubts
 from .leadership import Leadership
-from .program_log import show_log, show_warnings
 from .replies import Replies
-from .running import run_until_signalled
+from .running import run_until_signalled, show_log, show_warnings
 from .settings import arguments_of, check_settings, refuse_unknown_options, with_defaults
 from .sink_spec import SinkSpec, add_sink, warn_of
 
@@ -319,11 +315,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     async def declare_topic(
         self, topic: str, queues: int | None, retention: Any = None, **options: bool
     ) -> None:
-        """See :meth:`~rocketray.topology.values.declarations.Declarations.declare`."""
+        """See :meth:`~rocketray.topology.values.topic.Declarations.declare`."""
         await self.declarations.declare(topic, queues, retention, **options)
 
     def queue_count(self, topic: str) -> int | None:
-        """See :meth:`~rocketray.topology.values.declarations.Declarations.queue_count`."""
+        """See :meth:`~rocketray.topology.values.topic.Declarations.queue_count`."""
         return self.declarations.queue_count(topic)
 
     async def send_message(

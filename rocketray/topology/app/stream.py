@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import faust
 from faust.exceptions import Skip
+from faust.sensors import Monitor
 from faust.streams import _current_event
 from mode.utils.futures import maybe_async
 from mode.utils.times import want_seconds
 
 from rocketray.errors import ConfigError
 from rocketray.topology.delivery.delivery import DeliveredEvent, Delivery
-from rocketray.topology.delivery.failure import fail_message
+from rocketray.topology.delivery.failure import fail_message, note_failure
 from rocketray.topology.delivery.inbox import Hand, Inbox
-from rocketray.topology.delivery.retry import note_failure
-from rocketray.topology.delivery.sensors import sense_batch
 from rocketray.topology.delivery.taking import SKIPPED, Collector
 from rocketray.topology.values.codec import make_decoder
 from rocketray.topology.values.shared_batch import ARROW_COLUMNS, DAMAGE
@@ -402,3 +401,45 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
 def _identity(body: bytes) -> bytes:
     return body
+
+
+def sense_batch(stream: Any, delivery: Delivery) -> None:
+    """Tell the sensors of the app that a handler of *stream* starts *delivery*.
+
+    A call for each message would cost more than the message. Faust's own monitor counts every
+    message. Any other sensor is called once for each batch that a handler starts, with the event of
+    its last message, and a redelivered batch counts again.
+    """
+    tp, count = delivery.shared.tp, len(delivery)
+    last = delivery.shared.next_queue_offset(delivery.stop) - 1
+    for sensor in stream.app.sensors:
+        if type(sensor) is not Monitor and (event := _last_event(stream, delivery)) is not None:
+            sensor.on_message_in(tp, last, event.message)
+            state = sensor.on_stream_event_in(tp, last, stream, event)
+            sensor.on_stream_event_out(tp, last, stream, event, state)
+            sensor.on_message_out(tp, last, event.message)
+        if isinstance(sensor, Monitor):
+            counted = count if type(sensor) is Monitor else count - 1
+            sensor.messages_received_total += counted
+            sensor.messages_received_by_topic[tp.topic] += counted
+            sensor.events_total += counted
+            sensor.events_by_stream[_name_of(sensor, stream)] += counted
+            sensor.tp_read_offsets[tp] = last
+
+
+def _last_event(stream: Any, delivery: Delivery) -> Any:
+    """Return the event of the last message that is not damaged, or None."""
+    for index in reversed(range(delivery.cursor, delivery.stop)):
+        try:
+            return stream.make_event(delivery, index, None)
+        except DAMAGE:
+            continue
+    return None
+
+
+def _name_of(sensor: Monitor, stream: Any) -> str:
+    """Return the name of *stream* in *sensor*, cached as Faust does: building it is slow."""
+    if stream not in sensor.stream_lookup:
+        sensor.stream_lookup[stream] = str(stream)
+    name: str = sensor.stream_lookup[stream]
+    return name

@@ -12,11 +12,17 @@ Invariants
      or skipped (failure.py).
   3. Only a finished delivery lets ``next_queue_offset`` reach the end of its run.
   4. A message that is returned to the node is not finished before the node has stored it.
+  5. Deliveries are withdrawn from their handlers at a revocation, and when an app stops. A handler
+     may finish the message that it is processing; it gets no other one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Protocol
 
 from faust.events import Event
@@ -26,15 +32,122 @@ from rocketray.actors.groups.failing import FailingMessage
 from rocketray.message import SHARDING_KEY, StoredMessage
 from rocketray.topology.values.shared_batch import SharedBatch
 
-from .message_state import Acknowledgements, Attempts
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rocketray.topology.connection import ConsumedBatch
     from rocketray.topology.values.failure_rules import FailureRules
 
-__all__ = ["DeliveredEvent", "Delivery", "Owner", "position_text", "split"]
+__all__ = [
+    "DeliveredEvent",
+    "Delivery",
+    "Owner",
+    "position_text",
+    "split",
+    "until_through",
+    "withdraw",
+]
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 0.005
+
+
+class Acknowledgements:
+    """Messages of the run ``[start, stop)`` of a batch that are finished out of order, or are not.
+
+    A message that is returned to the node is not finished before the node has stored it. In manual
+    mode, after :meth:`require`, a message is finished when it is acknowledged, and not when the
+    handler passes it.
+    """
+
+    __slots__ = ("_acked", "_returning", "_start", "_stop")
+
+    def __init__(self, start: int, stop: int) -> None:
+        self._start, self._stop = start, stop
+        self._acked: bytearray | None = None  # in manual mode, one byte a message
+        self._returning: set[int] = set()
+
+    @property
+    def are_required(self) -> bool:
+        """Whether messages are finished by acknowledgements."""
+        return self._acked is not None
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a message was acknowledged."""
+        return self._acked is not None and 1 in self._acked
+
+    @property
+    def has_returning(self) -> bool:
+        """Whether messages are being returned to the node."""
+        return bool(self._returning)
+
+    def require(self, cursor: int) -> None:
+        """Finish messages from now on when they are acknowledged; those before *cursor* are."""
+        if self._acked is None:
+            self._acked = bytearray(self._stop - self._start)
+            self._acked[: cursor - self._start] = b"\x01" * (cursor - self._start)
+
+    def acknowledge(self, index: int) -> None:
+        """Finish the message at *index*; without effect unless acknowledgements are required."""
+        if self._acked is not None:
+            self._acked[index - self._start] = 1
+
+    def has(self, index: int) -> bool:
+        """Return whether the message at *index* was acknowledged, so it is not delivered again."""
+        return self._acked is not None and self._acked[index - self._start] == 1
+
+    def missing(self, cursor: int) -> Iterator[int]:
+        """Yield the messages before *cursor* that are required and not acknowledged yet."""
+        if self._acked is not None:
+            index = self._acked.find(0, 0, cursor - self._start)
+            while index >= 0:
+                yield self._start + index
+                index = self._acked.find(0, index + 1, cursor - self._start)
+
+    def begin_return(self, index: int) -> None:
+        """Begin to return the message at *index*; it is unfinished until :meth:`returned`."""
+        self.acknowledge(index)
+        self._returning.add(index)
+
+    def returned(self, index: int) -> None:
+        """Record that the node has stored the message at *index*."""
+        self._returning.discard(index)
+
+    def first_unfinished(self, cursor: int) -> int:
+        """Return the first unfinished message, or the end of the run, of a run with *cursor*."""
+        index = cursor
+        if self._acked is not None:
+            found = self._acked.find(0)
+            index = self._stop if found < 0 else self._start + found
+        return min((index, *self._returning))
+
+
+class Attempts:
+    """Consecutive failures of the message at the cursor, and whether its queue is held at it."""
+
+    __slots__ = ("_at", "_failing", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        """The number of failures of the message that failed last."""
+        self._at = -1
+        self._failing: FailingMessage | None = None
+
+    def note(self, cursor: int) -> int:
+        """Count a failure of the message at *cursor*; return the number of consecutive ones."""
+        self.count = self.count + 1 if self._at == cursor else 1
+        self._at = cursor
+        return self.count
+
+    def hold(self, queue_offset: int, last_attempt: int | None, reason: str) -> None:
+        """Hold the queue at the message, which is at *queue_offset* and failed for *reason*."""
+        self._failing = FailingMessage(queue_offset, self.count, last_attempt, reason)
+
+    def failing(self, cursor: int) -> FailingMessage | None:
+        """Return the message at *cursor* if its queue is held at it."""
+        return self._failing if self._at == cursor else None
 
 
 class Owner(Protocol):
@@ -253,3 +366,45 @@ def split(batch: ConsumedBatch, parts: int) -> list[Delivery]:
     size = max(1, len(shared) if parts == 1 else len(shared) // (4 * parts))
     starts = range(0, len(shared), size) or range(1)
     return [Delivery(shared, start, min(start + size, len(shared))) for start in starts]
+
+
+async def withdraw(
+    deliveries: AbstractSet[Delivery],
+    gaps: AbstractSet[Delivery],
+    grace_s: float,
+    is_leased: Callable[[], bool],
+) -> None:
+    """Mark *deliveries* and wait up to *grace_s* until no handler is processing one of them.
+
+    The *gaps*, which others overtook, are marked last: otherwise finished messages behind them
+    would be redelivered.
+    """
+    end = asyncio.get_running_loop().time() + grace_s
+    for delivery in deliveries - gaps:
+        delivery.is_withdrawn = True
+    await _wait_while(lambda: is_leased() and any(not one.is_passed for one in gaps), end)
+    for delivery in gaps:
+        delivery.is_withdrawn = True
+    await _wait_while(lambda: any(one.is_active for one in deliveries), end)
+
+
+async def until_through(deliveries: Collection[Delivery], may_wait: Callable[[], bool]) -> None:
+    """Wait for handlers that are processing *deliveries*, for as long as *may_wait* allows.
+
+    As RocketMQ, whose ordered consumer keeps a queue while it processes a message of it: no other
+    member starts that message a second time, or the ones behind it.
+    """
+    active = [one for one in deliveries if one.is_active]
+    for one in active:
+        logger.warning(
+            "a queue is revoked, but a handler keeps it until it has finished the message %s",
+            position_text(one),
+        )
+    await _wait_while(lambda: any(one.is_active for one in active) and may_wait(), math.inf)
+
+
+async def _wait_while(condition: Callable[[], bool], end: float) -> None:
+    """Wait until *condition* is false, or the loop's clock shows *end*."""
+    clock = asyncio.get_running_loop().time
+    while condition() and clock() < end:  # noqa: ASYNC110  # cheap: no event
+        await asyncio.sleep(_LOOK_S)

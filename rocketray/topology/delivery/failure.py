@@ -15,6 +15,9 @@
 
 A dead letter carries the error of its group. A held queue reports its error, too: see
 ``Delivery.failing``.
+
+A handler that fails outside of a message is restarted after a pause, which doubles with every
+consecutive failure: a handler that can never succeed costs little.
 """
 
 from __future__ import annotations
@@ -31,10 +34,13 @@ from rocketray.topology.values.shared_batch import DAMAGE
 from .delivery import Delivery, Owner, position_text
 from .inbox import Hand, Inbox
 
-__all__ = ["fail", "fail_message"]
+__all__ = ["FIRST_DELAY_S", "MAX_DELAY_S", "backoff_s", "fail", "fail_message", "note_failure"]
 
 logger = logging.getLogger(__name__)
 
+FIRST_DELAY_S = 0.01
+MAX_DELAY_S = 30.0
+_MAX_DOUBLINGS = 12  # 0.01 s * 2**12 is over MAX_DELAY_S
 _LINES_OF_A_MESSAGE = MAX_ATTEMPTS  # from then on, of attempts 32, 64, 128 and so on
 
 
@@ -126,3 +132,27 @@ def _log(inbox: Inbox, who: str, place: str, became: str, error: BaseException) 
     """Log a line for each failure, and seldom its traceback, because all may fail alike."""
     traced = error if inbox.may_trace(error) else None
     logger.error("%s failed %s, %s: %r", who, place, became, error, exc_info=traced)
+
+
+def backoff_s(attempts: int) -> float:
+    """Return the seconds to wait after *attempts* consecutive failures: doubling, at most 30."""
+    doublings = min(max(attempts, 1) - 1, _MAX_DOUBLINGS)
+    return min(FIRST_DELAY_S * 2.0**doublings, MAX_DELAY_S)
+
+
+def note_failure(who: str, error: BaseException, inbox: Inbox | None) -> float:
+    """Count and log a failure of *who*; return the seconds to wait before the next attempt.
+
+    The traceback is logged at the first one.
+    """
+    attempts = 1 if inbox is None else inbox.note_failure()
+    delay = backoff_s(attempts)
+    logger.error(
+        "%s failed outside of a message, attempt %d, retried in %.2f s: %r",
+        who,
+        attempts,
+        delay,
+        error,
+        exc_info=error if attempts == 1 else None,
+    )
+    return delay

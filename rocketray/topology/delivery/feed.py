@@ -23,10 +23,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.failing import FailingMessage
@@ -38,16 +39,13 @@ from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE
 
-from .delivery import Delivery, position_text, split
+from .delivery import Delivery, position_text, split, until_through, withdraw
 from .flow import FlowLimits, SharedWindow, Window
 from .offset_ledger import OffsetLedger
-from .outlet import OrderedOutlet, Outlet
 from .overdue import NOT_ACKNOWLEDGED, OverdueWatch
-from .queue_tables import NO_TABLES, QueueTables
 from .returns import Return, Returns
-from .withdrawal import until_through, withdraw
 
-__all__ = ["Feed", "FeedServices", "FeedStatistics"]
+__all__ = ["NO_TABLES", "Feed", "FeedServices", "FeedStatistics", "QueueTables"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +53,71 @@ POLL_TIMEOUT_S = 0.1  # bounds the wait of a stop for the thread
 POLL_MAX_MESSAGES = 4096  # of a queue: with 1024 the costs of a batch are twice those of its rows
 PIECE_BYTES = 8 * 1024 * 1024  # decoded at once; or one message
 _REVOKE_TIMEOUT_S = 5.0
+
+
+class QueueTables(Protocol):
+    """The receiver of gained and lost queues, for an app's tables."""
+
+    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """Let *holder* read these queues once this returns."""
+
+    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """Record that *holder* no longer reads these queues."""
+
+
+class NoTables:
+    """For a feed whose queue numbers are unrelated to the app's tables."""
+
+    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """Do nothing: the queues have no parts of tables."""
+
+    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """Do nothing: the queues had no parts of tables."""
+
+
+NO_TABLES = NoTables()
+
+
+class _Outlet:
+    """Passes deliveries on to the queue that the handlers read, as they arrive."""
+
+    def __init__(self, hand_on: Callable[[Delivery], None]) -> None:
+        self._hand_on = hand_on
+
+    def put(self, delivery: Delivery) -> None:
+        """Pass on *delivery*, the next one of its queue."""
+        self._hand_on(delivery)
+
+    def released(self, delivery: Delivery) -> None:
+        """Note that no handler has *delivery* any more."""
+
+
+class _OrderedOutlet(_Outlet):
+    """Passes on a queue's next delivery when no handler has the previous one.
+
+    Otherwise handlers that share a queue of deliveries would process one queue in parallel.
+    """
+
+    def __init__(self, hand_on: Callable[[Delivery], None]) -> None:
+        super().__init__(hand_on)
+        self._links: dict[int, deque[Delivery]] = {}
+
+    def put(self, delivery: Delivery) -> None:
+        """Pass on *delivery*, the next one of its queue, or keep it until its turn."""
+        link = self._links.setdefault(delivery.queue_id, deque())
+        link.append(delivery)
+        if len(link) == 1:
+            self._hand_on(delivery)
+
+    def released(self, delivery: Delivery) -> None:
+        """Note that no handler has *delivery* any more: pass on the next one."""
+        link = self._links[delivery.queue_id]
+        assert link[0] is delivery
+        link.popleft()
+        if link:
+            self._hand_on(link[0])
+        else:
+            del self._links[delivery.queue_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +175,7 @@ class Feed:
         self._returns = services.returns
         put = channel_queue.force_put_nowait  # in every mode: it bypasses Faust's flow control
         needs_order = rules.is_ordered and membership.handlers > 1
-        self._outlet: Outlet = OrderedOutlet(put) if needs_order else Outlet(put)
+        self._outlet = _OrderedOutlet(put) if needs_order else _Outlet(put)
         self._flush_sends = services.flush_sends
         self._tables = services.tables
         self._on_failure = on_failure

@@ -16,7 +16,7 @@ from rocketray.errors import ConfigError
 from rocketray.topology.values.topic import Topic
 
 from .delivery import Delivery
-from .queue_tables import QueueTables
+from .feed import QueueTables
 
 __all__ = ["IsolatedQueues", "Isolation", "check_isolation"]
 

@@ -30,7 +30,7 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.recall import RecallHandle
 from rocketray.topology.connection import Producer, SendFuture, SendResult
-from rocketray.topology.values.stored_metadata import StoredMetadata
+from rocketray.topology.values.topic import StoredMetadata
 
 __all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes"]
 

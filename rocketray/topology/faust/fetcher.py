@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -20,17 +21,15 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
-from rocketray.topology.delivery.feed import Feed, FeedServices
+from rocketray.topology.delivery.feed import NO_TABLES, Feed, FeedServices, QueueTables
 from rocketray.topology.delivery.isolation import IsolatedQueues
-from rocketray.topology.delivery.joining import join
-from rocketray.topology.delivery.queue_tables import NO_TABLES, QueueTables
 from rocketray.topology.delivery.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.topic import Topic
 from rocketray.topology.values.wire import group_name
 
-__all__ = ["DRAIN_GRACE_S", "FeedFetcher"]
+__all__ = ["DRAIN_GRACE_S", "FeedFetcher", "join"]
 
 logger = logging.getLogger(__name__)
 
@@ -276,3 +275,45 @@ def _told_of_queues(channel: Topic, topic: str, tables: QueueTables) -> QueueTab
     if channel.isolation is None:
         return tables
     return IsolatedQueues(tables, channel.isolation, topic)
+
+
+async def join(make: Callable[[], GroupConsumer]) -> GroupConsumer:
+    """Return the member that *make* creates in a thread; close it if the call is cancelled.
+
+    A thread cannot be cancelled: it may still create a member, which would keep its queues, and
+    read none of them, for as long as the process lives.
+    """
+    joining = _Joining(make)
+    try:
+        return await asyncio.to_thread(joining.run)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(joining.leave)
+        raise
+
+
+class _Joining:
+    """One member being created; either the loop or the thread may see it last."""
+
+    def __init__(self, make: Callable[[], GroupConsumer]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._member: GroupConsumer | None = None
+        self._is_unwanted = False
+
+    def run(self) -> GroupConsumer:
+        """Create the member, in a thread."""
+        member = self._make()
+        with self._lock:
+            self._member = member
+            is_unwanted = self._is_unwanted
+        if is_unwanted:
+            member.close()
+        return member
+
+    def leave(self) -> None:
+        """Close the member, now or as soon as it exists, in another thread."""
+        with self._lock:
+            self._is_unwanted = True
+            member = self._member
+        if member is not None:
+            member.close()

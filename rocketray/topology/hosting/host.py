@@ -31,12 +31,10 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ActorError
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.app.app import App
-from rocketray.topology.app.program_log import show_log
-from rocketray.topology.app.running import run_until
+from rocketray.topology.app.running import run_until, show_log
 
-from . import host_notes
 from .app_path import import_from, load_app
-from .host_failure import HostFailure
+from .host_failure import HostFailure, store_failure
 
 __all__ = ["ConsumerHost", "HostStatus"]
 
@@ -85,7 +83,7 @@ class ConsumerHost:
         directory: str | None = None,
         name: str | None = None,
         *,
-        note: Callable[[str, HostFailure], None] = host_notes.note,
+        note: Callable[[str, HostFailure], None] = store_failure,
         end: Callable[[], None] = _end_process,
     ) -> None:
         show_log()

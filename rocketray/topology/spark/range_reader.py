@@ -17,21 +17,26 @@ import pyarrow as pa
 
 from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.filtering.filter_advice import doubts
+from rocketray.actors.filtering.filter_stream import sql_states
 from rocketray.actors.ipc.control_page_reader import ControlView
-from rocketray.errors import OffsetOutOfRangeError
+from rocketray.errors import ConfigError, OffsetOutOfRangeError
+from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.subscription import Subscription, parse
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
-from .block_filter import BlockFilter
 from .offset_rules import Bounds, data_loss
 from .planning import Range, ReadPlan
 
-__all__ = ["BATCH_BYTES", "cut_batches", "read_range", "tell_doubts"]
+__all__ = ["BATCH_BYTES", "BlockFilter", "cut_batches", "read_range", "tell_doubts"]
 
 BATCH_BYTES = 8 * 1024 * 1024  # of records; 20 thousand messages of 4 MiB would not fit a worker
 _OPEN_QUEUES = 64
 
 logger = logging.getLogger(__name__)
+_TAG_BLOCK_ENTRIES = 1 << 18  # 5 MiB of the consume queue
+_SQL_BLOCK_ENTRIES = 1 << 12  # the spans of their properties fit the cache
 
 
 def read_range(plan: ReadPlan, part: Range) -> Iterator[pa.RecordBatch]:
@@ -112,3 +117,47 @@ def _open_reader(directory: Path, inode: int, topic: str, queue_id: int) -> Queu
     """Return a cached reader; *inode* distinguishes a directory that was created again."""
     del inode
     return QueueReader(directory, topic, queue_id)
+
+
+class BlockFilter:
+    """A compiled subscription, for blocks of a queue. Not for a CLASS filter.
+
+    By TAG, codes are compared on the consume queue, then the tags themselves, because two tags can
+    have one code. An SQL92 expression is evaluated over the properties that it names.
+    ``evaluation_errors`` counts messages on which it failed.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        """Compile the subscription.
+
+        Raises:
+            FilterSyntaxError: it does not parse.
+            ConfigError: it is a class filter.
+        """
+        kind = subscription.expression_type
+        if kind == "CLASS":
+            raise ConfigError("a Spark query filters by tags or sql; filter further with .where()")
+        self.evaluation_errors = 0
+        self.block_entries = _TAG_BLOCK_ENTRIES if kind == "TAG" else _SQL_BLOCK_ENTRIES
+        self._filter = compile_filter(subscription)
+        self._codes = self._filter.tag_codes
+        self._tags = sorted(parse(subscription.expression).tags_set) if kind == "TAG" else []
+
+    def select(self, reader: QueueReader, start: int, stop: int) -> EntryColumns:
+        """Return the matching entries from *start* up to, not including, *stop*, in queue order."""
+        entries = reader.match_tags(start, stop, self._codes)
+        if len(entries) == 0:
+            return entries
+        if self._filter.sql is not None:
+            return entries.select(self._judge(reader, entries, self._filter.sql))
+        if self._codes is not None:
+            return entries.select(reader.have_tags(entries, self._tags))
+        return entries
+
+    def _judge(
+        self, reader: QueueReader, entries: EntryColumns, expression: VectorizedExpression
+    ) -> npt.NDArray[np.bool_]:
+        """Return stage two of SQL92: bool[n]."""
+        states = sql_states(expression, reader, entries)
+        self.evaluation_errors += int(np.count_nonzero(states > State.NULL))
+        return np.equal(states, State.TRUE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -21,7 +22,7 @@ from rocketray.errors import ConfigError, StreamError
 
 from .failures import describe_failure
 
-__all__ = ["Query", "QueryProgress", "RestartPolicy", "SinkRunner", "SinkState"]
+__all__ = ["BatchFunction", "Query", "QueryProgress", "RestartPolicy", "SinkRunner", "SinkState"]
 
 _STOP_TIMEOUT_S = 60.0
 _SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch in progress
@@ -32,6 +33,61 @@ logger = logging.getLogger(__name__)
 
 Settle = Callable[[Callable[[], int | None], float], None]
 """Takes a function that returns the last batch Spark has reported, and a timeout in seconds."""
+_REPORT_S = 5.0  # Spark commits a batch, and reports it, some 0.1 s after the function returned
+_POLL_S = 0.01
+
+
+class BatchFunction:
+    """A sink's function as Spark gets it: called in one thread, closed in another.
+
+    Spark ends a query by interrupting it. An interrupted function fails with pages of Java output,
+    on which Spark's own check for interruptions overflows its stack, and prints all of it. So
+    before a query is stopped:
+
+    - a running call completes;
+    - Spark completes its micro-batch, which is then not repeated;
+    - no further call begins.
+    """
+
+    def __init__(self, function: Callable[[Any, int], Any]) -> None:
+        self._function = function
+        self._is_running = threading.Lock()
+        self._is_closed = False
+        self._done: int | None = None
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Process a micro-batch.
+
+        Raises:
+            StreamError: it is closed; Spark does not commit the batch, and the next run repeats it.
+        """
+        with self._is_running:
+            if self._is_closed:
+                raise StreamError(
+                    f"the sink is being stopped; its next run processes batch {batch_id}"
+                )
+            self._function(frame, batch_id)
+            self._done = batch_id
+
+    def open(self) -> None:
+        """Allow calls."""
+        self._is_closed, self._done = False, None
+
+    def close(self, reported: Callable[[], int | None], timeout_s: float) -> None:
+        """Refuse further calls; wait until the last one has ended and *reported* gives its batch.
+
+        Returns some time after *timeout_s* in any case: Spark reports a function that hangs.
+        """
+        self._is_closed = True
+        if not self._is_running.acquire(timeout=timeout_s):
+            return
+        self._is_running.release()
+        deadline = time.monotonic() + _REPORT_S
+        while self._is_ahead_of(reported()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _is_ahead_of(self, batch_id: int | None) -> bool:
+        return self._done is not None and (batch_id is None or batch_id < self._done)
 
 
 class SinkState(Enum):
@@ -108,7 +164,7 @@ class SinkRunner:
 
     ``open_query`` gets the arguments of Spark's trigger and returns a started query. ``settle`` is
     called before a query is stopped: it waits for calls that must not be interrupted
-    (batch_function.py).
+    (:class:`BatchFunction`).
     """
 
     def __init__(

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Any, NoReturn
 
@@ -17,9 +18,14 @@ import faust
 from faust.streams import _current_event, current_event
 from faust.tables.base import Collection
 from faust.tables.globaltable import GlobalTable as FaustGlobalTable
+from faust.tables.sets import (
+    OPERATION_ADD,
+    OPERATION_DISCARD,
+    ChangeloggedSetManager,
+    SetTableManager,
+)
 from faust.tables.sets import SetGlobalTable as FaustSetGlobalTable
 from faust.tables.sets import SetTable as FaustSetTable
-from faust.tables.sets import SetTableManager
 from faust.tables.table import Table as FaustTable
 from faust.types.tuples import Message as FaustMessage
 
@@ -28,13 +34,82 @@ from rocketray.hashing import java_hash_code
 from rocketray.message import StoredMessage
 
 from .changelog import changelog_event
-from .disk import check_store, drop_database
-from .memory import QueueMemory
-from .sets import SetStore
+from .disk import QueueMemory, check_store, drop_database
 
 __all__ = ["Changelogged", "GlobalTable", "SetGlobalTable", "SetTable", "Table"]
 
 logger = logging.getLogger(__name__)
+
+
+class _SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types are not followed
+    """The sets of one table, each of which records its queue.
+
+    Faust writes to a changelog which members were added to or removed from a set. Such a changelog
+    cannot be compacted by key, and grows for ever; ours has an entry for every member, and records
+    whether it is present.
+    """
+
+    def __init__(self, table: Any, **options: Any) -> None:
+        super().__init__(table, **options)
+        self.queue_of: dict[Any, int] = {}
+
+    def send_changelog_event(self, key: Any, operation: int, value: Any) -> None:
+        """Record which members a set gains and loses."""
+        added: Iterable[Any] = ()
+        removed: Iterable[Any] = ()
+        if operation == OPERATION_ADD:
+            added = [value]
+        elif operation == OPERATION_DISCARD:
+            removed = [value]
+        else:
+            added, removed = value
+        queue_id = self.table.partition_for_key(key)
+        for member in added:
+            self.table.note_change(queue_id, (key, member), member)
+        for member in removed:
+            self.table.note_change(queue_id, (key, member), None)
+        self.queue_of[key] = queue_id
+        self.table._maybe_set_key_ttl(key, queue_id)  # noqa: SLF001  # of the same package
+
+    def apply_changelog_batch(
+        self,
+        batch: Iterable[Any],
+        to_key: Callable[[Any], Any],  # noqa: ARG002  # the table's keys are pairs
+        to_value: Callable[[Any], Any],  # noqa: ARG002  # the same
+    ) -> None:
+        """Apply changes, in order."""
+        for event in batch:
+            key, member = event.key
+            if event.message.value is not None:
+                self[key].data.add(member)
+                self.queue_of[key] = event.message.partition
+            elif key in self.data:
+                self.data[key].data.discard(member)
+
+    def forget(self, queue_id: int) -> None:
+        """Drop every set of that queue."""
+        for key in [key for key, queue in self.queue_of.items() if queue == queue_id]:
+            self.pop_set(key)
+
+    def pop_set(self, key: Any) -> None:
+        """Drop one set."""
+        self.data.pop(key, None)
+        self.queue_of.pop(key, None)
+
+    async def on_start(self) -> None:
+        """Do nothing: there is no storage behind the sets."""
+
+    async def on_rebalance(self, *_arguments: Any) -> None:
+        """Do nothing, as in :meth:`on_start`."""
+
+    async def on_recovery_completed(self, active_tps: Any, standby_tps: Any) -> None:
+        """Do nothing, as in :meth:`on_start`."""
+
+    def persisted_offset(self, tp: Any) -> None:  # of Faust's interface
+        """Return None: the store does not outlive the process."""
+
+    def set_persisted_offset(self, tp: Any, offset: int) -> None:
+        """Do nothing: the store does not outlive the process."""
 
 
 class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not followed
@@ -149,7 +224,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
     @property
     def keeps_offsets(self) -> bool:
         """Whether the store outlives the process, and so keeps its position in the changelog."""
-        return not isinstance(self.data, QueueMemory | SetStore)
+        return not isinstance(self.data, QueueMemory | _SetStore)
 
     def note_stored(self, future: Any) -> None:
         """Record that a change and all before it are stored in the changelog."""
@@ -272,8 +347,8 @@ class SetOfMembers(Changelogged):
         if event.message.value is not None:
             self._maybe_set_key_ttl(event.key[0], event.message.partition)
 
-    def _new_store(self) -> SetStore:
-        return SetStore(self)
+    def _new_store(self) -> _SetStore:
+        return _SetStore(self)
 
     def _retire(self, queue_id: int, key: Any) -> None:
         for member in self.data[key]:

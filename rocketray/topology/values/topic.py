@@ -8,12 +8,14 @@ overrides a field. All checks run before the message is queued for sending, so
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Unpack
 
 import faust
+from faust.types.tuples import RecordMetadata
 from mode.utils.queues import ThrowableQueue
 
 from rocketray.actors.producers.queue_selector import QueueSelector, select_queue
@@ -26,10 +28,9 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .codec import refuse_pickle
 from .fields import MessageFields, property_text, texts
 from .group import GroupMembership
-from .stored_metadata import StoredMetadata
 from .wire import topic_name
 
-__all__ = ["Topic", "announce", "retention_policy"]
+__all__ = ["Declarations", "StoredMetadata", "Topic", "announce", "retention_policy"]
 
 
 class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followed
@@ -297,3 +298,68 @@ def _use_raw_for_text(options: dict[str, Any]) -> None:
     for what in ("key", "value"):
         if options.get(f"{what}_type") in (bytes, str) and not options.get(f"{what}_serializer"):
             options[f"{what}_serializer"] = "raw"
+
+
+class StoredMetadata(RecordMetadata):  # type: ignore[misc]  # Faust's types are not followed
+    """The position of a stored message and, for a delayed one, its recall handle."""
+
+    recall_handle: str | None = None
+
+
+class Declarations:
+    """The topics that one app has declared: each is created at first use, with its queues.
+
+    A repartition topic gets as many queues as its source topic has on the node, because the parts
+    of tables are assigned by queue number. Used on the app's loop only.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._models: dict[str, Topic] = {}  # topics that have as many queues as another
+        self._queue_counts: dict[str, int | None] = {}
+        self._declaring = asyncio.Lock()
+
+    def knows(self, topic: str) -> bool:
+        """Return whether *topic* was declared."""
+        return topic in self._queue_counts
+
+    def queue_count(self, topic: str) -> int | None:
+        """Return how many queues *topic* has; None before the first read from it or send to it."""
+        return self._queue_counts.get(topic)
+
+    def have_as_many_queues(self, topic: Topic, model: Topic) -> None:
+        """Give *topic* as many queues as *model* when it is created."""
+        self._models[topic.get_topic_name()] = model
+
+    async def declare(
+        self,
+        topic: str,
+        queues: int | None,
+        retention: Any = None,
+        *,
+        internal: bool = False,
+        create: bool = True,
+    ) -> None:
+        """Create *topic* on the node, once per app, unless it exists or *create* is False.
+
+        *retention* is in seconds, a timedelta or a policy; None keeps all messages. An *internal*
+        topic is one of the app itself, which patterns leave out.
+        """
+        connection = await self._app.connect()
+        model = self._models.get(topic)
+        if model is not None:
+            name = model.get_topic_name()
+            await self.declare(name, model.partitions, model.retention)
+            queues = self.queue_count(name)
+        async with self._declaring:
+            if topic in self._queue_counts:
+                return
+            if create and self._app.conf.topic_allow_declare:
+                count = queues or self._app.conf.topic_partitions
+                policy = retention_policy(retention)
+                found = await asyncio.to_thread(
+                    connection.topics.ensure, topic, count, policy, internal=internal
+                )
+            else:
+                found = (await asyncio.to_thread(connection.topics.all)).get(topic)
+            self._queue_counts[topic] = None if found is None else found.queues

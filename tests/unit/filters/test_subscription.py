@@ -14,8 +14,11 @@ from rocketray.filters.subscription import (
     EXPRESSION_MAX_CHARS,
     Subscription,
     describe_difference,
+    matches_code,
+    matches_exactly,
     parse,
 )
+from rocketray.hashing import tags_code
 
 
 @pytest.mark.parametrize("row", golden_rows("subscription"), ids=lambda row: repr(row["sub"]))
@@ -235,3 +238,38 @@ def test_a_member_of_an_earlier_release_sends_no_rules() -> None:
     assert taken("SQL92", "a > 1", "stop", "rocketmq") == Subscription.sql("a > 1", "rocketmq")
     assert taken("SQL92", "a > 1", "stop", "rocketray").rules == 1
     assert taken("TAG", "a", "stop", "rocketmq") == Subscription.tags("a")
+
+
+@pytest.mark.parametrize(
+    ("sub", "tags", "broker", "consumer"),
+    [
+        ("*", None, True, True),
+        ("*", "any", True, True),
+        ("Aa", "Aa", True, True),
+        ("Aa", "BB", True, False),  # one hash, two texts
+        ("Aa || BB", "BB", True, True),
+        ("Aa", "aa", False, False),
+        ("Aa", None, False, False),
+        ("Aa", "", False, False),
+        ("TagHello", "TagHello", True, True),  # a negative code
+        ("f5a5a608", None, True, False),  # a tag that hashes to 0, as no tag does
+        ("A || B", "A||B", False, False),
+        (" || ", "A", False, True),  # the broker lets nothing through, the consumer does not look
+        (" * ", "*", True, True),
+        (" * ", "A", False, False),
+    ],
+)
+def test_broker_and_consumer(sub: str, tags: str | None, broker: bool, consumer: bool) -> None:
+    data = parse(sub)
+    assert matches_code(data, tags_code(tags)) is broker
+    assert matches_exactly(data, tags) is consumer
+
+
+def test_a_code_that_could_not_be_read_passes() -> None:
+    assert matches_code(parse("A"), None)
+
+
+def test_only_the_low_32_bits_of_a_code_count() -> None:
+    data = parse("TagHello")
+    assert matches_code(data, (1 << 40) | (tags_code("TagHello") & 0xFFFFFFFF))
+    assert not matches_code(data, 1_700_000_000_000)

@@ -17,9 +17,7 @@ from rocketray.kernels import _compile, hashing, pack, spans
 
 HASH = """
 import numpy as np
-from rocketray import kernels
 from rocketray.kernels import hashing
-kernels.warm()
 out = np.empty(1, np.int32)
 hashing.hash_spans(np.frombuffer(b"TagA", np.uint8), np.zeros(1, np.int64), np.full(1, 4), 0, out)
 print(len(hashing.hash_spans.overloads), out[0])

@@ -26,7 +26,7 @@ from rocketray.store.batches.batch_form import (
     record_header,
     topic_form,
 )
-from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages, encode_table
+from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions, encode_messages
 from rocketray.store.formats.record import RecordFields, RecordValues, decode_record, encode_record
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.log.log_walk import walk
@@ -186,14 +186,14 @@ def test_messages_and_tables_encode_to_the_same_but_for_the_order_of_properties(
                 ),
             }
         )
-        of_table = encode_table(
+        of_table = MeasuredTable(
             one.topic,
             table,
             born_host=one.born_host,
             born_timestamp_ms=one.born_timestamp_ms,
             unique_ids=None if unique_key is None else pa.array([unique_key]),
             options=options,
-        )
+        ).encode()
         flag = bytes(4)  # a table has no column for the user's flag
         without_flag = expected[:16] + flag + expected[20:]
         assert sortable(of_table.records.tobytes(), fields.properties_start) == without_flag

@@ -14,9 +14,9 @@ from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeErr
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import (
     EncodedBatch,
+    MeasuredTable,
     RecordOptions,
     encode_messages,
-    encode_table,
 )
 from rocketray.store.formats.message_id import decode_offset_id
 from rocketray.store.formats.sys_flag import COMMIT, MULTI_TAGS, PREPARED, ROLLBACK, sys_flag_names
@@ -48,13 +48,13 @@ def test_a_store_with_an_ipv6_host_does_all_that_others_do(tmp_path: Path, topic
         store.put([message(number, topic)], 0)
     table = pa.table({"body": pa.array([b"from a table"], pa.binary())})
     for born in ("1.2.3.4", "fd00::9"):
-        batch = encode_table(
+        batch = MeasuredTable(
             topic,
             table,
             born_host=(born, 77),
             born_timestamp_ms=5,
             options=RecordOptions(store_ipv6=True),
-        )
+        ).encode()
         store.append(topic, 0, batch)
     stored = read_all(store, topic, 0)
     assert len(stored) == 32

@@ -1,4 +1,4 @@
-"""Ctrl-C while something runs that must not be left half done."""
+"""Ctrl-C while something runs that must not be left half done, and the signals to stop."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rocketray.actors.runtime.signal_handlers import interrupted_behind
+from rocketray.actors.runtime.signal_handlers import interrupted_behind, stop_signals
 
 
 @pytest.fixture(autouse=True)
 def _handler() -> Iterator[None]:
     """Python's own, which a process in the background of a shell does not have."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    of_stop = signal.getsignal(signal.SIGTERM)
     yield
+    assert signal.getsignal(signal.SIGTERM) == of_stop
     signal.signal(signal.SIGINT, before)
 
 
@@ -62,3 +64,21 @@ def test_a_program_s_own_handler_and_other_threads_are_left_alone() -> None:
 def handler_in_block() -> object:
     with interrupted_behind():
         return signal.getsignal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_sets_the_event_and_a_second_one_is_not_taken(number: signal.Signals) -> None:
+    with stop_signals() as stopping:
+        assert not stopping.event.is_set()
+        signal.raise_signal(number)
+        assert stopping.event.is_set()
+        assert signal.getsignal(number) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_stop_handler_that_another_library_has_replaced_is_taken_back() -> None:
+    with stop_signals() as stopping:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stopping.take_back()
+        signal.raise_signal(signal.SIGINT)
+        assert stopping.event.is_set()

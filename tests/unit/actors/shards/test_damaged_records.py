@@ -17,7 +17,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
-from rocketray.topology.spark.block_filter import BlockFilter
+from rocketray.topology.spark.range_reader import BlockFilter
 
 BODIES = [b"body %d" % number for number in range(6)]
 DAMAGED = (0, 2, 3)

@@ -18,7 +18,7 @@ from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import TopicProgress
 from rocketray.cli.nodes import topics
-from rocketray.cli.nodes.topic_progress import TopicWait
+from rocketray.cli.nodes.topics import TopicWait
 
 
 @pytest.fixture

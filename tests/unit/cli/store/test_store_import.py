@@ -12,6 +12,7 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 from support.stores import GOLDEN_STORE
 
+from rocketray.actors.runtime.signal_handlers import StopSignals
 from rocketray.cli.store import store_import
 
 
@@ -75,15 +76,13 @@ def test_a_broken_table_of_topics_is_named(node: LocalNode, tmp_path: Path, cont
 def test_an_import_that_is_stopped_says_how_to_go_on(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Signalled:
-        def is_set(self) -> bool:
-            return True
-
     @contextmanager
-    def at_once() -> Iterator[Signalled]:
-        yield Signalled()
+    def at_once() -> Iterator[StopSignals]:
+        signals = StopSignals()
+        signals.event.set()
+        yield signals
 
-    monkeypatch.setattr(store_import, "until_signalled", at_once)
+    monkeypatch.setattr(store_import, "stop_signals", at_once)
     done = run_here("store", "import", GOLDEN_STORE, "--all", "--json")
     assert done.code == 1
     assert '"complete": false' in done.out

@@ -13,7 +13,6 @@ from rocketray.store.batches.encoded_batch import (
     EncodedBatch,
     MeasuredTable,
     encode_messages,
-    encode_table,
     pack_batch,
     pack_table,
     packed_bytes,
@@ -25,7 +24,7 @@ MAP = pa.map_(pa.string(), pa.string())
 
 
 def encode(table: Any, **options: Any) -> EncodedBatch:
-    return encode_table("Trade", table, born_host=HOST, born_timestamp_ms=NOW, **options)
+    return MeasuredTable("Trade", table, born_host=HOST, born_timestamp_ms=NOW, **options).encode()
 
 
 def assert_is(batch: EncodedBatch, *messages: Message) -> None:
@@ -257,7 +256,7 @@ def test_no_rows_and_no_topic_are_refused() -> None:
     with pytest.raises(InvalidMessageError, match="no messages"):
         encode(ONE.slice(1))
     with pytest.raises(ConfigError, match="topic"):
-        encode_table("a.b", ONE, born_host=HOST, born_timestamp_ms=NOW)
+        MeasuredTable("a.b", ONE, born_host=HOST, born_timestamp_ms=NOW).encode()
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5000])

@@ -11,7 +11,7 @@ from support.stores import SMALL, FakeClock, check_whole, kill, message, read_al
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import CRC_PROPERTY, PROPERTIES_MAX_BYTES, Message
-from rocketray.store.batches.encoded_batch import RecordOptions, encode_table
+from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions
 from rocketray.store.formats.property_crc import crc_property, with_crc_property
 from rocketray.store.formats.record import RecordValues, decode_record, encode_record
 from rocketray.store.message_store import MessageStore
@@ -137,12 +137,12 @@ def test_a_flipped_bit_of_a_property_is_reported_by_readers_and_ends_the_log(
 
 def test_a_record_without_it_is_as_good_as_any_in_a_store_that_writes_it(tmp_path: Path) -> None:
     """As with RocketMQ's ``enabledAppendPropCRC`` alone."""
-    batch = encode_table(
+    batch = MeasuredTable(
         "Trade",
         pa.table({"body": pa.array([b"no room left"], pa.binary())}),
         born_host=("10.0.0.9", 1),
         born_timestamp_ms=1,
-    )
+    ).encode()
     store = MessageStore(tmp_path, CONFIG, clock_ms=FakeClock())
     store.put([message(1)], 0)
     store.append("Trade", 0, batch)
@@ -159,13 +159,13 @@ def test_a_record_without_it_is_as_good_as_any_in_a_store_that_writes_it(tmp_pat
 
 def test_a_producer_may_leave_room_and_any_store_fills_it(tmp_path: Path) -> None:
     table = pa.table({"body": pa.array([b"one", b"two"], pa.binary()), "tags": ["a", None]})
-    batch = encode_table(
+    batch = MeasuredTable(
         "Trade",
         table,
         born_host=("10.0.0.9", 1),
         born_timestamp_ms=1,
         options=RecordOptions(properties_crc=True),
-    )
+    ).encode()
     before = batch.records.copy()
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.append("Trade", 0, batch)

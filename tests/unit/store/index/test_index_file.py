@@ -9,9 +9,8 @@ import pytest
 from support.stores import FakeClock
 
 from rocketray.hashing import index_key_hash
-from rocketray.store.index.chain_search import ChainSearch
 from rocketray.store.index.index_file import IndexFile, index_file_bytes, index_file_name
-from rocketray.store.index.key_index import KeyIndex
+from rocketray.store.index.key_index import ChainSearch, KeyIndex
 
 SLOTS, ENTRIES = 4, 6
 T = 1_700_000_000_000

@@ -26,7 +26,7 @@ from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages
 from rocketray.store.formats.arrow_spans import string_array
 from rocketray.store.formats.compression import Compression, CompressionKind
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reading import bodies
+from rocketray.store.reading import record_spans
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
@@ -246,7 +246,7 @@ def test_inflated_bodies_over_arrows_limit_are_refused(
     )
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.append("Trade", 0, batch)
-    monkeypatch.setattr(bodies, "ARROW_BYTES_MAX", 15_000)
+    monkeypatch.setattr(record_spans, "ARROW_BYTES_MAX", 15_000)
     with QueueReader(tmp_path, "Trade", 0) as reader:
         assert len(reader.bodies(reader.entries(0, 3))) == 3
         with pytest.raises(ConfigError, match="4 bodies have over 15000 bytes when infl"):

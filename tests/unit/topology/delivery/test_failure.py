@@ -16,6 +16,7 @@ from rocketray.actors.retries.retry_records import FAILURE_REASON, MAX_ATTEMPTS,
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.app.app import App
+from rocketray.topology.delivery.failure import FIRST_DELAY_S, MAX_DELAY_S, backoff_s
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.values import failure_rules
 from rocketray.topology.values.failure_rules import FailureOptions
@@ -258,3 +259,15 @@ def test_a_message_that_fails_for_ever_is_logged_ever_more_seldom(
     lines = [record for record in caplog.records if "attempt" in record.getMessage()]
     assert len(lines) == MAX_ATTEMPTS + 2, "of attempts 32 and 64, too"
     assert sum(bool(record.exc_info) for record in lines) == 1
+
+
+def test_the_pause_doubles_up_to_a_limit() -> None:
+    pauses = [backoff_s(attempts) for attempts in range(1, 20)]
+    assert pauses[:3] == pytest.approx([FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S])
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == MAX_DELAY_S
+
+
+def test_any_number_of_attempts_has_a_pause() -> None:
+    assert backoff_s(0) == FIRST_DELAY_S
+    assert backoff_s(10**9) == MAX_DELAY_S

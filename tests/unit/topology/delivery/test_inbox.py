@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.batches import list_batch
 
 from rocketray.topology.delivery.delivery import Delivery, split
-from rocketray.topology.delivery.inbox import LEASE_LOOK_S, Hand, Inbox
+from rocketray.topology.delivery.inbox import LEASE_LOOK_S, Hand, Inbox, TraceLimit
 from rocketray.topology.values.failure_rules import FailureRules
 
 
@@ -228,3 +229,41 @@ def test_what_is_withdrawn_behind_a_queue_without_a_lease_is_dropped_and_the_loo
         assert owner.deliveries == [withdrawn]
 
     asyncio.run(scenario())
+
+
+def raised(text: str) -> ValueError:
+    try:
+        float(f"no number: {text}")
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def raised_elsewhere(text: str) -> ValueError:
+    try:
+        float(f"no number: {text}")
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def test_a_kind_of_failure_is_traced_once_and_then_ever_more_seldom() -> None:
+    limit = TraceLimit()
+    traced = [now for now in range(5 * 3600) if limit.allows(raised(str(now)), now)]
+    pauses = [after - before for before, after in pairwise(traced)]
+    assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+
+
+def test_another_type_and_another_line_are_another_kind() -> None:
+    limit = TraceLimit()
+    others = [raised("a"), raised_elsewhere("a"), KeyError("a"), KeyError("b")]
+    assert [limit.allows(error, 0) for error in others] == [True, True, True, False]
+
+
+def test_what_it_remembers_is_bounded() -> None:
+    limit = TraceLimit()
+    kinds = [type(f"Kind{number}", (Exception,), {}) for number in range(1000)]
+    assert all(limit.allows(kind(), 0) for kind in kinds)
+    assert len(limit._next) < 100
+    assert not limit.allows(kinds[-1](), 0)
+    assert limit.allows(kinds[0](), 0), "it was forgotten"

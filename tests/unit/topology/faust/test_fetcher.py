@@ -17,8 +17,8 @@ from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery.feed import Feed
-from rocketray.topology.delivery.joining import join
 from rocketray.topology.faust import fetcher
+from rocketray.topology.faust.fetcher import join
 
 RETRIES = {name: f"%RETRY%app-{name}" for name in "ab"}
 

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from rocketray.errors import ActorError, ConfigError
-from rocketray.topology.hosting import deploy, host_notes, hosting
+from rocketray.topology.hosting import deploy, hosting
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_failure import HostFailure
 from rocketray.topology.hosting.hosting import Host
@@ -116,7 +116,7 @@ def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
     forgotten: list[str] = []
     monkeypatch.setattr(hosting, "_handle", there.get)
     monkeypatch.setattr(hosting, "_still_there", lambda hosts: hosts[-1:])
-    monkeypatch.setattr(host_notes, "forget", forgotten.append)
+    monkeypatch.setattr(hosting, "forget_failure", forgotten.append)
     said = hosting.take_down(hosts)
     assert [sentence.partition(":")[0] for sentence in said[:3]] == [
         f"host {number} of app 'shop' was ended before it was drained, so messages that it had "

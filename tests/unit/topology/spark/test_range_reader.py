@@ -13,7 +13,7 @@ from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.store.reading.columns import column_schema
-from rocketray.topology.spark import block_filter
+from rocketray.topology.spark import range_reader
 from rocketray.topology.spark.planning import Range, ReadPlan
 from rocketray.topology.spark.range_reader import BATCH_BYTES, cut_batches, read_range
 
@@ -95,7 +95,7 @@ def test_messages_deleted_since_the_plan_are_an_error_or_skipped(
 def test_messages_deleted_while_they_are_read_are_an_error_or_skipped(
     tmp_path: Path, shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_filter, "_TAG_BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr(range_reader, "_TAG_BLOCK_ENTRIES", 1000)
     shards.fill("Trade", 0, 2500)
     failing = read_range(plan(tmp_path), Range(KEY, 0, 2500))
     going_on = read_range(plan(tmp_path, fail_on_data_loss=False), Range(KEY, 0, 2500))

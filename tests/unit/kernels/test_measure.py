@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from oracles.find import oracle_of
 from support.records import u8
 
-from rocketray.kernels.walk import list_records
+from rocketray.kernels.measure import list_records
 from rocketray.store.formats.record import RecordValues, encode_record
 
 START = 8192

@@ -7,9 +7,9 @@ import pytest
 from support.stores import SMALL, FakeClock, message
 
 from rocketray.errors import ConfigError, StoreLockedError, StoreVersionError
+from rocketray.store.files.store_settings import upgrade_store
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
-from rocketray.store.recovery.upgrade import upgrade_store
 
 
 @pytest.fixture

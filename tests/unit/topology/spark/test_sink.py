@@ -1,3 +1,5 @@
+"""What a sink's files hold that finished micro-batches wrote."""
+
 from __future__ import annotations
 
 import json
@@ -6,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.errors import ConfigError, StoreError
-from rocketray.topology.spark.committed_files import committed_files
+from rocketray.topology.spark.sink import committed_files
 
 
 def entry(path: Path, action: str = "add") -> str:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rocketray.topology.tables.queue_holders import QueueHolders
+from rocketray.topology.faust.table_manager import QueueHolders
 
 
 def test_a_queue_is_gained_with_its_first_holder_and_lost_with_its_last() -> None:

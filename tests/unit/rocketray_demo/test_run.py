@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.cli.terminal.progress import ProgressDisplay
-from rocketray_demo.quiet import stderr_in_file
+from rocketray_demo.run import stderr_in_file
 
 
 def test_only_the_progress_is_seen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,12 +9,12 @@ from support.stores import SMALL, FakeClock, kill, message
 
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
-from rocketray.store.recovery.past_recovery import (
+from rocketray.store.recovery.recovery import (
     PastRecovery,
+    RecoveryReport,
     read_past_recovery,
     write_past_recovery,
 )
-from rocketray.store.recovery.recovery import RecoveryReport
 from rocketray.store.recovery.replay import Hole
 
 REPORT = RecoveryReport(

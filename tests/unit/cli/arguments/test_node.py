@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.cli.terminal.ray_stderr import ray_stderr_in_file
+from rocketray.cli.arguments.node import ray_stderr_in_file
 
 PROGRAM = """
 import logging, os, sys
 from pathlib import Path
-from rocketray.cli.terminal.ray_stderr import ray_stderr_in_file
+from rocketray.cli.arguments.node import ray_stderr_in_file
 logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
 for _ in range(2):  # a second time it is done already
     ray_stderr_in_file(Path(sys.argv[1]))

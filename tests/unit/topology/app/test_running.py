@@ -10,7 +10,7 @@ import pytest
 LOGS = """
 import logging
 {set_up}
-from rocketray.topology.app.program_log import show_log
+from rocketray.topology.app.running import show_log
 show_log()
 logging.getLogger("rocketray.topology.app.app").info("ready")
 logging.getLogger("rocketray.topology.app.app").info("[^App]: Starting...")

@@ -12,7 +12,7 @@ from rocketray.config import StoreConfig
 from rocketray.hashing import index_key_hash
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reading.lookups import _key_hash
+from rocketray.store.store_reads import _key_hash
 
 
 @pytest.mark.parametrize("key", ["", "k", "é😀", "\ufffd", "a\ude00b"])
