@@ -280,7 +280,9 @@ class Producer:
                 self._batcher.send_whole(link, batch, payload)
                 link.forwarding = list(messages), batch
         self._batcher.settle(link, batch)
-        link.forwarding = None
+        with link.lock:
+            if link.forwarding is not None and link.forwarding[1] is batch:
+                link.forwarding = None  # else another thread has begun a later one
         if not is_same:
             raise ShardUnavailableError(link.name, 0, "it was busy with earlier batches")
         batch.check()

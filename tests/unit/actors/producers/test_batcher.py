@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +16,9 @@ from support.local_node import LocalNode
 from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers import batcher
+from rocketray.actors.producers.batch import Batch
 from rocketray.actors.producers.producer import Producer, SendResult
+from rocketray.actors.producers.queue_link import QueueLink
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_rings import ShardRings
 from rocketray.errors import (
@@ -24,7 +27,7 @@ from rocketray.errors import (
     StoreError,
     TopicNotFoundError,
 )
-from rocketray.message import Message
+from rocketray.message import ForwardedMessage, Message
 
 LARGE = bytes(300_000)  # of a segment of 1 MiB
 
@@ -177,6 +180,39 @@ def test_many_messages_wait_for_room_as_long_as_their_send_says(
         revive.set()
     with Producer(node, timeout_s=0.01) as hasty:
         assert len(hasty.send_many("Dead", bodies=bodies * 4, timeout_s=60.0)) == 40
+
+
+def test_threads_that_forward_the_same_messages_forget_no_later_batch(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later = (
+        [ForwardedMessage("Dead", body, {}, 1, ("192.0.2.1", 1))] for body in (b"first", b"later")
+    )
+    settled, may_end = threading.Event(), threading.Event()
+
+    with Producer(node, timeout_s=0.2) as producer, ThreadPoolExecutor(1) as threads:
+        producer.send("Dead", b"the shard knows the ring by now")
+        settle = producer._batcher.settle
+
+        def settle_slowly(link: QueueLink, batch: Batch) -> None:
+            settle(link, batch, 60.0)
+            settled.set()
+            assert may_end.wait(60.0)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._batcher, "settle", settle_slowly)
+            slow = threads.submit(producer.forward, "Dead", 0, first)
+            assert settled.wait(60.0)
+        assert producer.forward("Dead", 0, first)[0].queue_offset == 1
+        node.stall("Dead", 0)
+        with pytest.raises(ShardUnavailableError, match="may still store"):
+            producer.forward("Dead", 0, later)
+        may_end.set()
+        assert slow.result()[0].queue_offset == 1
+        node.shard("Dead", 0).drain()
+        assert producer.forward("Dead", 0, later)[0].queue_offset == 2
+        node.shard("Dead", 0).drain()
+    assert node.shard_statistics("Dead")[0].messages == 3
 
 
 def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> None:
