@@ -19,7 +19,7 @@ import pyarrow as pa
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.paths import consumer_directory
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.filters.subscription import Subscription
 
 from .bench_node import bench_node, order_table, own_memory_bytes, processor_s
@@ -152,7 +152,7 @@ def _members(
     connection: Connection,
     count: int,
     ceilings: Ceilings,
-    producer: Producer,
+    producer: NodeProducer,
     part: pa.Table,
 ) -> Iterator[Row]:
     """Measure a group whose members share the queues of a topic; each queue gets *part*."""

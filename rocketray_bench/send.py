@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypedDict
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.message import Message
 
@@ -29,7 +29,7 @@ _QUEUES = (4, 1)
 _RECORD_BYTES = 260  # a record of this benchmark: key, two properties and unique key
 _FILLING = bytes(BODY_BYTES - 12)
 
-Work = Callable[[Producer, str, int], None]
+Work = Callable[[NodeProducer, str, int], None]
 """Sends a number of messages to a topic; returns when all are acknowledged."""
 
 
@@ -73,7 +73,7 @@ class _Bench:
         ceiling = ceilings.sync() if ack == "disk" else ceilings.wake()
         took: list[float] = []
 
-        def work(producer: Producer, topic: str, count: int) -> None:
+        def work(producer: NodeProducer, topic: str, count: int) -> None:
             for number in range(count):
                 begun = time.perf_counter()
                 producer.send(topic, _body(number), **_options(number))
@@ -105,7 +105,7 @@ def _options(number: int) -> _Options:
     return {"tags": "pay", "keys": [f"order-{number}"], "properties": properties}
 
 
-def _unbatched(producer: Producer, topic: str, count: int) -> None:
+def _unbatched(producer: NodeProducer, topic: str, count: int) -> None:
     sends = [
         producer.send_async(topic, _body(number), **_options(number)) for number in range(count)
     ]
@@ -114,7 +114,7 @@ def _unbatched(producer: Producer, topic: str, count: int) -> None:
 
 
 def _lists(size: int) -> Work:
-    def work(producer: Producer, topic: str, count: int) -> None:
+    def work(producer: NodeProducer, topic: str, count: int) -> None:
         messages = (Message(topic, _body(number), **_options(number)) for number in range(count))
         while batch := list(itertools.islice(messages, size)):
             producer.send_many(topic, batch)

@@ -54,14 +54,14 @@ def look_up(connection: Connection, frame: pd.DataFrame) -> list[Lookup]:
 
 
 def _by_id(connection: Connection, message_id: str, body: bytes) -> Lookup:
-    message, ms = _timed(lambda: connection.view(message_id))
+    message, ms = _timed(lambda: connection.messages.view(message_id))
     is_right = message is not None and message.body == body
     return Lookup("id", message_id, int(message is not None), 1, is_right, ms)
 
 
 def _by_key(connection: Connection, key: str, expected: int) -> tuple[Lookup, StoredMessage | None]:
     """Return the lookup, and the first message that it found."""
-    found, ms = _timed(lambda: connection.query(TOPIC, key, _MAX_COUNT))
+    found, ms = _timed(lambda: connection.messages.query(TOPIC, key, _MAX_COUNT))
     is_right = len(found) == expected and all(key in message.keys for message in found)
     return Lookup("key", key, len(found), expected, is_right, ms), next(iter(found), None)
 
@@ -69,7 +69,7 @@ def _by_key(connection: Connection, key: str, expected: int) -> tuple[Lookup, St
 def _by_time(connection: Connection, sample: StoredMessage) -> Lookup:
     """Look up the first messages of the millisecond in which *sample*, the first, was stored."""
     at = sample.store_timestamp_ms
-    found, ms = _timed(lambda: connection.query_by_time(TOPIC, at, at, _MAX_COUNT_BY_TIME))
+    found, ms = _timed(lambda: connection.messages.query_by_time(TOPIC, at, at, _MAX_COUNT_BY_TIME))
     ids = {message.offset_message_id for message in found}
     is_right = sample.offset_message_id in ids and {m.store_timestamp_ms for m in found} == {at}
     moment = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")

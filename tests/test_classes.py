@@ -12,27 +12,8 @@ from support.source_tree import SourceFile, package_files
 MAX_METHODS = 15
 MAX_PARAMETERS = 8
 
-# Classes that are still to be divided: their numbers of public methods may only fall.
-MANY_METHODS = {
-    "Broker": 50,
-    "LocalNode": 30,
-    "Client": 27,
-    "Connection": 27,
-    "OwnedShard": 20,
-}
 ONE_HEIR = {
-    "LocalNode": "Broker is a node for tests, with a clock that the test moves",
     "PromptConductor": "the conductor of app transports, which Faust makes by its class",
-}
-# Names that a class and its mirror or its wrapper still share.
-TWICE = {
-    "AsyncProducer",
-    "ConsumedBatch",
-    "Forwarder",
-    "Producer",
-    "QueueTail",
-    "SendFuture",
-    "SendResult",
 }
 
 # Modules that share a name: what each pair has in common.
@@ -126,7 +107,7 @@ def test_a_class_has_few_public_methods() -> None:
             names -= of_a_library(file, node)
         if len(names) > MAX_METHODS and not is_protocol(node):
             too_large[node.name] = len(names)
-    assert too_large == MANY_METHODS, f"at most {MAX_METHODS}; what is the second subject?"
+    assert not too_large, f"at most {MAX_METHODS}; what is the second subject?"
 
 
 def test_no_base_class_splits_one_class() -> None:
@@ -173,7 +154,7 @@ def test_a_function_has_few_parameters() -> None:
 
 def test_a_class_name_means_one_thing() -> None:
     twice = {name for name, named in classes().items() if len(named) > 1 and name[0] != "_"}
-    assert twice == TWICE
+    assert not twice
 
 
 def test_a_module_name_means_one_thing() -> None:

@@ -200,7 +200,7 @@ def test_what_is_rolled_waits_once_wherever_the_power_fails() -> None:
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker() as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         yield node
 
 
@@ -216,14 +216,14 @@ def test_transactions_that_come_after_a_power_failure_are_carried_out(
     topics = (HALF_TOPIC, END_TOPIC, OP_TOPIC)
     log = SimLog(disk, clock, topics)
     host = TransactionHost(
-        cast("SystemLog", log), lambda: broker, data=tmp_path / "first", clock_ms=clock
+        cast("SystemLog", log), lambda: broker.node, data=tmp_path / "first", clock_ms=clock
     )
     log.flush(*topics)  # the shards are there; what follows may be lost
     for number in range(3):
         begin_and_commit(log, f"first {number}")
         clock.now_ms += 10_000  # so that each step saves how far it is
         host.step(clock.now_ms)
-    assert len(broker.messages("Trade")) == 3
+    assert len(broker.stored("Trade")) == 3
     ends = set()
     for count, outcome in enumerate(outcomes(disk)):
         data = tmp_path / f"life {count}"
@@ -231,13 +231,13 @@ def test_transactions_that_come_after_a_power_failure_are_carried_out(
         survived = SimLog(outcome.disk(), clock, topics)
         ends.add(len(survived.read(HALF_TOPIC, 0, 10)))
         again = TransactionHost(
-            cast("SystemLog", survived), lambda: broker, data=data, clock_ms=clock
+            cast("SystemLog", survived), lambda: broker.node, data=data, clock_ms=clock
         )
         begin_and_commit(survived, f"second {count}")
         again.step(clock.now_ms)
-        assert broker.messages("Trade")[-1].body == f"second {count}".encode()
+        assert broker.stored("Trade")[-1].body == f"second {count}".encode()
         again.close()
     assert ends == {3}, "progress is saved behind its logs"
     host.close()
-    delivered = [one.body for one in broker.messages("Trade")]
+    delivered = [one.body for one in broker.stored("Trade")]
     assert len(delivered) == len(set(delivered))

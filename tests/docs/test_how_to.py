@@ -56,22 +56,22 @@ def run(broker: Broker, module: ModuleType, steps: Callable[[], Awaitable[None]]
 
 
 def test_a_web_service_stores_an_order_before_it_responds(broker: Broker, load: Load) -> None:
-    broker.create_topic("WebOrders", 1)
+    broker.topics.ensure("WebOrders", 1)
     service = load("web-service").make_service()
     order = {"order_id": "order-1", "amount": 120}
 
     async def scenario() -> tuple[int, int]:
         async with TestClient(TestServer(service)) as client:
             stored = await client.post("/orders", json=order)
-            [message] = broker.messages("WebOrders")
+            [message] = broker.stored("WebOrders")
             assert message.unique_key == (await stored.json())["message_id"]
             assert (message.tags, message.keys) == ("order", ["order-1"])
-            with broker.disk_full():
+            with broker.faults.disk_full():
                 refused = await client.post("/orders", json=order)
             return stored.status, refused.status
 
     assert asyncio.run(scenario()) == (202, 503)
-    assert len(broker.messages("WebOrders")) == 1
+    assert len(broker.stored("WebOrders")) == 1
 
 
 def test_an_account_is_booked_in_order(broker: Broker, load: Load) -> None:
@@ -107,27 +107,27 @@ def test_a_rejected_invoice_ends_in_the_topic_of_rejected_ones(
 
 def test_a_paid_order_has_no_reminder(broker: Broker, load: Load, clock: Clock) -> None:
     module = load("delay")
-    broker.create_topic("Reminders", 1)
+    broker.topics.ensure("Reminders", 1)
     with broker.producer() as producer:
         handles = [module.remind(producer, order_id) for order_id in ("paid", "open")]
         clock.advance(hours=23)
         assert module.was_paid(producer, handles[0])
-        assert broker.messages("Reminders") == []
+        assert broker.stored("Reminders") == []
         clock.advance(hours=1)
-        assert [message.body for message in broker.messages("Reminders")] == [b"open"]
+        assert [message.body for message in broker.stored("Reminders")] == [b"open"]
         assert not module.was_paid(producer, handles[1])
 
 
 def test_an_order_and_its_message_are_there_both_or_neither(
     broker: Broker, load: Load, clock: Clock, tmp_path: Path
 ) -> None:
-    broker.create_topic("PlacedOrders", 1)
+    broker.topics.ensure("PlacedOrders", 1)
     orders = load("transactions").Orders(str(tmp_path / "orders.db"))
     orders.place("order-1")
     with pytest.raises(sqlite3.IntegrityError):
         orders.place("order-1")  # is there already: no second message
     clock.advance(seconds=1)
-    [placed] = broker.messages("PlacedOrders")
+    [placed] = broker.stored("PlacedOrders")
     assert placed.body == b"order-1"
     assert orders.was_placed(placed) == "commit"
     unknown = replace(placed, body=b"order-2", store_timestamp_ms=round(time.time() * 1000))

@@ -44,7 +44,7 @@ class Results:
     """Counts the bodies that arrive in a topic."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
-        connection.create_topic(topic, 2)
+        connection.topics.ensure(topic, 2)
         self._member = connection.consumer(
             f"watch-{time.monotonic_ns()}", topic, Subscription.tags("*")
         )
@@ -86,7 +86,7 @@ def test_a_message_that_fails_comes_again_and_one_that_never_succeeds_is_given_u
         assert seen == [(b"good", 0, "Failing"), (b"late", 1, "Failing")]
 
     asyncio.run(scenario())
-    letter = connection.message_at("%DLQ%failing-reader", 0, 0)
+    letter = connection.messages.at("%DLQ%failing-reader", 0, 0)
     assert letter is not None
     assert (letter.body, letter.reconsume_times) == (b"bad", 2)
     assert letter.unique_key
@@ -95,7 +95,7 @@ def test_a_message_that_fails_comes_again_and_one_that_never_succeeds_is_given_u
 
 def send_orders(connection: Connection, first: int, count: int) -> set[int]:
     """Send *count* orders of all kinds; the numbers of those that are payments."""
-    connection.create_topic("Orders", 2)
+    connection.topics.ensure("Orders", 2)
     producer = connection.producer()
     numbers = range(first, first + count)
     messages = [
@@ -148,7 +148,7 @@ def test_apps_as_actors_share_the_work_and_survive_kills(
     node: Node, connection: Connection
 ) -> None:
     for topic in ("Orders", "Commands"):
-        connection.create_topic(topic, 2)
+        connection.topics.ensure(topic, 2)
     results = Results(connection, "Results")
     hosts = deploy("support.trade_app:app", data=node.data, consumers=2)
     try:
@@ -186,11 +186,11 @@ def test_apps_as_actors_share_the_work_and_survive_kills(
 def test_tables_of_apps_survive_the_kill_of_an_instance(node: Node, connection: Connection) -> None:
     """No count is ever too low, and what was committed before the kill counts once."""
     half, keys = 3000, 20
-    connection.create_topic("Words", 2)
+    connection.topics.ensure("Words", 2)
     hosts = deploy("support.table_app:app", data=node.data, consumers=2)
     told = Counter[str]()
     messages = 0
-    connection.create_topic("Counts", 2)
+    connection.topics.ensure("Counts", 2)
     member = connection.consumer("watch-counts", "Counts", Subscription.tags("*"))
 
     def poll_until(is_enough: Callable[[], bool]) -> None:
@@ -223,7 +223,7 @@ def test_tables_of_apps_survive_the_kill_of_an_instance(node: Node, connection: 
         os.kill(statuses(hosts)[0].pid, signal.SIGKILL)
         poll_until(lambda: min(told.values()) >= 2 * half // keys)
         assert sum(told.values()) <= half + 2 * half
-        assert connection.topic("words-counts-changelog").internal
+        assert connection.topics.get("words-counts-changelog").internal
     finally:
         ray.get([host.stop.remote() for host in hosts], timeout=60)
         for host in hosts:

@@ -23,6 +23,7 @@ from support.verdict import out_of_order
 from rocketray.actors.calls.endpoint import GATEWAY_NAME
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.ray_process.ray_runtime import ray
@@ -142,7 +143,7 @@ def test_who_was_stopped_hands_out_nothing_that_others_own_and_who_leaves_repeat
 def test_every_broadcast_member_gets_everything_and_goes_on_where_it_was(
     connection: Connection, tmp_path: Path, stack: ExitStack
 ) -> None:
-    connection.create_topic("Everywhere", 2)
+    connection.topics.ensure("Everywhere", 2)
     journals = Journals(tmp_path)
 
     def begin(name: str) -> Popen[bytes]:
@@ -174,7 +175,7 @@ def test_every_broadcast_member_gets_everything_and_goes_on_where_it_was(
 
 
 def test_offsets_move_under_a_group_that_runs(connection: Connection, stack: ExitStack) -> None:
-    connection.create_topic("Moved", 2)
+    connection.topics.ensure("Moved", 2)
     readers = Readers(connection, "moved", "Moved")
     stack.callback(readers.close)
     readers.join()
@@ -207,7 +208,7 @@ def test_offsets_move_under_a_group_that_runs(connection: Connection, stack: Exi
 def test_a_group_changes_what_it_subscribes_to_while_it_runs(
     connection: Connection, stack: ExitStack
 ) -> None:
-    connection.create_topic("Changed", 2)
+    connection.topics.ensure("Changed", 2)
     readers = Readers(connection, "changed", "Changed")
     stack.callback(readers.close)
     readers.join("even")
@@ -257,11 +258,11 @@ def test_a_group_changes_what_it_subscribes_to_while_it_runs(
 def test_a_gateway_that_dies_costs_no_message_and_no_second_delivery(
     connection: Connection, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection.create_topic("Away", 2)
+    connection.topics.ensure("Away", 2)
     readers = Readers(connection, "away", "Away")
     stack.callback(readers.close)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(Connection, "is_local", lambda *_: False)
+        elsewhere.setattr(RayTransport, "is_local", lambda *_: False)
         readers.join()
     revoked: list[frozenset[tuple[str, int]]] = []
     readers.members[0].on_revoke = revoked.append

@@ -19,14 +19,16 @@ from ray.core.generated import gcs_pb2
 from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME
-from rocketray.actors.client.actor_names import SHARED_NAME, find_actor, process_actor
+from rocketray.actors.api.system_api import SHARED_NAME
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME, process_actor
+from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.cluster.node import Node, ensure_node
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import config_directory, filters_file, node_file, shard_directory
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, NAMESPACE
 from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.delay import Delay
@@ -81,16 +83,16 @@ def test_send_consume_and_look_up(connection: Connection) -> None:
         sent = producer.send("Trade", b"17", tags="pay", keys=["order-17"])
         producer.send("Trade", b"18", tags="order")
     assert read_all(connection, "Trade", "pay", lambda found: 17 in found) == [17]
-    viewed = connection.view(sent.offset_message_id)
+    viewed = connection.messages.view(sent.offset_message_id)
     assert viewed is not None
     assert (viewed.body, viewed.unique_key) == (b"17", sent.message_id)
     for key in ("order-17", sent.message_id):
-        assert [message.body for message in connection.query("Trade", key)] == [b"17"]
+        assert [message.body for message in connection.messages.query("Trade", key)] == [b"17"]
     stored = viewed.store_timestamp_ms
-    found = connection.query_by_time("Trade", stored, stored + 10_000)
+    found = connection.messages.query_by_time("Trade", stored, stored + 10_000)
     assert [message.body for message in found] == [b"17", b"18"]
-    assert connection.query_by_time("Trade", 0, stored - 1) == []
-    assert connection.view(sent.offset_message_id[:-4] + "FFFF") is None
+    assert connection.messages.query_by_time("Trade", 0, stored - 1) == []
+    assert connection.messages.view(sent.offset_message_id[:-4] + "FFFF") is None
 
 
 def test_a_second_node_on_the_directory_is_refused_and_a_connection_is_not(node: Node) -> None:
@@ -138,7 +140,7 @@ def test_no_node_is_a_clear_error(tmp_path: Path) -> None:
 def test_what_a_killed_producer_was_told_is_stored(
     node: Node, connection: Connection, tmp_path: Path
 ) -> None:
-    connection.create_topic("Killed", 2)
+    connection.topics.ensure("Killed", 2)
     process = Helper(tmp_path / "out", "producer_process.py", node.data, "Killed", 0, 10_000_000)
     deadline = time.monotonic() + 60
     while sum(s.messages for s in connection.shard_statistics("Killed")) < 5_000:
@@ -189,8 +191,8 @@ def test_a_killed_process_loses_and_repeats_nothing_of_any_of_its_topics(
     for topic in topics:
         bodies = read_all(connection, topic, "even", lambda found: len(found) >= 1_500)
         assert bodies == list(range(1_500))
-    [message] = connection.query_by_time("Changelog", 0, 2**62, 1)
-    assert connection.view(message.offset_message_id) == message
+    [message] = connection.messages.query_by_time("Changelog", 0, 2**62, 1)
+    assert connection.messages.view(message.offset_message_id) == message
     connection.topics.delete("Changelog")
     assert connection.shard_statistics("%DLQ%one")[0].max_queue_offset == 1_500
 
@@ -198,7 +200,7 @@ def test_a_killed_process_loses_and_repeats_nothing_of_any_of_its_topics(
 def test_a_killed_process_of_system_topics_delivers_every_delayed_message_once(
     connection: Connection,
 ) -> None:
-    connection.create_topic("Later", 2)
+    connection.topics.ensure("Later", 2)
     count = 2_000
     with connection.producer() as producer:
         recalled = producer.send("Later", b"-1", delay=20)
@@ -215,7 +217,7 @@ def test_a_killed_process_of_system_topics_delivers_every_delayed_message_once(
         _wait_for_new_pid(host, before)
     bodies = read_all(connection, "Later", "even", lambda found: len(found) >= count)
     assert sorted(bodies) == list(range(count))
-    assert not connection.recall(recalled.recall_handle)
+    assert not connection.delays.recall(recalled.recall_handle)
 
 
 def _wait_for_new_pid(actor: ray.actor.ActorHandle, before: int) -> None:
@@ -232,7 +234,7 @@ def _wait_for_new_pid(actor: ray.actor.ActorHandle, before: int) -> None:
 def test_a_killed_member_is_replaced_and_nothing_is_missed(
     node: Node, connection: Connection, tmp_path: Path
 ) -> None:
-    connection.create_topic("Members", 2)
+    connection.topics.ensure("Members", 2)
     with connection.producer() as producer:
         messages = [
             Message("Members", b"%d" % n, "even" if n % 2 == 0 else "odd") for n in range(20_000)
@@ -252,7 +254,7 @@ def test_a_killed_member_is_replaced_and_nothing_is_missed(
 
 
 def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connection) -> None:
-    connection.create_topic("Back", 1)
+    connection.topics.ensure("Back", 1)
     with (
         connection.producer() as producer,
         connection.consumer("back", "Back", Subscription.sql("n >= 10")) as member,
@@ -315,9 +317,9 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Conne
 def test_tables_and_calls_reach_the_same_log(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection.create_topic("Remote", 2)
+    connection.topics.ensure("Remote", 2)
     table = pa.table({"body": [str(n) for n in range(5_000)], "tags": ["t"] * 5_000})
-    monkeypatch.setattr(Connection, "is_local", lambda *_: False)
+    monkeypatch.setattr(RayTransport, "is_local", lambda *_: False)
     with connection.producer() as producer:
         assert len(producer.send_many("Remote", table, ack="disk")) == 5_000
     bodies = read_all(connection, "Remote", "t", lambda found: len(found) >= 5_000)
@@ -327,11 +329,11 @@ def test_tables_and_calls_reach_the_same_log(
 def test_a_member_of_another_node_reads_through_the_gateway(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection.create_topic("Far", 2)
+    connection.topics.ensure("Far", 2)
     with connection.producer() as producer:
         for number in range(100):
             producer.send_async("Far", b"%d" % number, tags=("a", "b")[number % 2])
-    monkeypatch.setattr(Connection, "is_local", lambda *_: False)
+    monkeypatch.setattr(RayTransport, "is_local", lambda *_: False)
     found = read_all(connection, "Far", "a", lambda found: len(found) == 50)
     assert sorted(found) == list(range(0, 100, 2))
     with connection.consumer("far", "Far", Subscription.tags("a")) as member:
@@ -340,7 +342,7 @@ def test_a_member_of_another_node_reads_through_the_gateway(
 
 def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connection) -> None:
     """Ray never runs one where no raylet has the label, and so the directory."""
-    connection.create_topic("Labels", 1)
+    connection.topics.ensure("Labels", 1)
     connection.topics.ensure("HostedLabels", 1, internal=True)
     coordinator = find_actor(COORDINATOR_NAME)
     ray.get(coordinator.open_gateway.remote())
@@ -361,8 +363,8 @@ def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connect
 
 
 def test_a_transaction_survives_the_death_of_its_process(connection: Connection) -> None:
-    connection.create_topic("Paid", 1)
-    with Producer(connection, group="payments", check=lambda _: "unknown") as producer:
+    connection.topics.ensure("Paid", 1)
+    with NodeProducer(connection, group="payments", check=lambda _: "unknown") as producer:
         first, second = begin(producer, "Paid", b"1"), begin(producer, "Paid", b"2")
         with begin(producer, "Paid", b"3"):
             pass
@@ -376,11 +378,11 @@ def test_a_transaction_survives_the_death_of_its_process(connection: Connection)
 def test_explain_finds_what_is_not_in_its_topic_yet_and_knows_after_a_restart(
     connection: Connection,
 ) -> None:
-    connection.create_topic("Why", 1)
+    connection.topics.ensure("Why", 1)
     everything = Subscription.tags("*")
     with connection.consumer("why", "Why", everything) as member:
         member.poll(0.1)
-    with Producer(connection, group="deciders", check=lambda _: "unknown") as transactions:
+    with NodeProducer(connection, group="deciders", check=lambda _: "unknown") as transactions:
         half = begin(transactions, "Why", b"half")
         back = begin(transactions, "Why", b"back")
         back.rollback()

@@ -37,9 +37,9 @@ def actors() -> list[str]:
 def send_one(node: Node) -> int:
     """How many messages there are, with the one that was sent now."""
     with node.connection() as connection, connection.producer() as producer:
-        connection.create_topic("Trade", 1)
+        connection.topics.ensure("Trade", 1)
         producer.send("Trade", b"one")
-        return len(connection.query_by_time("Trade", 0, 2**62))
+        return len(connection.messages.query_by_time("Trade", 0, 2**62))
 
 
 def test_a_start_that_failed_leaves_no_actor_and_the_next_one_works(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def node() -> Iterator[Node]:
             data = place / "data"
             data.mkdir(mode=0o755)
             with Node(data, NodeOptions(num_cpus=1)) as node, node.connection() as connection:
-                connection.create_topic("Trade", 1)
+                connection.topics.ensure("Trade", 1)
                 with connection.producer() as producer:
                     producer.send("Trade", b"secret")
                 yield node

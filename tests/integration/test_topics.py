@@ -11,8 +11,7 @@ from dataclasses import replace
 import pytest
 import ray
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME
-from rocketray.actors.client.actor_names import process_actor
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
 from rocketray.actors.client.standalone import Client
@@ -29,7 +28,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
 def test_topics_change_and_go(connection: Connection) -> None:
-    connection.create_topic("Short", 1)
+    connection.topics.ensure("Short", 1)
     assert connection.topics.alter("Short", 2).queues == 2
     with connection.producer() as producer:
         producer.send("Short", b"x", queue_id=1)
@@ -46,7 +45,7 @@ def test_a_program_is_warned_once_of_a_filter_that_looks_like_a_slip(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Client(node.data) as client:
-        client.create_topic("Slips", 1)
+        client.topics.ensure("Slips", 1)
         with client.producer() as producer:
             producer.send("Slips", b"x", tags="pay", properties={"amount": "120"})
         for tags in ("pay|ship", "pay|ship", "pay || ship"):
@@ -69,8 +68,8 @@ def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
     ray.get(coordinator.expire.remote())
     [shard] = connection.shard_statistics("Brief")
     assert 100 < shard.min_queue_offset < shard.max_queue_offset == 200
-    assert connection.view(first.offset_message_id) is None
-    assert connection.query("Brief", "first") == []
+    assert connection.messages.view(first.offset_message_id) is None
+    assert connection.messages.query("Brief", "first") == []
     with connection.consumer("late", "Brief", Subscription.tags("*")) as member:
         assert member.poll(30.0)[0].queue_offsets[0] == shard.min_queue_offset
 
@@ -86,7 +85,7 @@ def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
         connection.topics.delete("Doomed")
         assert not shard_directory(node.data, "Doomed", 0).parent.exists()
         assert not producer_rings_directory(node.data, "Doomed", 0).parent.exists()
-    connection.create_topic("Doomed", 1)
+    connection.topics.ensure("Doomed", 1)
     assert connection.shard_statistics("Doomed")[0].max_queue_offset == 0
     connection.topics.delete("Doomed")
 
@@ -108,7 +107,7 @@ def test_topics_that_are_slow_to_start_keep_no_heartbeat_waiting(connection: Con
         os.kill(pid, signal.SIGSTOP)
     try:
         starting = [
-            start.remote("TopicsApi", "start_queues", topic.name, topic.topic_id, range(1), 8.0)
+            start.remote("TopicsApi", (), "start_queues", topic.name, topic.topic_id, range(1), 8.0)
             for topic in topics * (COORDINATOR_THREADS // len(topics))
         ]
         begun = time.monotonic()

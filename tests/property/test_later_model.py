@@ -24,7 +24,7 @@ from support.quiet import quiet_log
 from support.transactions import begin
 
 from rocketray.actors.producers import transactional_sends
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.transactional_sends import CheckAnswer, Transaction
 from rocketray.delay import DelayOptions
 from rocketray.errors import (
@@ -67,19 +67,21 @@ class LaterMachine(RuleBasedStateMachine):
         self.exits.callback(shutil.rmtree, self.directory)
         self.broker = Broker(self.directory)
         self.exits.callback(self.broker.close)
-        self.broker.create_topic(TOPIC, QUEUES)
+        self.broker.topics.ensure(TOPIC, QUEUES)
         self.model = LaterModel(self.broker, QUEUES)
         self.names = itertools.count(1)
         self.producer = self.broker.producer()
         self.exits.callback(self.producer.close)
         self.asked: list[int] = []
         self.answers: list[CheckAnswer] = []
-        self.transactional: dict[str, Producer] = {}
+        self.transactional: dict[str, NodeProducer] = {}
 
     @initialize()
     def begin(self) -> None:
         for group in GROUPS:
-            self.transactional[group] = Producer(self.broker, group=group, check=self.answer)
+            self.transactional[group] = NodeProducer(
+                self.broker.node, group=group, check=self.answer
+            )
             self.exits.callback(self.transactional[group].close)
         member = self.broker.consumer("g", TOPIC, self.model.filter.subscription, client_id="m")
         self.reader = Reader(self.model, "m", member, 2)
@@ -130,7 +132,7 @@ class LaterMachine(RuleBasedStateMachine):
         counts = self.model.decide(name, outcome)
         transaction, half.transaction = half.transaction, None
         if is_lost:
-            self.broker.lose_acks(1, END_TOPIC)
+            self.broker.faults.lose_acks(1, END_TOPIC)
             with pytest.raises(ShardUnavailableError, match="the outcome of the"):
                 self._tell(half, transaction, outcome)
         found = Verdict(outcome, counts.decided_ms, counts.decider)
@@ -170,7 +172,7 @@ class LaterMachine(RuleBasedStateMachine):
                     half.half_offset, "another", outcome
                 )
             return
-        self.broker.fail_appends(1, END_TOPIC)
+        self.broker.faults.fail_appends(1, END_TOPIC)
         with pytest.raises(ShardUnavailableError):
             self.transactional[half.group].transactions.decide(
                 half.half_offset, half.unique_key, outcome
@@ -216,14 +218,14 @@ class LaterMachine(RuleBasedStateMachine):
         one = self.model.later[name]
         self.model.observe()
         is_in_time = not one.has_come and not one.is_recalled
-        assert self.broker.recall(one.handle) == is_in_time
+        assert self.broker.delays.recall(one.handle) == is_in_time
         one.is_recalled |= is_in_time
 
     @precondition(lambda self: self.model.later)
     @rule(name=delayed)
     def recall_what_is_none(self, name: int) -> None:
         with pytest.raises(InvalidMessageError):
-            self.broker.recall(self.model.later[name].handle[:-5])
+            self.broker.delays.recall(self.model.later[name].handle[:-5])
 
     @rule(seconds=st.sampled_from([0.1, 0.9, 1, 1, 2, 5, 7, 31, 31, 61]))
     def pass_time(self, seconds: float) -> None:
@@ -240,23 +242,25 @@ class LaterMachine(RuleBasedStateMachine):
 
     @rule(queue_id=queue_ids, is_stored=st.booleans())
     def let_a_delivery_fail(self, queue_id: int, *, is_stored: bool) -> None:
-        (self.broker.lose_acks if is_stored else self.broker.fail_appends)(1, TOPIC, queue_id)
+        (self.broker.faults.lose_acks if is_stored else self.broker.faults.fail_appends)(
+            1, TOPIC, queue_id
+        )
 
     @rule(queue_id=queue_ids)
     def take_a_queue_away_or_bring_it_back(self, queue_id: int) -> None:
-        gate = self.broker.gate(TOPIC, queue_id)
-        gate.is_down = not gate.is_down
+        faults = self.broker._stepped.faults[TOPIC, queue_id]
+        faults.is_down = not faults.is_down
         self.model.tolerate()
 
     @rule(part=st.sampled_from(["host", "shard", "filter"]), queue_id=queue_ids)
     def restart(self, part: str, queue_id: int) -> None:
         if part == "host":
-            self.broker.restart_shard(HALF_TOPIC)
+            self.broker.faults.restart_shard(HALF_TOPIC)
             self.model.host_restarted()
         elif part == "shard":
-            self.broker.restart_shard(TOPIC, queue_id)
+            self.broker.faults.restart_shard(TOPIC, queue_id)
         else:
-            self.broker.restart_filter()
+            self.broker.faults.restart_filter()
 
     @rule()
     def read(self) -> None:
@@ -273,14 +277,16 @@ class LaterMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_undecided_is_visible(self) -> None:
-        service = self.broker.services.transactions._service
+        service = self.broker.node.services.transactions._service
         if service is not None and self.broker.clock() > self.model.tolerant_until_ms:
             assert service.counts().pending >= len(self.model.undecided())
 
     def advance(self, seconds: float) -> None:
         """Let time pass; what comes late has a reason."""
-        gates = [self.broker.gate(TOPIC, queue_id) for queue_id in range(QUEUES)]
-        is_faulty = any(gate.failing or gate.losing_acks or gate.is_down for gate in gates)
+        all_faults = [self.broker._stepped.faults[TOPIC, queue_id] for queue_id in range(QUEUES)]
+        is_faulty = any(
+            faults.failing or faults.losing_acks or faults.is_down for faults in all_faults
+        )
         self.broker.clock.advance(seconds=seconds)
         if is_faulty:
             self.model.tolerate()
@@ -294,8 +300,8 @@ class LaterMachine(RuleBasedStateMachine):
     def heal(self) -> None:
         """All is well again, and so long that nobody decides any more: then all is over."""
         for queue_id in range(QUEUES):
-            gate = self.broker.gate(TOPIC, queue_id)
-            gate.is_down, gate.failing, gate.losing_acks = False, 0, 0
+            faults = self.broker._stepped.faults[TOPIC, queue_id]
+            faults.is_down, faults.failing, faults.losing_acks = False, 0, 0
         self.advance(120)
         self.advance(60)
         if self.model.undecided():

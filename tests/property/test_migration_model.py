@@ -94,10 +94,12 @@ class Migration(Group):
             self.ask("switch_change")
         except StreamError:
             now_ms = self.broker.clock.steady()
-            assert self.broker.state.registry.memberships.living("g", "T", now_ms).roster.members
+            assert self.broker.node.state.registry.memberships.living(
+                "g", "T", now_ms
+            ).roster.members
         else:
             self.is_switching = True
-            registry = self.broker.state.registry
+            registry = self.broker.node.state.registry
             plan = registry.changes.get("g", "T")
             membership = registry.memberships.get("g", "T")
             known = [one.plan for one in membership.roster.members.values()]
@@ -149,7 +151,7 @@ class Migration(Group):
             self.model.filter, self.new, self.is_switching = self.new, None, False
             self.switches, self.ended = {}, []
             self.end_the_others()
-        plan = self.broker.state.registry.changes.get("g", "T")
+        plan = self.broker.node.state.registry.changes.get("g", "T")
         assert (plan is None) == (self.new is None)
         assert plan is None or plan.is_switching == self.is_switching
 
@@ -167,7 +169,7 @@ class Migration(Group):
 
     def learn(self) -> None:
         """Note which queues have a switch now, or had one when the change ended."""
-        plan = self.broker.state.registry.changes.get("g", "T") or next(iter(self.ended), None)
+        plan = self.broker.node.state.registry.changes.get("g", "T") or next(iter(self.ended), None)
         for queue_id, offset in plan.switches.items() if plan and self.new else ():
             if queue_id not in self.switches:
                 read = [one._positions.get(queue_id, 0) for one in self.readers]
@@ -176,7 +178,7 @@ class Migration(Group):
 
     def watch_the_end(self) -> None:
         """Keep the plan that the coordinator is about to forget."""
-        changes: Any = self.broker.state.registry.changes
+        changes: Any = self.broker.node.state.registry.changes
         forget = changes.end
 
         def end(group: str, topic: str) -> None:

@@ -173,7 +173,7 @@ class Machine:
             ack = sent.ack()
             if ack.status is AppendStatus.OK:
                 assert ack.messages == sent.count
-                at = self.shard.view(ack.first_physical_offset)
+                at = self.shard.lookups.view(ack.first_physical_offset)
                 assert at is not None
                 assert at.body == _body(sent.first)
                 known |= {
@@ -184,7 +184,7 @@ class Machine:
         assert sorted(known) == list(range(len(stored)))
         assert [known[offset] for offset in range(len(stored))] == stored
         assert self.shard.writer.control.visible() == len(stored)
-        found = [self.shard.message_at(offset) for offset in range(len(stored))]
+        found = [self.shard.lookups.message_at(offset) for offset in range(len(stored))]
         assert [one and one.body for one in found] == stored
         self.shard.close()
 
@@ -225,7 +225,7 @@ class Machine:
             return None
 
     def _count(self, number: int) -> int:
-        return len(self.shard.query(_key(number), 10, 0, 2**62))
+        return len(self.shard.lookups.query(_key(number), 10, 0, 2**62))
 
     def _expected(self, number: int) -> int:
         [sent] = [sent for sent in self.sent if number in sent.numbers()]

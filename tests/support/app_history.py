@@ -54,7 +54,7 @@ class AppHistory(RuleBasedStateMachine):
         self.broker = Broker(self.directory)
         self.loop = SteppedLoop(self.broker)
         self.exits.callback(self.close)
-        self.broker.create_topic(TOPIC, QUEUES)
+        self.broker.topics.ensure(TOPIC, QUEUES)
         self.producer = self.broker.producer()
         self.apps: list[SteppedApp] = []
         self.names = itertools.count(1)
@@ -99,8 +99,8 @@ class AppHistory(RuleBasedStateMachine):
                 app.road.set()
                 self.do(app.flush())
         for place in self.places():
-            self.broker.fail_appends(0, *place)
-            self.broker.lose_acks(0, *place)
+            self.broker.faults.fail_appends(0, *place)
+            self.broker.faults.lose_acks(0, *place)
         self.settle()
 
     def succeed(self, app: SteppedApp) -> None:
@@ -118,7 +118,7 @@ class AppHistory(RuleBasedStateMachine):
 
     def advance(self, seconds: float) -> None:
         """Let time pass; what comes late has a reason."""
-        if any(self.broker.gate(*place).failing for place in self.places()):
+        if any(self.broker._stepped.faults[place].failing for place in self.places()):
             self.broker.clock.advance(seconds=seconds)
             self.model.tolerate()
         else:
@@ -132,7 +132,7 @@ class AppHistory(RuleBasedStateMachine):
 
     def heard(self, number: int) -> int:
         """The group's offset as the coordinator has it."""
-        offsets = self.broker.state.registry.offsets
+        offsets = self.broker.node.state.registry.offsets
         if number == QUEUES:
             return offsets.get(GROUP, retry_topic(GROUP), 0)
         return offsets.get(GROUP, TOPIC, number)

@@ -141,7 +141,7 @@ class AppMachine(AppHistory):
                 feed.beats != feed.member._session._beats
             ):  # else it was not heard since it last fell silent
                 feed.silent_since_ms, feed.beats = self.broker.clock(), feed.member._session._beats
-            self.broker.silence(feed.member, seconds=seconds)
+            self.broker.faults.silence(feed.member, seconds=seconds)
             if feed.member.silent_until_ms - feed.silent_since_ms > SURE_SILENCE_MS:
                 app.is_excused = True
                 self.model.is_calm = False
@@ -161,7 +161,9 @@ class AppMachine(AppHistory):
         """The next batch for a queue is refused, or its answer is lost."""
         if place in self.places():
             self.model.has_lost_answers |= is_stored
-            (self.broker.lose_acks if is_stored else self.broker.fail_appends)(1, *place)
+            (self.broker.faults.lose_acks if is_stored else self.broker.faults.fail_appends)(
+                1, *place
+            )
 
     @rule(part=st.sampled_from(["coordinator", "filter", "host", "shard"]), queue_id=queue_ids)
     def restart(self, part: str, queue_id: int) -> None:
@@ -169,15 +171,15 @@ class AppMachine(AppHistory):
         if part == "coordinator":
             self.restart_coordinator()
         elif part == "filter":
-            self.broker.restart_filter()
+            self.broker.faults.restart_filter()
         elif part == "shard":
-            self.broker.restart_shard(TOPIC, queue_id)
+            self.broker.faults.restart_shard(TOPIC, queue_id)
         elif SCHEDULE_TOPIC in self.broker.topics.all():
-            self.broker.restart_shard(SCHEDULE_TOPIC)
+            self.broker.faults.restart_shard(SCHEDULE_TOPIC)
 
     def restart_coordinator(self) -> None:
         """It forgets what it heard since it last saved offsets."""
-        self.broker.restart_coordinator()
+        self.broker.faults.restart_coordinator()
         self.restarted = True
         self.model.is_calm = False
 
@@ -202,7 +204,9 @@ class AppMachine(AppHistory):
         before = self.model.queues[QUEUES].sent[:]
         self.model.redrive(expected)
         try:
-            count = redrive(self.broker, self.producer, GROUP, chosen.subscription, limit=limit)
+            count = redrive(
+                self.broker.node, self.producer, GROUP, chosen.subscription, limit=limit
+            )
         except ShardUnavailableError:
             self.model.redrive_failed(expected)
         else:
@@ -241,7 +245,7 @@ class AppMachine(AppHistory):
             if group.topic == place[0]:
                 asked = replace(group, offsets={place[1]: group.offsets[place[1]]})
                 assert self.broker.filters.lag(asked)[place[1]].count == self.model.lag(number)
-        for box in letter_boxes(self.broker):
+        for box in letter_boxes(self.broker.node):
             found = box.letters, box.redriven
             assert found == (len(self.model.letters), len(self.model.redriven - self.model.unheard))
 

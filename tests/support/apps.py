@@ -57,7 +57,7 @@ def numbers(count: int, first: int = 0) -> list[bytes]:
 
 def committed(node: LocalNode, group: str, topic: str) -> int:
     """The sum of the group's offsets over the queues of *topic*, as far as it told the node."""
-    queues = range(node.topic(topic).queues)
+    queues = range(node.topics.get(topic).queues)
     return sum(max(0, node.state.registry.offsets.get(group, topic, queue)) for queue in queues)
 
 
@@ -87,6 +87,6 @@ def consume(
             await until(is_done)
         return app
 
-    node.create_topic("T", queues)
+    node.topics.ensure("T", queues)
     put(node, "T", bodies)
     return asyncio.run(scenario())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
 
 
@@ -81,10 +83,10 @@ class ListBatch:
 
 def list_batch(
     queue_offsets: Sequence[int], next_queue_offset: int | None = None, queue_id: int = 0
-) -> ListBatch:
+) -> ConsumedBatch:
     """A batch whose bodies are the queue offsets as text."""
     messages = [
         stored(Message("T", str(offset).encode()), queue_id, offset) for offset in queue_offsets
     ]
     end = queue_offsets[-1] + 1 if next_queue_offset is None else next_queue_offset
-    return ListBatch("T", queue_id, end, messages)
+    return cast("ConsumedBatch", ListBatch("T", queue_id, end, messages))

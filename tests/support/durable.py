@@ -62,7 +62,7 @@ class CommitWatch:
         """Compare what a commit of these next queue offsets covers with what is on disk."""
         self.seen = 0
         for topic in self._node.topics.all().keys() & set(self._topics):
-            for queue_id in range(self._node.topic(topic).queues):
+            for queue_id in range(self._node.topics.get(topic).queues):
                 writer = self._node.shard(topic, queue_id).writer
                 flushed = writer.control.flushed()  # first: what comes to disk now comes too late
                 for message in writer.store.reads.scan():

@@ -47,7 +47,7 @@ def main(address: str, data: str) -> None:
     here = ray.get_runtime_context().get_node_id()
     (other,) = {each["NodeID"] for each in ray.nodes() if each["Alive"]} - {here}
     connection = Connection.open(data)
-    connection.create_topic(_TOPIC, _QUEUES)
+    connection.topics.ensure(_TOPIC, _QUEUES)
     connection.topics.ensure(_HOSTED, 1, internal=True)
     with connection.producer() as producer:
         for queue_id in range(_QUEUES):
@@ -170,7 +170,7 @@ def _count(connection: Connection) -> int:
     deadline = time.monotonic() + _AGAIN_S
     while True:
         try:
-            return len(connection.query_by_time(_TOPIC, 0, 2**62))
+            return len(connection.messages.query_by_time(_TOPIC, 0, 2**62))
         except ShardUnavailableError:
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -23,7 +23,7 @@ def main(data: str, server: str) -> None:
     """Print one object."""
     node = rr.Node(data)
     connection, producer, client = node.connection(), rr.Producer(data), rr.Client(data)
-    connection.create_topic("Trade", 1)
+    connection.topics.ensure("Trade", 1)
     member = connection.consumer("audit", "Trade", rr.Subscription.tags("*"))
     producer.send("Trade", b"before")
     (process,) = ray._private.worker._global_node.all_processes[server]
@@ -39,8 +39,8 @@ def main(data: str, server: str) -> None:
         for call in (
             connection.topics.all,
             lambda: producer.send("Trade", b"after"),
-            lambda: client.query("Trade", "key"),
-            lambda: client.transactions(10),
+            lambda: client.messages.query("Trade", "key"),
+            lambda: client.transactions.overview(10),
             lambda: _poll(member),
             node.connection,
             node.stop,
@@ -48,7 +48,7 @@ def main(data: str, server: str) -> None:
     ]
     calls_s = time.monotonic() - begun
     with rr.Node(data) as again, again.connection() as its:
-        stored = len(its.query_by_time("Trade", 0, 2**62))
+        stored = len(its.messages.query_by_time("Trade", 0, 2**62))
     found = {"given back": given_back_s, "calls": calls_s, "said": said, "stored": stored}
     sys.stdout.write(json.dumps(found) + "\n")
 

@@ -18,7 +18,7 @@ from support.transactions import begin
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import (
     RETRY_QUEUES,
     SCHEDULE_QUEUES,
@@ -116,14 +116,14 @@ class History:
         self.random = random.Random(seed)
         self.clock = Clock()
         self.broker = Broker(data, clock=self.clock)
-        self.broker.create_topic("T", QUEUES)
+        self.broker.topics.ensure("T", QUEUES)
         self.broker.topics.ensure(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
         self.groups = [Group("g"), Group("h")]
         for group in self.groups:
             self.broker.topics.ensure(retry_topic(group.name), RETRY_QUEUES, internal=True)
             self.broker.topics.ensure(dead_letter_topic(group.name), 1, internal=True)
         self.producer = self.broker.producer()
-        self.transactions = Producer(self.broker, group="pg", check=lambda _: "unknown")
+        self.transactions = NodeProducer(self.broker.node, group="pg", check=lambda _: "unknown")
         self.sent: dict[str, Sent] = {}
         self.log: list[str] = []
         self.has_expired = False
@@ -184,7 +184,7 @@ class History:
     def recall(self, _: Group) -> None:
         for sent in self.sent.values():
             if sent.end is Cause.DELAYED and sent.handle and self.random.random() < 0.5:
-                assert self.broker.recall(sent.handle)
+                assert self.broker.delays.recall(sent.handle)
                 sent.end = Cause.RECALLED
 
     def begin(self, _: Group) -> None:
@@ -204,7 +204,7 @@ class History:
                         sent.end = Cause.ROLLED_BACK
 
     def find_arrived(self) -> None:
-        for message in self.broker.messages("T"):
+        for message in self.broker.stored("T"):
             sent = self.sent[message.keys[0]]
             if sent.place is None:
                 assert sent.end in (None, Cause.DELAYED, Cause.HALF_MESSAGE)
@@ -226,7 +226,7 @@ class History:
             group.filter = wanted
         for queue in range(QUEUES):
             if group.offsets[queue] < 0:
-                shard = self.broker.shard_statistics("T")[queue]
+                shard = self.broker.node.shard_statistics("T")[queue]
                 end = shard.max_queue_offset
                 group.offsets[queue] = shard.min_queue_offset if start == "earliest" else end
                 for sent in self.between(queue, 0, group.offsets[queue]):
@@ -239,7 +239,7 @@ class History:
 
     def crash(self, group: Group) -> None:
         if group.member is not None:
-            self.broker.crash(group.member)
+            self.broker.faults.crash(group.member)
             group.member = None
             self.clock.advance(seconds=20)
 
@@ -301,12 +301,12 @@ class History:
         if found is None or group.new is not None:
             return
         queue = self.random.randrange(QUEUES)
-        shard = self.broker.shard_statistics("T")[queue]
+        shard = self.broker.node.shard_statistics("T")[queue]
         offset = self.random.randint(shard.min_queue_offset, shard.max_queue_offset)
         goal: dict[str, Any] = self.random.choice(
             [{"to": "latest"}, {"to": "earliest"}, {"offset": offset}]
         )
-        moves = plan_moves(self.broker, [found], queue_id=queue, **goal)
+        moves = plan_moves(self.broker.node, [found], queue_id=queue, **goal)
         first_ms = self.clock()
         carry_out(self.broker.groups, moves, 30, sleep=lambda _: self.settle_later(group))
         self.settle(group)
@@ -366,15 +366,15 @@ class History:
         self.broker.topics.set_retention("T", RetentionPolicy(max_age_ms=1000))
         self.clock.advance(hours=30)
         self.has_expired = True
-        self.broker.expire()
+        self.broker.node.expire()
         self.broker.topics.set_retention("T", KEEP_ALL)
         self.find_arrived()
-        for shard in self.broker.shard_statistics("T"):
+        for shard in self.broker.node.shard_statistics("T"):
             for sent in self.between(shard.queue_id, 0, shard.min_queue_offset):
                 sent.has_expired = True
 
     def restart(self, _: Group) -> None:
-        self.broker.restart_coordinator()
+        self.broker.faults.restart_coordinator()
         for group in self.groups:
             self.settle(group)
 

@@ -21,8 +21,9 @@ import ray
 from support.journal import Journals
 from support.verdict import Death, Offsets, Verdict, chronicle, judge
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME
-from rocketray.actors.client.actor_names import SHARED_NAME, find_actor, process_actor
+from rocketray.actors.api.system_api import SHARED_NAME
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME, process_actor
+from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json

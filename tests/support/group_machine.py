@@ -56,7 +56,7 @@ class Group(RuleBasedStateMachine):
         self.exits.callback(shutil.rmtree, self.directory)
         self.broker = Broker(self.directory)
         self.exits.callback(self.broker.close)
-        self.broker.create_topic("T", QUEUES)
+        self.broker.topics.ensure("T", QUEUES)
         self.producer = self.broker.producer()
         self.exits.callback(self.producer.close)
         self.model = GroupModel(QUEUES, lambda at: self.offsets()[at], self.is_moving)
@@ -80,13 +80,13 @@ class Group(RuleBasedStateMachine):
 
     @rule(queue_id=queue_ids)
     def send_in_vain(self, queue_id: int) -> None:
-        self.broker.fail_appends(1, "T", queue_id)
+        self.broker.faults.fail_appends(1, "T", queue_id)
         with pytest.raises(ShardUnavailableError):
             self.producer.send("T", b"0", queue_id=queue_id)
 
     @rule(queue_id=queue_ids)
     def send_and_lose_the_answer(self, queue_id: int) -> None:
-        self.broker.lose_acks(1, "T", queue_id)
+        self.broker.faults.lose_acks(1, "T", queue_id)
         one = Sent("C", 9)
         self.producer.send_many("T", [_message(one)], queue_id=queue_id)
         self.model.queues[queue_id].sent.append(one)
@@ -137,7 +137,7 @@ class Group(RuleBasedStateMachine):
     @rule()
     def restart_host(self) -> None:
         if SCHEDULE_TOPIC in self.broker.topics.all():
-            self.broker.restart_shard(SCHEDULE_TOPIC)
+            self.broker.faults.restart_shard(SCHEDULE_TOPIC)
 
     @precondition(lambda self: any(queue.committed >= 0 for queue in self.model.queues))
     @rule(queue_id=queue_ids, data=st.data())
@@ -171,14 +171,14 @@ class Group(RuleBasedStateMachine):
     @rule(reader=readers)
     def crash(self, reader: Reader) -> None:
         reader.is_excused = True
-        self.broker.crash(reader.member)
+        self.broker.faults.crash(reader.member)
         self.readers.remove(reader)
 
     @precondition(lambda self: self.readers)
     @rule(reader=readers, seconds=st.sampled_from([2, 30]))
     def lose_heartbeats(self, reader: Reader, seconds: int) -> None:
         since_ms = reader.silence(self.broker.clock)
-        self.broker.silence(reader.member, seconds=seconds)
+        self.broker.faults.silence(reader.member, seconds=seconds)
         reader.is_excused |= reader.member.silent_until_ms - since_ms > SURE_SILENCE_MS
 
     @precondition(lambda self: self.readers)
@@ -204,17 +204,17 @@ class Group(RuleBasedStateMachine):
 
     @rule()
     def restart_filter(self) -> None:
-        self.broker.restart_filter()
+        self.broker.faults.restart_filter()
 
     @rule(queue_id=queue_ids)
     def restart_shard(self, queue_id: int) -> None:
-        self.broker.restart_shard("T", queue_id)
+        self.broker.faults.restart_shard("T", queue_id)
 
     @rule()
     def restart_coordinator(self) -> None:
-        self.broker.restart_coordinator()
+        self.broker.faults.restart_coordinator()
         self.restarted = True
-        waiting = self.broker.state.registry.moves._waiting.get(("g", "T"), {})
+        waiting = self.broker.node.state.registry.moves._waiting.get(("g", "T"), {})
         for queue_id, queue in enumerate(self.model.queues):
             is_waiting = queue_id in waiting  # again, where it was done and that was not saved
             assert is_waiting or queue.moves_to is None, "a move that waits outlives a restart"
@@ -256,7 +256,7 @@ class Group(RuleBasedStateMachine):
         self.broker.clock.advance(seconds=seconds)
         now_ms = self.broker.clock()
         for queue_id, queue in enumerate(self.model.queues):
-            while (found := self.broker.message_at("T", queue_id, len(queue.sent))) is not None:
+            while (found := self.broker.messages.at("T", queue_id, len(queue.sent))) is not None:
                 number = int(found.body)
                 where, due_ms = self.later.pop(number)
                 assert where == queue_id
@@ -266,11 +266,11 @@ class Group(RuleBasedStateMachine):
 
     def is_moving(self, queue_id: int) -> bool:
         """Whether a move waits for the queue's owner."""
-        return queue_id in self.broker.state.registry.moves.waiting("g", "T")
+        return queue_id in self.broker.node.state.registry.moves.waiting("g", "T")
 
     def offsets(self) -> list[int]:
         """What the coordinator has heard, in each queue."""
-        found = self.broker.state.registry.offsets
+        found = self.broker.node.state.registry.offsets
         return [found.get("g", "T", queue_id) for queue_id in range(QUEUES)]
 
     def teardown(self) -> None:

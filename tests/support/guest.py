@@ -16,11 +16,11 @@ def main(data: str, role: str) -> None:
     if role == "guest":
         with rr.Client(data) as client, rr.Producer(data) as producer:
             producer.send("Guests", b"hello", keys=["greeting"])
-            (message,) = client.query("Guests", "greeting")
+            (message,) = client.messages.query("Guests", "greeting")
             sys.stdout.write(f"{message.body.decode()} from {message.topic}\n")
         return
     with rr.Node(data) as node, node.connection() as connection:
-        connection.create_topic("Guests", 1)
+        connection.topics.ensure("Guests", 1)
         subprocess.run([sys.executable, __file__, data, "guest"], check=True, timeout=100)
 
 

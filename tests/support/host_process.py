@@ -15,7 +15,7 @@ def main(data: Path) -> None:
     """Send the numbers 0, 1, … to each topic; print each once it is acknowledged."""
     with LocalNode(data) as node, node.producer() as producer:
         for topic in TOPICS:
-            node.create_topic(topic, 1)
+            node.topics.ensure(topic, 1)
         for number in itertools.count():
             for topic in TOPICS:
                 producer.send(topic, b"%d" % number)

@@ -18,11 +18,11 @@ class Ladder:
 
     def waiting(self) -> list[StoredMessage]:
         """All that waits, by level."""
-        self._node.create_topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES)
+        self._node.topics.ensure(SCHEDULE_TOPIC, SCHEDULE_QUEUES)
         found = []
         for level, start in enumerate(self._next):
             offset = start
-            while (message := self._node.message_at(SCHEDULE_TOPIC, level, offset)) is not None:
+            while (message := self._node.messages.at(SCHEDULE_TOPIC, level, offset)) is not None:
                 found.append(message)
                 offset += 1
         return found
@@ -42,7 +42,7 @@ def stored_in(node: LocalNode, topic: str) -> list[StoredMessage]:
     """The messages in queue 0 of a topic, none where it does not exist."""
     if topic not in node.topics.all():
         return []
-    node.create_topic(topic, 1)  # so that it is there, if another is only making it
+    node.topics.ensure(topic, 1)  # so that it is there, if another is only making it
     end = node.shard_statistics(topic)[0].max_queue_offset
-    found = [node.message_at(topic, 0, offset) for offset in range(end)]
+    found = [node.messages.at(topic, 0, offset) for offset in range(end)]
     return [one for one in found if one is not None]

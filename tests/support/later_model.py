@@ -129,13 +129,13 @@ class LaterModel(GroupModel):
     def observe(self) -> None:
         """Take note of what came; each has its reason."""
         for queue_id, queue in enumerate(self.queues):
-            while (stored := self.broker.message_at(TOPIC, queue_id, len(queue.sent))) is not None:
+            while (stored := self.broker.messages.at(TOPIC, queue_id, len(queue.sent))) is not None:
                 self._came(queue_id, stored)
                 queue.sent.append(Sent("C", int(stored.body)))
         if GIVEN_UP_TOPIC in self.broker.topics.all():
-            end = self.broker.shard(GIVEN_UP_TOPIC, 0).writer.control.visible()
+            end = self.broker.node.shard(GIVEN_UP_TOPIC, 0).writer.control.visible()
             for offset in range(self._given_up_seen, end):
-                stored = self.broker.message_at(GIVEN_UP_TOPIC, 0, offset)
+                stored = self.broker.messages.at(GIVEN_UP_TOPIC, 0, offset)
                 assert stored is not None
                 self._gave_up(int(stored.body), stored)
             self._given_up_seen = end
@@ -201,4 +201,4 @@ class LaterModel(GroupModel):
         return is_asked or now_ms - half.begun_ms >= _AGE_MAX_MS
 
     def _heard(self, queue_id: int) -> int:
-        return self.broker.state.registry.offsets.get("g", TOPIC, queue_id)
+        return self.broker.node.state.registry.offsets.get("g", TOPIC, queue_id)

@@ -12,12 +12,12 @@ from typing import Unpack
 from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
 from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.explaining.explanation import Explanation
+from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.member_options import MemberOptions
-from rocketray.actors.ipc.ring import Ack
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
-from rocketray.actors.producers.queue_link import ShardGate
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.runtime.clock import system_clock_ms
@@ -28,9 +28,8 @@ from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.store.formats.compression import CompressionKind
 from rocketray.testing import node
-from rocketray.transaction import Decision, Verdict
 
-__all__ = ["RULES", "SEGMENT", "LocalNode", "ProcessGate"]
+__all__ = ["RULES", "SEGMENT", "LocalNode"]
 
 SEGMENT = 1024 * 1024
 SIZES = {
@@ -42,25 +41,10 @@ SIZES = {
 RULES = FilterRules(allowed=("support",))
 
 
-class ProcessGate:
-    """The calls of a shard in its process."""
-
-    def __init__(self, process: ShardProcess, topic: str, queue_id: int) -> None:
-        self._process = process
-        self._place = topic, queue_id
-
-    def attach(self, path: str) -> None:
-        self._process.shard(*self._place).attach(path)
-
-    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        return self._process.append(*self._place, payload, durability, attempt=attempt)
-
-
 class LocalNode(node.LocalNode):
     """Shards, services and the filter run by themselves, and members have hearts."""
 
     def __init__(self, data: Path, rules: FilterRules = RULES) -> None:
-        self.local = True
         self.has_far_members = False
         """Whether members join as if on another node."""
         self.gateway = FetchSessions(self, time.monotonic)
@@ -83,14 +67,9 @@ class LocalNode(node.LocalNode):
         services.start()
         return services
 
-    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
-        verdict = super().decide_transaction(wanted, to_disk=to_disk)
-        self.services.wake()
-        return verdict
-
     def stall(self, topic: str, queue_id: int) -> None:
         """End the threads of a process: what is in the rings waits until something drains them."""
-        self._threads.pop(self.topic(topic).process_of(queue_id)).stop()
+        self._threads.pop(self.topics.get(topic).process_of(queue_id)).stop()
 
     @property
     def shards(self) -> dict[tuple[str, int], OwnedShard]:
@@ -102,17 +81,10 @@ class LocalNode(node.LocalNode):
             if topic.process_of(queue_id) != SHARED_PROCESS
         }
 
-    def is_local(self, topic: str, queue_id: int) -> bool:
-        return self.local
-
-    def gate(self, topic: str, queue_id: int) -> ShardGate:
-        process = self._process(self.topic(topic).process_of(queue_id))
-        return ProcessGate(process, topic, queue_id)
-
     def producer(
         self, *, ack: AckMode = "memory", compression: CompressionKind | None = None
-    ) -> Producer:
-        return Producer(self, ack=ack, compression=compression)
+    ) -> NodeProducer:
+        return NodeProducer(self, ack=ack, compression=compression)
 
     def consumer(
         self,
@@ -131,6 +103,9 @@ class LocalNode(node.LocalNode):
         """A member as if on another node."""
         streams = FetchedStreams(self.gateway, group, topic)
         return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
+
+    def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
+        return inquire(self, message, group, topic)
 
     def close(self) -> None:
         self.gateway.close()

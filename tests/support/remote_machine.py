@@ -96,7 +96,7 @@ class FarNode:
         self._broker = broker
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._broker, name)
+        return getattr(self._broker.node, name)
 
 
 class Reader:
@@ -190,8 +190,8 @@ class Remote(RuleBasedStateMachine):
         self.exits.callback(shutil.rmtree, self.directory)
         self.broker = Broker(self.directory)
         self.exits.callback(self.broker.close)
-        self.broker.create_topic("T", QUEUES)
-        self.broker._restless_until_ms = 2**62  # leases run all the time
+        self.broker.topics.ensure("T", QUEUES)
+        self.broker._stepped._restless_until_ms = 2**62  # leases run all the time
         self.producer = self.broker.producer()
         self.exits.callback(self.producer.close)
         self.gateway = self.new_gateway()
@@ -201,7 +201,7 @@ class Remote(RuleBasedStateMachine):
             self.join_far()
 
     def new_gateway(self) -> FetchSessions:
-        return FetchSessions(self.broker, lambda: self.broker.clock.steady() / 1000)
+        return FetchSessions(self.broker.node, lambda: self.broker.clock.steady() / 1000)
 
     def far(self) -> list[Reader]:
         return [reader for reader in self.readers if reader.calls]
@@ -222,7 +222,8 @@ class Remote(RuleBasedStateMachine):
     @precondition(lambda self: len(self.far()) < FAR_MAX)
     @rule()
     def join_far(self) -> None:
-        node, fetches = FarNode(self.broker), LossyCalls(lambda: self.gateway)
+        node: Any = FarNode(self.broker)
+        fetches = LossyCalls(lambda: self.gateway)
         clock_ms = self.broker.clock.steady
         streams: Any = FetchedStreams(fetches, "g", "T", lambda: clock_ms() / 1000)
         member = GroupConsumer(
@@ -312,7 +313,7 @@ class Remote(RuleBasedStateMachine):
     def offsets_are_past_what_is_finished_only(self) -> None:
         type(self).steps += 1
         for queue_id, queue in enumerate(self.queues):
-            heard = max(self.broker.state.registry.offsets.get("g", "T", queue_id), 0)
+            heard = max(self.broker.node.state.registry.offsets.get("g", "T", queue_id), 0)
             assert queue.finished.issuperset(queue.wanted(0, heard)), "passed over"
             assert heard >= queue.heard
             queue.heard = heard

@@ -15,7 +15,7 @@ ONE_PROCESS = NodeOptions(queues_per_process="shared")
 def main(data: str) -> None:
     """Store 100 messages, read 60, stop; start again and read the rest."""
     with Node(data, ONE_PROCESS) as node, node.connection() as connection:
-        connection.create_topic("Kept", 1)
+        connection.topics.ensure("Kept", 1)
         with connection.producer() as producer:
             producer.send_many("Kept", [Message("Kept", b"%d" % n) for n in range(100)])
         with connection.consumer("g", "Kept", ALL) as member:

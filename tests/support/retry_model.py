@@ -26,10 +26,10 @@ from rocketray.actors.retries.retry_records import (
     dead_letter_topic,
     retry_topic,
 )
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker
-from rocketray.topology.connection import ConsumedBatch
 from rocketray.topology.delivery.delivery import Delivery
 from rocketray.topology.values.failure_rules import FailureRules
 
@@ -133,7 +133,7 @@ class RetryModel(GroupModel):
         number, offset = self._place(feed, delivery, index)
         queue, stored = self.queues[number], delivery.shared.messages[index]
         app, owned = feed.app, self._owned[feed, number]
-        registry = self.broker.state.registry
+        registry = self.broker.node.state.registry
         owners = registry.memberships.get(self.rules.group, feed.topic).owners.names
         assert owners.get(delivery.queue_id) == app.name, "somebody else may read the queue"
         assert offset not in owned.settled | owned.in_hand, f"queue {number}: {offset} came twice"
@@ -315,7 +315,7 @@ class RetryModel(GroupModel):
         if topic not in self.broker.topics.all():
             return []
         seen = self._seen.get((topic, queue_id), 0)
-        end = self.broker.shard(topic, queue_id).writer.control.visible()
-        found = [self.broker.message_at(topic, queue_id, at) for at in range(seen, end)]
+        end = self.broker.node.shard(topic, queue_id).writer.control.visible()
+        found = [self.broker.messages.at(topic, queue_id, at) for at in range(seen, end)]
         self._seen[topic, queue_id] = end
         return [one for one in found if one is not None]

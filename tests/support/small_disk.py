@@ -28,11 +28,11 @@ def main(data: Path) -> None:
     ballast.unlink()
     node = Node(data, NodeOptions(num_cpus=1))
     connection = node.connection()
-    connection.create_topic("Trade", 1)
+    connection.topics.ensure("Trade", 1)
     with connection.producer() as producer:
         said["send"] = _said(producer.send, "Trade", b"more")
     _fill(ballast)
-    said["create"] = _said(connection.create_topic, "Other", 1)
+    said["create"] = _said(connection.topics.ensure, "Other", 1)
     topics = list(connection.topics.all())
     said["stop"] = _said(node.stop)
     ballast.unlink()

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from rocketray.actors.retries.retry_records import retry_topic
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import BatchError
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Broker, Member
-from rocketray.topology.connection import ConsumedBatch
 from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module
 from rocketray.topology.delivery.delivery import Delivery, position_text
@@ -320,7 +320,7 @@ class SteppedApp:
         """End as a killed process does."""
         for feed in self.feeds.values():
             feed._closing.set()
-            self.broker.crash(feed.member)
+            self.broker.faults.crash(feed.member)
         await self._end()
 
     async def _end(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import SendOptions
 from rocketray.actors.producers.transactional_sends import Transaction
 
@@ -12,7 +12,7 @@ __all__ = ["begin"]
 
 
 def begin(
-    producer: Producer, topic: str, body: bytes, **options: Unpack[SendOptions]
+    producer: NodeProducer, topic: str, body: bytes, **options: Unpack[SendOptions]
 ) -> Transaction:
     """A transaction whose half message is stored."""
     transaction = producer.begin()

@@ -23,7 +23,7 @@ def test_only_what_a_commit_covers_has_to_be_on_disk(
         node.producer() as memory,
         node.producer(ack="disk") as disk,
     ):
-        node.create_topic("Out", 1)
+        node.topics.ensure("Out", 1)
         watch = CommitWatch(node, monkeypatch, number, "Out", "Later")
         disk.send("Out", b"0")
         memory.send("Out", b"1")

@@ -22,11 +22,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import CONTROL_PAGE, config_directory, shard_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.filtering.filter_stream import RECORDS_MAX, scan_block
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.deliveries import Place
 from rocketray.actors.retries.retry_records import (
     FAILURE_REASON,
@@ -44,7 +46,6 @@ from rocketray.actors.retries.undeliverable import NODE_GROUPS, first_place
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.actors.topics.queue_views import QueueView, open_queues
-from rocketray.actors.topics.topics import Topics
 from rocketray.delay import DELAY_PROPERTIES
 from rocketray.errors import (
     ConfigError,
@@ -60,7 +61,6 @@ from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
 from rocketray.store.formats.sys_flag import TRANSACTION
 
 __all__ = [
-    "DeadLetters",
     "Journal",
     "LetterBox",
     "letter_boxes",
@@ -71,27 +71,6 @@ __all__ = [
 _DONE_MAX = 100_000_000
 _BATCH_MAX = 256
 _BATCH_BYTES = 4 * 1024 * 1024
-
-
-class Forwarder(Protocol):
-    """The producer calls that this module needs."""
-
-    def forward(
-        self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]
-    ) -> Sequence[object]:
-        """Store messages again, as one batch."""
-
-
-class DeadLetters(Protocol):
-    """The node calls that this module needs."""
-
-    @property
-    def data(self) -> Path:
-        """The node's data directory."""
-
-    @property
-    def topics(self) -> Topics:
-        """The node's topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +136,7 @@ class Journal:
         write_json(self._path, value)
 
 
-def letter_boxes(node: DeadLetters) -> list[LetterBox]:
+def letter_boxes(node: NodeClient) -> list[LetterBox]:
     """Return the dead letters of all groups, by group."""
     boxes = []
     for name, topic in sorted(node.topics.all().items()):
@@ -174,7 +153,7 @@ def letter_boxes(node: DeadLetters) -> list[LetterBox]:
 
 
 def letters(
-    node: DeadLetters, group: str, subscription: Subscription, topic: str | None = None
+    node: NodeClient, group: str, subscription: Subscription, topic: str | None = None
 ) -> Iterator[tuple[StoredMessage, bool]]:
     """Yield the matching letters of *group*, oldest first, each with whether it was redriven.
 
@@ -190,8 +169,8 @@ def letters(
 
 
 def redrive(
-    node: DeadLetters,
-    producer: Forwarder,
+    node: NodeClient,
+    producer: NodeProducer,
     group: str,
     subscription: Subscription,
     *,
@@ -233,7 +212,7 @@ def redrive(
 class _Targets:
     """The target queues of a group's letters."""
 
-    def __init__(self, node: DeadLetters, group: str) -> None:
+    def __init__(self, node: NodeClient, group: str) -> None:
         self._node = node
         self._group = group
         self._queues: dict[str, int] = {}
@@ -264,7 +243,7 @@ class _Targets:
         return count
 
 
-def _topic(node: DeadLetters, group: str, topic: str | None) -> TopicConfig:
+def _topic(node: NodeClient, group: str, topic: str | None) -> TopicConfig:
     name = topic or dead_letter_topic(check_group(group))
     config = node.topics.all().get(name)
     if config is None:

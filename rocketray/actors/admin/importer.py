@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.ring import AppendStatus, Durability
-from rocketray.actors.producers.queue_link import ShardGate
-from rocketray.actors.shards.shard_writer import ShardStatistics
-from rocketray.actors.topics.topics import Topics
+from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError, StoreError
 from rocketray.message import StoredMessage
 from rocketray.names import is_system_topic
@@ -36,39 +35,18 @@ from rocketray.store.importing.import_source import ImportSource, SourceRecord
 
 from .import_report import ImportReport, QueueImport
 
-__all__ = ["ImportTarget", "Importer"]
+__all__ = ["Importer"]
 
 _BATCH_BYTES = 512 * 1024
 _BATCH_RECORDS = 4096
 _LOOK_EVERY = 1024  # records between two checks of ``should_stop``
 
 
-class ImportTarget(Protocol):
-    """The node calls that an import needs."""
-
-    @property
-    def data(self) -> Path:
-        """The node's data directory."""
-
-    @property
-    def topics(self) -> Topics:
-        """The node's topics."""
-
-    def gate(self, topic: str, queue_id: int) -> ShardGate:
-        """Return the calls of a shard."""
-
-    def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
-        """Return the counters of a topic's shards, by queue."""
-
-    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        """Return the message at a queue offset, or None."""
-
-
 class Importer:
     """One import, from :meth:`prepare` to :meth:`run`; used once."""
 
     def __init__(
-        self, source: ImportSource, target: ImportTarget, *, skip_damaged: bool = False
+        self, source: ImportSource, target: NodeClient, *, skip_damaged: bool = False
     ) -> None:
         self._source = source
         self._target = target
@@ -106,7 +84,7 @@ class Importer:
                     f"rocketray topics alter {topic} --queues {there[topic]}"
                 )
         for topic in chosen:
-            self._open(topic, self._target.topics.ensure(topic, there[topic]).queues)
+            self._open(self._target.topics.ensure(topic, there[topic]))
 
     def run(
         self,
@@ -136,21 +114,22 @@ class Importer:
             queue.finish(is_complete=is_complete)
         return self._report(is_complete=is_complete)
 
-    def _open(self, topic: str, queue_count: int) -> None:
+    def _open(self, config: TopicConfig) -> None:
+        topic = config.name
         self._topics.add(topic)
         statistics = self._target.shard_statistics(topic)
-        for queue_id in range(queue_count):
+        for queue_id in range(config.queues):
             stored = statistics[queue_id].max_queue_offset
-            last = self._target.message_at(topic, queue_id, stored - 1) if stored else None
+            last = self._target.messages.at(topic, queue_id, stored - 1) if stored else None
             if stored and (last is None or not self._is_from_source(last)):
                 raise StoreError(
                     f"topic {topic!r}, queue {queue_id} has {stored} messages, and the last is not "
                     f"from an import of {self._source.directory}; import into a topic that is "
                     f"empty, or remove this one first with: rocketray topics delete {topic}"
                 )
-            gate = self._target.gate(topic, queue_id)
+            shard = self._target.shard_calls(config, queue_id)
             self._queues[topic, queue_id] = _Queue(
-                topic, queue_id, gate, stored, last, data=self._target.data
+                topic, queue_id, shard, stored, last, data=self._target.data
             )
 
     def _is_from_source(self, message: StoredMessage) -> bool:
@@ -240,7 +219,7 @@ class _Queue:
         self,
         topic: str,
         queue_id: int,
-        gate: ShardGate,
+        shard: ShardApi,
         stored: int,
         last: StoredMessage | None,
         *,
@@ -251,7 +230,7 @@ class _Queue:
         self._name = f"{topic}/{queue_id}"
         self._topic = topic
         self._queue_id = queue_id
-        self._gate = gate
+        self._shard = shard
         self._stored = stored
         self._resume_at = -1
         if last is not None and last.imported_offset_id is not None:
@@ -316,7 +295,8 @@ class _Queue:
 
     def _send(self, durability: Durability) -> None:
         count = len(self._batch)
-        ack = self._gate.append(pack_batch(self._batch.encode()), durability)
+        payload = pack_batch(self._batch.encode())
+        ack = self._shard.append(payload, durability, not_after_ms=call_ends_ms())
         if ack.status is AppendStatus.MESSAGE_ILLEGAL:
             raise StoreError(
                 f"queue {self._name} refused a batch: either another producer writes to the topic, "

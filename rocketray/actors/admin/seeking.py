@@ -5,27 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.groups_api import GroupsApi
-from rocketray.actors.shards.shard_writer import ShardStatistics
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 
 __all__ = ["OffsetMove", "Target", "carry_out", "plan_moves"]
 
 Target = Literal["earliest", "latest"]
 _LOOK_S = 0.1
-
-
-class Positions(Protocol):
-    """The positions in queues that a plan needs."""
-
-    def shard_statistics(self, topic: str) -> list[ShardStatistics]:
-        """Return the statistics of a topic's shards, by queue."""
-
-    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """Return the offset of the first message stored at that time or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +44,7 @@ class OffsetMove:
 
 
 def plan_moves(
-    node: Positions,
+    node: NodeClient,
     groups: Sequence[GroupDescription],
     *,
     to: Target | None = None,
@@ -80,7 +70,7 @@ def plan_moves(
             if queue_id in (None, queue):
                 first, end = shard.min_queue_offset, shard.max_queue_offset
                 if time_ms is not None:
-                    goal = node.offset_at_time(group.topic, queue, time_ms)
+                    goal = node.messages.offset_at_time(group.topic, queue, time_ms)
                 elif offset is not None:
                     goal = _inside(f"queue {group.topic}/{queue}", offset, first, end)
                 else:

@@ -4,45 +4,64 @@ An interface is a protocol, declared beside the values it uses. Type checkers co
 sides: with the object that implements it (:meth:`ServedObjects.serve`), and with each call of a
 client (:func:`client_of`). So a new call is a method of the interface and one of the object.
 
-A call names the interface and the method. Only public methods of an interface can be called.
+A call names the interface, the object and the method. Only public methods of an interface can be
+called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 __all__ = [
+    "CALL_TIMEOUT_S",
     "COORDINATOR_NAME",
     "FILTER_NAME",
     "GATEWAY_NAME",
+    "Arguments",
     "CallTransport",
     "Endpoint",
     "InProcess",
+    "InterfaceT",
+    "ResultT",
     "ServedObjects",
     "client_of",
     "does_wait",
+    "is_once",
     "method_of",
+    "once",
+    "process_actor",
     "waits",
 ]
+
+CALL_TIMEOUT_S = 60.0
+"""How long a call waits for its result."""
 
 COORDINATOR_NAME = "coordinator"
 GATEWAY_NAME = "gateway"
 FILTER_NAME = "filter"
 
 InterfaceT = TypeVar("InterfaceT")
+Arguments = ParamSpec("Arguments")
+ResultT = TypeVar("ResultT")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-_WAITS = "__waits__"
+_WAITS, _ONCE = "__waits__", "__once__"
+
+
+def process_actor(process: str) -> str:
+    """Return the name of the actor of a shard process."""
+    return f"shards:{process}"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint(Generic[InterfaceT]):
-    """An interface, and the name of the actor with the object that implements it."""
+    """An interface, the name of the actor that implements it, and which of its objects does."""
 
     actor: str
     interface: type[InterfaceT]
+    key: tuple[Any, ...] = ()
 
 
 class CallTransport(Protocol):
@@ -51,11 +70,34 @@ class CallTransport(Protocol):
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the object behind *endpoint*; return its result or raise its error."""
 
+    def call_each(
+        self,
+        endpoints: Sequence[Endpoint[InterfaceT]],
+        method: Callable[Concatenate[InterfaceT, Arguments], ResultT],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> list[ResultT]:
+        """Call *method* of the objects behind several endpoints at once; return the results."""
+
+    def is_local(self) -> bool:
+        """Return whether this process can map the memory of the objects' processes."""
+
 
 def waits(method: _Method) -> _Method:
     """Declare a method of an interface that waits for other actors: it gets a thread of its own."""
     setattr(method, _WAITS, True)
     return method
+
+
+def once(method: _Method) -> _Method:
+    """Declare a method of an interface whose call no transport repeats: that would do it twice."""
+    setattr(method, _ONCE, True)
+    return method
+
+
+def is_once(method: Callable[..., Any]) -> bool:
+    """Return whether no transport may repeat a call of a method."""
+    return getattr(method, _ONCE, False)
 
 
 def does_wait(method: Callable[..., Any]) -> bool:
@@ -95,31 +137,56 @@ class ServedObjects:
     """The objects behind the services of one actor."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, tuple[Endpoint[Any], Callable[[], Any]]] = {}
+        self._objects: dict[str, tuple[type, Callable[..., Any]]] = {}
 
-    def serve(self, endpoint: Endpoint[InterfaceT], find: Callable[[], InterfaceT]) -> None:
-        """Answer calls of *endpoint* by the object that *find* returns."""
-        self._objects[endpoint.interface.__name__] = endpoint, find
+    def serve(self, interface: type[InterfaceT], find: Callable[..., InterfaceT]) -> None:
+        """Answer calls of *interface* by the object that *find* returns for the endpoint's key."""
+        self._objects[interface.__name__] = interface, find
 
-    def call(self, interface: str, method: str, /, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the object that serves *interface*.
+    def call(
+        self, interface: str, key: tuple[Any, ...], method: str, /, *arguments: Any, **options: Any
+    ) -> Any:
+        """Call a method of the object that serves *interface* for *key*.
 
         Raises:
             AttributeError: there is no such interface here, or it has no such method.
         """
         if interface not in self._objects:
             raise AttributeError(f"no object here serves {interface}")
-        endpoint, find = self._objects[interface]
-        method_of(endpoint.interface, method)
-        return getattr(find(), method)(*arguments, **options)
+        declared, find = self._objects[interface]
+        method_of(declared, method)
+        return getattr(find(*key), method)(*arguments, **options)
+
+
+Around = Callable[[Endpoint[Any], str, Callable[[], Any]], Any]
 
 
 class InProcess:
     """A transport to objects of this process."""
 
-    def __init__(self, served: ServedObjects) -> None:
+    def __init__(self, served: ServedObjects, around: Around | None = None) -> None:
+        """Take *around*, which runs each call, with what it needs before and after it."""
         self._served = served
+        self._around = around
+        self.shares_memory = True
+        """Whether producers send through shared memory, as on the node's machine."""
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
         """Call the object at once."""
-        return self._served.call(endpoint.interface.__name__, method, *arguments, **options)
+        given = endpoint.interface.__name__, endpoint.key, method, *arguments
+        run = partial(self._served.call, *given, **options)
+        return run() if self._around is None else self._around(endpoint, method, run)
+
+    def call_each(
+        self,
+        endpoints: Sequence[Endpoint[InterfaceT]],
+        method: Callable[Concatenate[InterfaceT, Arguments], ResultT],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> list[ResultT]:
+        """Call one object after the other."""
+        return [self.call(each, method.__name__, *arguments, **options) for each in endpoints]
+
+    def is_local(self) -> bool:
+        """Return whether producers send through shared memory."""
+        return self.shares_memory

@@ -5,27 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
-from rocketray.actors.topics.catalog import SHARED_PROCESS
 from rocketray.errors import ShardUnavailableError
 
 __all__ = [
     "RETRY_AFTER_MS",
-    "SHARED_NAME",
     "actor_or_none",
     "find_actor",
-    "process_actor",
 ]
 
 RETRY_AFTER_MS = 1000
-
-
-def process_actor(process: str) -> str:
-    """Return the name of the actor of a shard process."""
-    return f"shards:{process}"
-
-
-SHARED_NAME = process_actor(SHARED_PROCESS)
-"""The name of the actor that also runs the system services."""
 
 
 def find_actor(name: str) -> Any:

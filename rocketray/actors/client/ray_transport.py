@@ -7,11 +7,22 @@ Errors of ours are raised here as they were raised there.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, does_wait, method_of
+from rocketray.actors.calls.endpoint import (
+    CALL_TIMEOUT_S,
+    COORDINATOR_NAME,
+    Arguments,
+    Endpoint,
+    InterfaceT,
+    ResultT,
+    client_of,
+    does_wait,
+    is_once,
+    method_of,
+)
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayError,
@@ -23,10 +34,10 @@ from rocketray.actors.runtime.machine import whereabouts
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
 
 from .actor_names import RETRY_AFTER_MS, find_actor
+from .node_api import NODE
 
-__all__ = ["CALL_TIMEOUT_S", "WAITING_GROUP", "RayTransport"]
+__all__ = ["WAITING_GROUP", "RayTransport", "begin"]
 
-CALL_TIMEOUT_S = 60.0
 WAITING_GROUP = {"waiting": 16}
 """Ray's concurrency group for calls that wait for other actors: its name and threads."""
 _LOOK_S = 1.0
@@ -48,19 +59,35 @@ class RayTransport:
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the endpoint's object, and return its result or raise its error."""
-        entry = self.actor(endpoint.actor).call
-        if does_wait(method_of(endpoint.interface, method)):
-            [group] = WAITING_GROUP
-            entry = entry.options(concurrency_group=group)
-        return self.result(entry.remote(endpoint.interface.__name__, method, *arguments, **options))
+        declared = method_of(endpoint.interface, method)
+        return self._result(self._begin(endpoint, declared, *arguments, **options))
 
-    def actor(self, name: str) -> Any:
-        """Return an actor of the node; raise :class:`ShardUnavailableError` if it is not found."""
+    def call_each(
+        self,
+        endpoints: Sequence[Endpoint[InterfaceT]],
+        method: Callable[Concatenate[InterfaceT, Arguments], ResultT],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> list[ResultT]:
+        """Begin all the calls, and then wait for their results."""
+        begun = [self._begin(each, method, *arguments, **options) for each in endpoints]
+        return [self._result(reference) for reference in begun]
+
+    def is_local(self) -> bool:
+        """Return whether this process is on the node's machine: one Ray node has all shards."""
+        here = str(ray.get_runtime_context().get_node_id())
+        return here == client_of(self, NODE).node_id()
+
+    def _begin(
+        self, endpoint: Endpoint[Any], method: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> Any:
         if self._left is not None:
             raise self._left
-        return self._coordinator if name == COORDINATOR_NAME else find_actor(name)
+        is_known = endpoint.actor == COORDINATOR_NAME
+        actor = self._coordinator if is_known else find_actor(endpoint.actor)
+        return _begin(actor, endpoint, method, *arguments, **options)
 
-    def result(self, reference: Any) -> Any:
+    def _result(self, reference: Any) -> Any:
         """Return the result of a call of an actor."""
         try:
             return self._answer(reference)
@@ -85,3 +112,28 @@ class RayTransport:
                     ) from None
                 if time.monotonic() >= end:
                     raise
+
+
+def begin(
+    endpoint: Endpoint[InterfaceT],
+    method: Callable[Concatenate[InterfaceT, Arguments], object],
+    *arguments: Arguments.args,
+    **options: Arguments.kwargs,
+) -> Any:
+    """Begin a call, and return Ray's reference of its result, for callers with their own waits.
+
+    Raises:
+        ShardUnavailableError: there is no such actor.
+    """
+    return _begin(find_actor(endpoint.actor), endpoint, method, *arguments, **options)
+
+
+def _begin(
+    actor: Any, endpoint: Endpoint[Any], method: Callable[..., Any], *given: Any, **options: Any
+) -> Any:
+    entry = actor.call_once if is_once(method) else actor.call
+    if does_wait(method):
+        [group] = WAITING_GROUP
+        entry = entry.options(concurrency_group=group)
+    name = endpoint.interface.__name__
+    return entry.remote(name, endpoint.key, method.__name__, *given, **options)

@@ -10,8 +10,8 @@ from typing import Unpack
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.groups.member_options import MemberOptions
-from rocketray.actors.producers.async_producer import AsyncProducer as NodeAsyncProducer
-from rocketray.actors.producers.producer import Producer as NodeProducer
+from rocketray.actors.producers.async_producer import NodeAsyncProducer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription

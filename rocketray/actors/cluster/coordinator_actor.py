@@ -20,12 +20,12 @@ from typing import Any, cast
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME, ServedObjects
 from rocketray.actors.client.actor_names import find_actor
-from rocketray.actors.client.node_api import NODE
-from rocketray.actors.client.shard_calls import ShardCalls, shards_of
+from rocketray.actors.client.node_api import NodeApi
+from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.groups_api import GROUPS, SESSIONS
+from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.ray_process.ray_access import asks_for_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
@@ -37,10 +37,11 @@ from rocketray.actors.ray_process.ray_runtime import (
 )
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
+from rocketray.actors.shards.shard_api import ShardApi, shard_of, shards_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topic_start import Started
-from rocketray.actors.topics.topics_api import TOPICS
+from rocketray.actors.topics.topics_api import TopicsApi
 from rocketray.config import StoreConfig
 from rocketray.errors import ActorError, ShardUnavailableError
 from rocketray.names import QueuesPerProcess
@@ -89,10 +90,10 @@ class CoordinatorActor:
         self._topics.start_all()
         self._state.begin_to_listen()  # the shards' restart took time
         self._served = ServedObjects()
-        self._served.serve(NODE, lambda: self)
-        self._served.serve(SESSIONS, lambda: self._state)
-        self._served.serve(GROUPS, lambda: self._state.administration)
-        self._served.serve(TOPICS, lambda: self._topics)
+        self._served.serve(NodeApi, lambda: self)
+        self._served.serve(SessionsApi, lambda: self._state)
+        self._served.serve(GroupsApi, lambda: self._state.administration)
+        self._served.serve(TopicsApi, lambda: self._topics)
         self._stop = threading.Event()
         start_periodic_task(
             "saving offsets and filters", OFFSETS_INTERVAL_S, self._stop, self._state.save
@@ -104,9 +105,9 @@ class CoordinatorActor:
         every_s, order = BITMAPS_INTERVAL_S, self._topics.order_bitmaps
         start_periodic_task("requesting bitmaps", every_s, self._stop, order, at_once=True)
 
-    def call(self, interface: str, method: str, /, *arguments: Any, **options: Any) -> Any:
+    def call(self, *call: Any, **options: Any) -> Any:
         """See :meth:`ServedObjects.call`."""
-        return self._served.call(interface, method, *arguments, **options)
+        return self._served.call(*call, **options)
 
     def problems(self) -> list[str]:
         """Return the problems of the node, a line each."""
@@ -119,12 +120,12 @@ class CoordinatorActor:
         """
         asked = []
         for order in self._state.expiry_orders():
-            shard = ShardCalls(order.topic, order.queue_id)
+            shard = shard_of(order.topic, order.queue_id)
             try:
-                answer = shard.ask("expire", order.policy, order.needed_from)
-                asked.append((shard.name, answer))
+                answer = begin(shard, ShardApi.expire, order.policy, order.needed_from)
+                asked.append((shard.actor, answer))
             except ShardUnavailableError:
-                _LOG.warning("%s is unavailable; its old files are removed later", shard.name)
+                _LOG.warning("%s is unavailable; its old files are removed later", shard.actor)
         for name, answer in asked:
             try:
                 ray.get(answer, timeout=EXPIRE_INTERVAL_S)
@@ -184,7 +185,8 @@ class _NodeShards:
             raise reason from None
 
     def set_writable(self, topic: TopicConfig) -> None:
-        ray.get([shard.ask("set_writable", topic.writable) for shard in shards_of(topic)])
+        shards = shards_of(topic)
+        ray.get([begin(shard, ShardApi.set_writable, topic.writable) for shard in shards])
 
     def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> list[list[Answer] | None]:
         """See :class:`TopicShards`.
@@ -207,7 +209,8 @@ class _NodeShards:
 def _ask_to_keep(order: BitmapOrder) -> list[Any]:
     """Return the calls that tell a topic's shards; none if one of them is unavailable."""
     try:
-        return [shard.ask("keep_bitmaps", order.living) for shard in shards_of(order.topic)]
+        shards = shards_of(order.topic)
+        return [begin(shard, ShardApi.keep_bitmaps, order.living) for shard in shards]
     except ShardUnavailableError as error:
         _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
         return []

@@ -10,10 +10,11 @@ import threading
 import time
 from typing import Any
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.calls.endpoint import ServedObjects
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.files.home import Home
-from rocketray.actors.remote.fetch_api import GATEWAY
+from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.fetch_sessions import SESSIONS_MAX, FetchSessions
 from rocketray.actors.runtime.periodic import start_periodic_task
 
@@ -28,15 +29,17 @@ class GatewayActor:
     """The Ray shell of :class:`FetchSessions`; started with the first member on another node."""
 
     def __init__(self, home: Home) -> None:
-        self._sessions = FetchSessions(Connection(home.directory()), time.monotonic)
+        data = home.directory()
+        node = NodeClient(data, RayTransport(data))
+        self._sessions = FetchSessions(node, time.monotonic)
         self._served = ServedObjects()
-        self._served.serve(GATEWAY, lambda: self._sessions)
+        self._served.serve(FetchApi, lambda: self._sessions)
         self._stop = threading.Event()
         start_periodic_task("sweeping", _SWEEP_INTERVAL_S, self._stop, self._sessions.sweep)
 
-    def call(self, interface: str, method: str, /, *arguments: Any, **options: Any) -> Any:
+    def call(self, *call: Any, **options: Any) -> Any:
         """See :meth:`ServedObjects.call`."""
-        return self._served.call(interface, method, *arguments, **options)
+        return self._served.call(*call, **options)
 
     def ready(self) -> None:
         """Return when the actor can serve calls."""

@@ -10,23 +10,19 @@ import os
 import resource
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.calls.endpoint import ServedObjects
+from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.files.home import Home
-from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.shards.owned_shard import Question
+from rocketray.actors.shards.shard_api import LookupApi, ShardApi
 from rocketray.actors.shards.shard_process import Opened, ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
-from rocketray.actors.system.node_link import ServiceNode
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
-from rocketray.actors.transactions.transaction_state import TransactionOverview
 from rocketray.config import StoreConfig
-from rocketray.message import StoredMessage
-from rocketray.transaction import Decision, Verdict
 
 from .system_services import SystemServices
 
@@ -43,18 +39,22 @@ class ShardProcessActor:
         data = home.directory()
         _allow_many_files()
         self._process = ShardProcess(data, name, sizes, clock_ms=system_clock_ms)
+        self._served = ServedObjects()
+        self._served.serve(ShardApi, self._process.shard)
+        self._served.serve(LookupApi, lambda *place: self._process.shard(*place).lookups)
         self._services: SystemServices | None = None
         if name == SHARED_PROCESS:
             self._deliveries = ThreadPoolExecutor(
                 DELIVERIES_AT_ONCE, thread_name_prefix="deliveries"
             )
-            self._services = SystemServices(
+            services = self._services = SystemServices(
                 self._process,
-                lambda: _connect(data),
+                lambda: NodeClient(data, RayTransport(data)),
                 clock_ms=system_clock_ms,
                 submit=self._deliveries.submit,
             )
-            self._services.start()
+            services.serve(self._served)
+            services.start()
         self._threads = ShardThreads(
             self._process,
             flush_interval_s=StoreConfig().flush_interval_ms / 1000,
@@ -70,48 +70,15 @@ class ShardProcessActor:
         """See :meth:`ShardProcess.closed`."""
         return self._process.closed()
 
-    # Ray may repeat the other calls; repeating this one would store twice.
+    def call(self, *call: Any, **options: Any) -> Any:
+        """See :meth:`ServedObjects.call`."""
+        return self._served.call(*call, **options)
+
+    # Ray may repeat the other calls; repeating one of these would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
-    def append(
-        self,
-        topic: str,
-        queue_id: int,
-        payload: bytes,
-        durability: int,
-        *,
-        attempt: int,
-        not_after_ms: int,
-    ) -> Ack:
-        """See :meth:`ShardProcess.append`."""
-        return self._process.append(
-            topic, queue_id, payload, durability, attempt=attempt, not_after_ms=not_after_ms
-        )
-
-    def ask(self, topic: str, queue_id: int, question: Question, *arguments: Any) -> Any:
-        """See :meth:`OwnedShard.answer`."""
-        return self._process.shard(topic, queue_id).answer(question, *arguments)
-
-    def transaction_checks(self, group: str) -> list[StoredMessage]:
-        """See :meth:`TransactionService.checks`."""
-        return self._system.transactions.checks(group)
-
-    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
-        """See :meth:`TransactionHost.decide`."""
-        verdict = self._system.transactions.decide(wanted, to_disk=to_disk)
-        self._wake_services()
-        return verdict
-
-    def transactions(self, most: int) -> TransactionOverview:
-        """See :meth:`TransactionService.overview`."""
-        return self._system.transactions.overview(most)
-
-    def recall(self, handle: str) -> bool:
-        """See :meth:`DelayService.recall`."""
-        return self._system.schedule.recall(handle)
-
-    def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """See :meth:`DelayService.is_waiting`."""
-        return self._system.schedule.is_waiting(topic, queue_id, queue_offset)
+    def call_once(self, *call: Any, **options: Any) -> Any:
+        """Do the same for methods that are declared ``endpoint.once``."""
+        return self._served.call(*call, **options)
 
     def remove(self, topic: str) -> None:
         """See :meth:`ShardProcess.remove`."""
@@ -130,11 +97,6 @@ class ShardProcessActor:
         if self._services is not None:
             self._deliveries.shutdown()
 
-    @property
-    def _system(self) -> SystemServices:
-        assert self._services is not None, f"process {self._process.name} has no system services"
-        return self._services
-
     def _wake_services(self) -> None:
         if self._services is not None:
             self._services.wake()
@@ -144,10 +106,6 @@ def _allow_many_files() -> None:
     """Raise the soft limit of open files: an idle shard has some ten, one that is read has more."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _connect(data: Path) -> ServiceNode:
-    return Connection(data)
 
 
 def _end_process() -> None:

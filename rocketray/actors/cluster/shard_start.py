@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from rocketray.actors.client.actor_names import actor_or_none, find_actor, process_actor
+from rocketray.actors.calls.endpoint import process_actor
+from rocketray.actors.client.actor_names import actor_or_none, find_actor
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, RayTaskError, pinned, ray
 from rocketray.actors.shards.owned_shard import why_closed

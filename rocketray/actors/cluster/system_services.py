@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
+from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import remove_half_written
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.system.node_link import ServiceNode
 from rocketray.actors.system.services import Service, Services, ServiceThread
 from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.transactions.transaction_host import TransactionHost
@@ -23,7 +25,7 @@ class SystemServices:
     def __init__(
         self,
         process: ShardProcess,
-        node: Callable[[], ServiceNode],
+        node: Callable[[], NodeClient],
         *,
         clock_ms: Callable[[], int],
         submit: Submit = at_once,
@@ -36,11 +38,16 @@ class SystemServices:
         self._clock_ms = clock_ms
         log = SystemLog(process, clock_ms)
         self.transactions = TransactionHost(
-            log, node, data=process.data, clock_ms=clock_ms, submit=submit
+            log, node, data=process.data, clock_ms=clock_ms, submit=submit, wake=self.wake
         )
         self.schedule = DelayService(process, node, submit)
         self._services = Services([self.transactions, self.schedule])
         self._thread: ServiceThread | None = None
+
+    def serve(self, served: ServedObjects) -> None:
+        """Answer the calls about transactions and delayed messages."""
+        served.serve(TransactionsApi, lambda: self.transactions)
+        served.serve(DelaysApi, lambda: self.schedule)
 
     def add(self, service: Service) -> None:
         """Begin to call *service*, too."""

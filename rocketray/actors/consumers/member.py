@@ -21,11 +21,11 @@ import threading
 import uuid
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from typing import Protocol, Self, Unpack
+from typing import Self, Unpack
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.groups.group_offsets import check_member_topic
-from rocketray.actors.groups.groups_api import SessionsApi
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.member_options import MemberOptions, check_member, new_client_id
 from rocketray.actors.runtime.clock import steady_clock_ms
@@ -39,20 +39,12 @@ from .local_offsets import open_local_offsets
 from .member_queues import MemberQueues, OnRevoke
 from .member_session import MemberSession
 from .queue_stream import QueueStreams
-from .stream_source import QueueNode, StreamSource
+from .stream_source import StreamSource
 
-__all__ = ["GroupConsumer", "MemberNode"]
+__all__ = ["GroupConsumer"]
 
 _LOG = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_S = 1.0
-
-
-class MemberNode(QueueNode, Protocol):
-    """The parts of a node that a member needs."""
-
-    @property
-    def sessions(self) -> SessionsApi:
-        """The calls of members to the coordinator."""
 
 
 class GroupConsumer:
@@ -60,7 +52,7 @@ class GroupConsumer:
 
     def __init__(
         self,
-        node: MemberNode,
+        node: NodeClient,
         group: str,
         topic: str,
         subscription: Subscription,

@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable, Container
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
 from rocketray.actors.groups.member_options import StartFrom
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
@@ -26,7 +27,7 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from .filter_errors import FirstError
 from .member_session import MemberSession
 from .start_offset import NextBegin, next_begin
-from .stream_source import MemberStream, QueueBounds, QueueNode, StreamSource
+from .stream_source import MemberStream, QueueBounds, StreamSource
 
 __all__ = ["MemberQueues", "OnRevoke"]
 
@@ -39,7 +40,7 @@ class MemberQueues:
 
     def __init__(
         self,
-        node: QueueNode,
+        node: NodeClient,
         source: StreamSource,
         group: str,
         topic: str,
@@ -217,7 +218,7 @@ class MemberQueues:
             return bounds.minimum
         if self._start == "latest":
             return bounds.end
-        found = self._node.offset_at_time(self._topic, queue_id, self._start)
+        found = self._node.messages.offset_at_time(self._topic, queue_id, self._start)
         return min(max(found, bounds.minimum), bounds.end)
 
     def _note(self, queue_id: int, error: StreamError | OSError) -> None:

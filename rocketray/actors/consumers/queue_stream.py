@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import (
     consumer_directory,
     control_path,
@@ -25,7 +26,7 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import parse
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
-from .stream_source import QueueBounds, QueueNode, TakenMatches
+from .stream_source import QueueBounds, TakenMatches
 
 __all__ = ["QueueStream", "QueueStreams", "queue_bounds"]
 
@@ -35,7 +36,7 @@ _NOT_MADE_RETRY_MS = 5000
 class QueueStreams:
     """The streams of a member of *group* on the machine of the shards; see ``StreamSource``."""
 
-    def __init__(self, node: QueueNode, group: str, topic: str) -> None:
+    def __init__(self, node: NodeClient, group: str, topic: str) -> None:
         self._node = node
         self._group = group
         self._topic = topic
@@ -63,7 +64,7 @@ class QueueStreams:
 class QueueStream:
     """One queue that a member owns: the ring of its matches, and the log behind them."""
 
-    def __init__(self, node: QueueNode, description: StreamDescription) -> None:
+    def __init__(self, node: NodeClient, description: StreamDescription) -> None:
         self.queue_id = description.queue_id
         self._node = node
         self._control = _control(node.data, description.topic, description.queue_id)

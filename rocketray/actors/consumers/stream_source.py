@@ -6,30 +6,13 @@ from there (actors/remote/fetched_streams.py).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.filters.counters import FilterCounters
 from rocketray.store.reading.record_spans import EntryColumns, RecordReader
 
-__all__ = ["MemberBell", "MemberStream", "QueueBounds", "QueueNode", "StreamSource", "TakenMatches"]
-
-
-class QueueNode(Protocol):
-    """The calls needed to read a queue."""
-
-    @property
-    def data(self) -> Path:
-        """The node's data directory."""
-
-    @property
-    def filters(self) -> FilterApi:
-        """The calls of the filter actor."""
-
-    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """Return the offset of the first message stored at that time or later, else the end."""
+__all__ = ["MemberBell", "MemberStream", "QueueBounds", "StreamSource", "TakenMatches"]
 
 
 class QueueBounds(NamedTuple):

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import orjson
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import disk_use, read_json, write_json
 from rocketray.actors.ipc.ring import AppendStatus
 from rocketray.actors.retries.deliveries import Submit, at_once
-from rocketray.actors.shards.owned_shard import QUERY_MAX, OwnedShard
+from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.system.node_link import NodeLinks, ServiceNode
+from rocketray.actors.system.node_link import NodeLinks
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import StreamError
 from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage, StoredMessage
@@ -43,12 +44,12 @@ _DELIVERED = RetentionPolicy(only_unneeded=True)
 
 
 class DelayService:
-    """A system service (services.py) that also recalls messages on request."""
+    """A system service (services.py) that is also the object behind ``DelaysApi``."""
 
     def __init__(
         self,
         process: ShardProcess,
-        node: Callable[[], ServiceNode],
+        node: Callable[[], NodeClient],
         submit: Submit = at_once,
     ) -> None:
         """Take *node*, called only at deliveries, and *submit*, which runs them."""
@@ -166,7 +167,7 @@ class _UnderWay:
 class _Targets:
     """The targets of the schedule: shards of its own process, and the others through a producer."""
 
-    def __init__(self, process: ShardProcess, node: Callable[[], ServiceNode]) -> None:
+    def __init__(self, process: ShardProcess, node: Callable[[], NodeClient]) -> None:
         self._process = process
         self._links = NodeLinks(node)
         self._logs: dict[Place, _ShardLog] = {}
@@ -191,7 +192,7 @@ class _Targets:
             found.queue_id == queue_id
             and found.reconsume_times == message.reconsume_times
             and _without_crc(found.properties) == wanted
-            for found in self._links.node().query(message.topic, key)
+            for found in self._links.node().messages.query(message.topic, key)
         )
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ class _ShardLog:
         return ack.status is AppendStatus.OK
 
     def query(self, unique_key: str) -> Sequence[StoredMessage]:
-        return self.shard.query(unique_key, QUERY_MAX, 0, 2**63 - 1)
+        return self.shard.lookups.query(unique_key)
 
     def bring_to_disk(self, physical_end: int) -> None:
         if self.shard.writer.control.flushed() < physical_end:

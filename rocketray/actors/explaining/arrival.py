@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
-from rocketray.actors.shards.shard_writer import ShardStatistics
-from rocketray.actors.topics.topics import Topics
 from rocketray.delay import (
     DELAY_LEVEL,
     DELAY_LEVELS_MS,
@@ -36,35 +34,12 @@ from rocketray.transaction import (
 
 from .cause import Cause, time_text
 
-__all__ = ["OWN_TOPICS", "Arrival", "Arrivals", "arrival_of", "copies_with", "is_before_arrival"]
+__all__ = ["OWN_TOPICS", "Arrival", "arrival_of", "copies_with", "is_before_arrival"]
 
 OWN_TOPICS = (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """The topics that hold a message before it is in its own topic."""
 _COPIES_MAX = 1_000
 _DIGITS_MAX = 18
-
-
-class Arrivals(Protocol):
-    """The calls of a connection that this module needs."""
-
-    def clock_ms(self) -> int:
-        """Return the node's clock, in milliseconds since 1970."""
-
-    @property
-    def topics(self) -> Topics:
-        """The node's topics."""
-
-    def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
-        """Return the topic's messages with a business key or unique key, oldest first."""
-
-    def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Return whether a delayed message is neither delivered nor recalled."""
-
-    def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
-        """Return the counters of a topic's shards, by queue."""
-
-    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        """Return the message at a queue offset, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +57,19 @@ def is_before_arrival(message: StoredMessage) -> bool:
     return message.topic in OWN_TOPICS and not target.startswith(RETRY_PREFIX)
 
 
-def copies_with(node: Arrivals, key: str, topics: Sequence[str]) -> list[StoredMessage]:
+def copies_with(node: NodeClient, key: str, topics: Sequence[str]) -> list[StoredMessage]:
     """Return the copies with *key* of messages that are, or were, on their way to *topics*."""
     there = node.topics.all()
     return [
         copy
         for name in OWN_TOPICS
         if name in there
-        for copy in node.query(name, key, _COPIES_MAX)
+        for copy in node.messages.query(name, key, _COPIES_MAX)
         if is_before_arrival(copy) and copy.properties.get(REAL_TOPIC) in topics
     ]
 
 
-def arrival_of(node: Arrivals, message: StoredMessage) -> Arrival:
+def arrival_of(node: NodeClient, message: StoredMessage) -> Arrival:
     """Return where the message is that *message* is a copy of; itself if it is no copy."""
     if not is_before_arrival(message):
         return Arrival(message, tuple(_way_here(message)))
@@ -107,15 +82,15 @@ def arrival_of(node: Arrivals, message: StoredMessage) -> Arrival:
     return _delayed(node, message)
 
 
-def _arrived(node: Arrivals, copy: StoredMessage) -> StoredMessage | None:
+def _arrived(node: NodeClient, copy: StoredMessage) -> StoredMessage | None:
     topic, key = copy.properties.get(REAL_TOPIC, ""), copy.unique_key
     if key is None or topic not in node.topics.all():
         return None
-    found = [one for one in node.query(topic, key, _COPIES_MAX) if one.unique_key == key]
+    found = [one for one in node.messages.query(topic, key, _COPIES_MAX) if one.unique_key == key]
     return found[0] if found else None
 
 
-def _copies(node: Arrivals, copy: StoredMessage) -> list[StoredMessage]:
+def _copies(node: NodeClient, copy: StoredMessage) -> list[StoredMessage]:
     """Return all copies of a message that is not in its topic, oldest first in each topic."""
     if copy.unique_key is None:
         return [copy]
@@ -141,7 +116,7 @@ def _way_here(message: StoredMessage) -> Iterator[ExplainStep]:
         yield ExplainStep("delay", "delivered", detail)
 
 
-def _half(node: Arrivals, half: StoredMessage) -> Arrival:
+def _half(node: NodeClient, half: StoredMessage) -> Arrival:
     topic, group = half.properties.get(REAL_TOPIC, ""), half.properties.get(PRODUCER_GROUP, "")
     whose = f"a transaction of producer group {group!r} for topic {topic!r}"
     steps = (_stored(half),)
@@ -175,22 +150,24 @@ def _half(node: Arrivals, half: StoredMessage) -> Arrival:
     return end(Cause.HALF_MESSAGE, "undecided", detail)
 
 
-def _decision(node: Arrivals, half: StoredMessage) -> tuple[str | None, int]:
+def _decision(node: NodeClient, half: StoredMessage) -> tuple[str | None, int]:
     """Return the first decision about *half*, which counts, and its time."""
     if half.unique_key is None or END_TOPIC not in node.topics.all():
         return None, 0
     wanted = half.queue_offset, half.unique_key, half.properties.get(PRODUCER_GROUP, "")
-    for stored in node.query(END_TOPIC, half.unique_key, _COPIES_MAX):
+    for stored in node.messages.query(END_TOPIC, half.unique_key, _COPIES_MAX):
         decision = parse_decision(stored)
         if decision is not None and decision[:3] == wanted:
             return decision.outcome, stored.store_timestamp_ms
     return None, 0
 
 
-def _delayed(node: Arrivals, copy: StoredMessage) -> Arrival:
+def _delayed(node: NodeClient, copy: StoredMessage) -> Arrival:
     copies = [each for each in _copies(node, copy) if each.topic == copy.topic]
     waiting = [
-        each for each in copies if node.is_waiting(each.topic, each.queue_id, each.queue_offset)
+        each
+        for each in copies
+        if node.delays.is_waiting(each.topic, each.queue_id, each.queue_offset)
     ]
     last = (waiting or copies)[-1]
     topic, due_ms = last.properties.get(REAL_TOPIC, ""), _due_ms(last)
@@ -224,18 +201,20 @@ def _stored(message: StoredMessage) -> ExplainStep:
     return ExplainStep("stored", "yes", f"{place}, at {time_text(message.store_timestamp_ms)}")
 
 
-def _has_copy(node: Arrivals, topic: str, message: StoredMessage) -> bool:
+def _has_copy(node: NodeClient, topic: str, message: StoredMessage) -> bool:
     key = message.unique_key
-    return key is not None and topic in node.topics.all() and bool(node.query(topic, key, 1))
+    return (
+        key is not None and topic in node.topics.all() and bool(node.messages.query(topic, key, 1))
+    )
 
 
-def _may_be_removed(node: Arrivals, topic: str, since_ms: int) -> bool:
+def _may_be_removed(node: NodeClient, topic: str, since_ms: int) -> bool:
     """Return whether *topic* may have removed messages stored since then."""
     if topic not in node.topics.all():
         return True
     for shard in node.shard_statistics(topic):
         if shard.min_queue_offset > 0:
-            first = node.message_at(topic, shard.queue_id, shard.min_queue_offset)
+            first = node.messages.at(topic, shard.queue_id, shard.min_queue_offset)
             if first is None or first.store_timestamp_ms >= since_ms:
                 return True
     return False

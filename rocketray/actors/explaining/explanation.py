@@ -21,7 +21,6 @@ from typing import Any
 
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
-from rocketray.actors.retries.retry_trace import RetryTrace, Stage
 from rocketray.actors.shards.stored_facts import StoredFacts
 from rocketray.filters.filter_verdict import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription
@@ -29,6 +28,7 @@ from rocketray.message import StoredMessage
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 from .cause import Cause, time_text
+from .retry_trace import RetryTrace, Stage
 
 __all__ = ["Cause", "Explanation", "GroupFacts", "StandsStill", "explain_copy", "explain_stored"]
 

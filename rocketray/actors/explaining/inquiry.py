@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
-from rocketray.actors.filtering.filter_api import FilterApi
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.groups.groups_api import GroupsApi
 from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
 from rocketray.actors.journal.passages import PlaceHistory, history_of
 from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
-from rocketray.actors.retries.retry_trace import RetryTrace, first_of, is_given_back, trace
 from rocketray.actors.shards.stored_facts import StoredFacts
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, PredicateError
@@ -26,61 +23,37 @@ from rocketray.message import StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketray.store.formats.message_id import decode_offset_id
 
-from .arrival import Arrivals, arrival_of, copies_with
+from .arrival import arrival_of, copies_with
 from .cause import Cause, time_text
 from .explanation import Explanation, Found, GroupFacts, StandsStill, explain_copy, explain_stored
+from .retry_trace import RetryTrace, first_of, is_given_back, trace
 from .suggestions import like, like_keys
 
-__all__ = ["Inquiries", "inquire"]
+__all__ = ["inquire"]
 
 _FOUND_MAX = 1_000
 _SHOWN = 5  # other messages with the same key that are listed
 _LOOKS = 64  # messages tested with the predicate to find the one that stops a group
 
 
-class Inquiries(Arrivals, Protocol):
-    """The calls of a connection that this module needs."""
-
-    def view(self, offset_message_id: str) -> StoredMessage | None:
-        """Return the message with that offset id, or None; raise ConfigError if it is no id."""
-
-    def stored_facts(self, message: StoredMessage) -> StoredFacts:
-        """Return the facts that the message's shard has about it."""
-
-    @property
-    def filters(self) -> FilterApi:
-        """The calls of the filter actor."""
-
-    @property
-    def groups(self) -> GroupsApi:
-        """The calls about groups."""
-
-
-def inquire(
-    node: Inquiries,
-    groups: Sequence[GroupDescription],
-    wanted: str,
-    group: str,
-    topic: str | None = None,
-) -> Explanation:
+def inquire(node: NodeClient, wanted: str, group: str, topic: str | None = None) -> Explanation:
     """Explain why the message with the id or key *wanted* was, or was not, delivered to *group*.
 
-    *groups* are all groups, an entry for each topic; the caller reads them before the rest. A key
-    is looked up in *topic*, else in the group's topics, and then in all others; the newest message
-    with it is explained. For a copy that waits, is half of a transaction, or was returned by the
-    group, the message itself is explained.
+    A key is looked up in *topic*, else in the group's topics, and then in all others; the newest
+    message with it is explained. For a copy that waits, is half of a transaction, or was returned
+    by the group, the message itself is explained.
     """
-    return _Inquiry(node, groups, group).explain(wanted, topic)
+    return _Inquiry(node, group).explain(wanted, topic)
 
 
 class _Inquiry:
     """One inquiry."""
 
-    def __init__(self, node: Inquiries, groups: Sequence[GroupDescription], group: str) -> None:
+    def __init__(self, node: NodeClient, group: str) -> None:
         self._node = node
-        self._groups = groups
         self._group = group
-        self._read = {each.topic: each for each in groups if each.group == group}
+        self._groups = node.groups.all()  # before the rest is read
+        self._read = {each.topic: each for each in self._groups if each.group == group}
         self._journal: Sequence[JournalEntry] = node.groups.journal(group)
 
     def explain(self, wanted: str, topic: str | None) -> Explanation:
@@ -96,7 +69,7 @@ class _Inquiry:
         return Explanation.of(self._way(arrival.message), message_id, first)
 
     def _way(self, message: StoredMessage) -> Iterator[Found]:
-        stored = self._node.stored_facts(message)
+        stored = self._node.messages.facts(message)
         retries = trace(self._node, message, self._group)
         facts = self._facts(message, stored)
         if retries is not None and not self._came_again_since(facts, retries):
@@ -115,7 +88,7 @@ class _Inquiry:
             yield None, ExplainStep("stored", "yes", f"{place}, stored at {when}")
         newest = stored
         if retries.newest.offset_message_id != message.offset_message_id:
-            newest = self._node.stored_facts(retries.newest)
+            newest = self._node.messages.facts(retries.newest)
         facts = self._facts(retries.newest, newest)
         yield from explain_copy(retries, facts, self._judge(newest))
 
@@ -164,7 +137,7 @@ class _Inquiry:
         )
         ahead = range(begin, message.queue_offset + 1)
         for offset in (*ahead[:_LOOKS], *ahead[_LOOKS:][-1:]):
-            one = self._node.message_at(message.topic, queue, offset)
+            one = self._node.messages.at(message.topic, queue, offset)
             try:
                 if one is not None:
                     _ask_predicate(self._node, subscription, one)
@@ -177,7 +150,7 @@ class _Inquiry:
     ) -> tuple[StoredMessage | None, tuple[ExplainStep, ...]]:
         """Return the message, and a step that names others with the same key."""
         try:
-            found = self._node.view(wanted)
+            found = self._node.messages.view(wanted)
         except ConfigError:
             found = None  # it is a key, or a producer's unique id
         if found is not None:
@@ -214,7 +187,7 @@ class _Inquiry:
             one
             for name in topics
             if name in there
-            for one in self._node.query(name, wanted, _FOUND_MAX)
+            for one in self._node.messages.query(name, wanted, _FOUND_MAX)
         ]
         copies = copies_with(self._node, wanted, topics)
         messages: dict[str, StoredMessage] = {}
@@ -263,7 +236,7 @@ class _Inquiry:
             return
         topic, queue = shard
         statistics = self._node.shard_statistics(topic)[queue]
-        first = self._node.message_at(topic, queue, statistics.min_queue_offset)
+        first = self._node.messages.at(topic, queue, statistics.min_queue_offset)
         begin = statistics.max_physical_offset if first is None else first.physical_offset
         if statistics.min_queue_offset and place.physical_offset < begin:
             detail = (
@@ -299,7 +272,7 @@ class _Inquiry:
 class _Judge:
     """The results of filters for one message; a predicate is called once."""
 
-    def __init__(self, node: Inquiries, group: str, stored: StoredFacts) -> None:
+    def __init__(self, node: NodeClient, group: str, stored: StoredFacts) -> None:
         self._node = node
         self._group = group
         self._stored = stored
@@ -317,7 +290,7 @@ class _Judge:
         return self._known[subscription]
 
 
-def _ask_predicate(node: Inquiries, subscription: Subscription, message: StoredMessage) -> bool:
+def _ask_predicate(node: NodeClient, subscription: Subscription, message: StoredMessage) -> bool:
     place = message.topic, message.queue_id, message.queue_offset
     return node.filters.ask_predicate(subscription, place)
 

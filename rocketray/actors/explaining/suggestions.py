@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
-from rocketray.actors.shards.shard_writer import ShardStatistics
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.meant import meant
-from rocketray.message import StoredMessage
 
-__all__ = ["KeyedQueues", "like", "like_keys"]
+__all__ = ["like", "like_keys"]
 
 _MOST = 3
 _NEWEST = 64  # messages of all topics whose keys are compared
-
-
-class KeyedQueues(Protocol):
-    """The calls of a connection that this module needs."""
-
-    def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
-        """Return the counters of a topic's shards, by queue."""
-
-    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        """Return the message at a queue offset, or None."""
 
 
 def like(wanted: str, known: Iterable[str]) -> str:
@@ -31,7 +19,7 @@ def like(wanted: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 
-def like_keys(node: KeyedQueues, wanted: str, topics: Sequence[str]) -> str:
+def like_keys(node: NodeClient, wanted: str, topics: Sequence[str]) -> str:
     """Return the same as :func:`like`, for the keys of the newest messages of *topics*."""
     shards = [shard for topic in topics for shard in node.shard_statistics(topic)]
     keys: set[str] = set()
@@ -39,6 +27,6 @@ def like_keys(node: KeyedQueues, wanted: str, topics: Sequence[str]) -> str:
         count = max(_NEWEST // len(shards), 1)
         first = max(shard.max_queue_offset - count, shard.min_queue_offset)
         for offset in range(first, shard.max_queue_offset):
-            message = node.message_at(shard.topic, shard.queue_id, offset)
+            message = node.messages.at(shard.topic, shard.queue_id, offset)
             keys.update(() if message is None else message.keys)
     return like(wanted, keys)

@@ -25,7 +25,7 @@ from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
-from .filter_api import FILTERS, FilterStatistics
+from .filter_api import FilterApi, FilterStatistics
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
 from .lag import FilteredLag, LagCounter, lag_questions
@@ -176,14 +176,14 @@ class FilterActor:
         data = home.directory()
         self._engine = FilterEngine(data, rules)
         self._served = ServedObjects()
-        self._served.serve(FILTERS, lambda: self._engine)
+        self._served.serve(FilterApi, lambda: self._engine)
         self._engine.attach_all()
         self._stop = threading.Event()
         threading.Thread(target=self._run, name="filter", daemon=True).start()
 
-    def call(self, interface: str, method: str, /, *arguments: Any, **options: Any) -> Any:
+    def call(self, *call: Any, **options: Any) -> Any:
         """See :meth:`ServedObjects.call`."""
-        return self._served.call(interface, method, *arguments, **options)
+        return self._served.call(*call, **options)
 
     def home(self) -> Home:
         """Return the home of the actor's node."""

@@ -24,12 +24,12 @@ from rocketray.message import Message
 from .batch import SendResult, SendResults
 from .links import CLOSED
 from .many import Table
-from .producer import Producer
+from .producer import NodeProducer
 from .producer_options import AckMode, NoAck, SendOptions
 from .send_future import MessageFuture, SendFuture
 from .transactional_sends import Transaction
 
-__all__ = ["AsyncProducer"]
+__all__ = ["NodeAsyncProducer"]
 
 _THREADS_MAX = 64  # a send to a queue whose shard takes nothing holds one
 P = ParamSpec("P")
@@ -58,13 +58,13 @@ class _Turn:
         self.lock.release()
 
 
-class AsyncProducer:
+class NodeAsyncProducer:
     """A producer for the tasks of one loop: ``async with AsyncProducer() as producer``."""
 
-    def __init__(self, make: Callable[[], Producer]) -> None:
+    def __init__(self, make: Callable[[], NodeProducer]) -> None:
         """Take *make*, which makes the producer; it is called in a thread, by :meth:`open`."""
         self._make = make
-        self._opened: Producer | None = None
+        self._opened: NodeProducer | None = None
         self._is_closed = False
         self._changing = threading.Lock()
         """Held while the producer is made or closed, in a thread: that goes on if its task ends."""
@@ -202,7 +202,7 @@ class AsyncProducer:
         await self.close()
 
     @property
-    def _producer(self) -> Producer:
+    def _producer(self) -> NodeProducer:
         self._check_not_closed()
         if self._opened is None:
             raise ConfigError(

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import lru_cache
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
 from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
@@ -21,7 +22,7 @@ from rocketray.message import Message
 from rocketray.names import check_topic
 from rocketray.store.batches.message_columns import RecordForm
 
-from .queue_link import QueueLink, Shards
+from .queue_link import QueueLink
 
 __all__ = ["CLOSED", "QueueLinks"]
 
@@ -33,9 +34,9 @@ CLOSED = "the producer is closed; create a new one"
 class QueueLinks:
     """The links of one producer; for any thread."""
 
-    def __init__(self, shards: Shards, make_form: Callable[[str], RecordForm]) -> None:
+    def __init__(self, node: NodeClient, make_form: Callable[[str], RecordForm]) -> None:
         """Take *make_form*, which returns the parts that all records for one topic share."""
-        self._shards = shards
+        self._node = node
         self._make_form = make_form
         self._topics: dict[str, TopicConfig] = {}
         self._forms: dict[str, RecordForm] = {}
@@ -66,7 +67,7 @@ class QueueLinks:
         """Return a topic; the node is asked once for each."""
         config = self._topics.get(name) if isinstance(name, str) else None
         if config is None:
-            config = self._topics.setdefault(name, self._shards.topic(check_topic(name)))
+            config = self._topics.setdefault(name, self._node.topics.get(check_topic(name)))
         return config
 
     def knows(self, name: str) -> bool:
@@ -109,7 +110,7 @@ class QueueLinks:
         placed = delay.place(message, queue_id, now_ms)
         waits_in = placed.message.topic
         if waits_in in WAITING_QUEUES and waits_in not in self._topics:
-            self._shards.create_topic(waits_in, WAITING_QUEUES[waits_in])
+            self._node.topics.ensure(waits_in, WAITING_QUEUES[waits_in])
             self.topic(waits_in)  # so that later messages find it
         return placed
 
@@ -142,7 +143,7 @@ class QueueLinks:
                 if self.is_closed:
                     return
                 try:
-                    config = self._shards.topic(name)
+                    config = self._node.topics.get(name)
                 except TopicNotFoundError as error:
                     self._leave(name, error)
                 except Exception as error:  # noqa: BLE001  # the next refresh tries again
@@ -181,7 +182,7 @@ class QueueLinks:
         while not self.is_closed:
             config = self.topic(topic)
             config.check_queue(queue_id)
-            opened = QueueLink(self._shards, config, queue_id, self._form(topic))
+            opened = QueueLink(self._node, config, queue_id, self._form(topic))
             with self._lock:
                 if self._topics.get(topic) is config and not self.is_closed:
                     links = self._links.setdefault(topic, [None] * config.queues)

@@ -21,11 +21,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Self, Unpack, overload
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage, Message
-from rocketray.recall import RecallHandle
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.message_id import UniqueIdGenerator
 
@@ -44,19 +44,18 @@ from .producer_options import (
     check_send,
     durability_of,
 )
-from .queue_link import Shards
 from .send_future import ListFuture, SendFuture
 from .transactional_sends import Transaction, Transactions
 
-__all__ = ["Producer", "SendFuture", "SendResult", "SendResults"]
+__all__ = ["NodeProducer", "SendFuture", "SendResult", "SendResults"]
 
 
-class Producer:
+class NodeProducer:
     """A producer for the topics of a cluster; safe to use from several threads."""
 
     def __init__(
         self,
-        shards: Shards,
+        node: NodeClient,
         *,
         born_host: tuple[str, int] = ("127.0.0.1", 0),
         clock_ms: Callable[[], int] = system_clock_ms,
@@ -64,7 +63,7 @@ class Producer:
     ) -> None:
         """Make a producer; its options are those of :class:`ProducerOptions`."""
         settings = replace(batch_settings(options), born_host=born_host, clock_ms=clock_ms)
-        self._shards = shards
+        self._node = node
         self._clock_ms = clock_ms
         self._durability = settings.durability
         self._ids = UniqueIdGenerator(
@@ -77,17 +76,17 @@ class Producer:
                 topic, born_host=born_host, id_prefix=self._ids.prefix, compression=compression
             )
 
-        self._links = QueueLinks(shards, form)
+        self._links = QueueLinks(node, form)
         self._batcher = Batcher(self._links, self._ids, settings)
         self._transactions: Transactions | None = None
         group, check = options.get("group"), options.get("check")
         if group is not None and check is not None:
             to_disk = options.get("ack") == "disk"
             self._transactions = Transactions(
-                shards, group, check, self._ids.next_id, to_disk=to_disk
+                node, group, check, self._ids.next_id, to_disk=to_disk
             )
         self.singles = MessageSends(self._links, self._batcher, self._transactions)
-        """Sends of single messages, for :class:`~.async_producer.AsyncProducer`."""
+        """Sends of single messages, for :class:`~.async_producer.NodeAsyncProducer`."""
 
     @overload
     def send(
@@ -300,8 +299,7 @@ class Producer:
         Raises:
             InvalidMessageError: *handle* is invalid, or not one of this node.
         """
-        RecallHandle.parse(handle)
-        return self._shards.recall(handle)
+        return self._node.delays.recall(handle)
 
     def flush(self) -> None:
         """Send everything collected and wait for the acknowledgements; results have the errors."""

@@ -14,34 +14,26 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import process_doorbell_path, producer_rings_directory
 from rocketray.actors.ipc.process_doorbell import ProcessDoorbell, QueueBell
 from rocketray.actors.ipc.ring import SLOT_COUNT, Ack, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards.shard_api import call_ends_ms
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
-from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.message import ForwardedMessage
 from rocketray.names import is_closed_topic
 from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.message_id import encode_offset_id
-from rocketray.transaction import Decision, Verdict
 
 from .batch import Batch
 
-__all__ = [
-    "QueueLink",
-    "ShardGate",
-    "Shards",
-    "collecting_s",
-    "no_room",
-    "packed",
-    "unacknowledged",
-]
+__all__ = ["QueueLink", "collecting_s", "no_room", "packed", "unacknowledged"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -51,56 +43,14 @@ _COLLECT_MIN_S = 0.0001  # sending takes 20 µs, or ten times that if the shard 
 _COLLECT_MAX_S = 0.0005
 
 
-class ShardGate(Protocol):
-    """The calls of one shard that a producer needs."""
-
-    def attach(self, path: str) -> None:
-        """Let the shard read a ring."""
-
-    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        """Store a batch and return its outcome."""
-
-
-class Shards(Protocol):
-    """The calls that lead a producer to the shards."""
-
-    @property
-    def data(self) -> Path:
-        """The node's data directory."""
-
-    def topic(self, name: str) -> TopicConfig:
-        """Return a topic; raise :class:`TopicNotFoundError`."""
-
-    def create_topic(self, topic: str, queues: int = 1) -> object:
-        """Create a topic unless it exists."""
-
-    def recall(self, handle: str) -> bool:
-        """Recall a delayed message, so it is never delivered; False if it is too late."""
-
-    def transaction_checks(self, group: str) -> list[StoredMessage]:
-        """Return the messages for which a producer of *group* is asked to decide."""
-
-    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
-        """Store a decision, unless there is an earlier one; return the one that is final.
-
-        Raises:
-            ShardUnavailableError: it is not known whether there is one now; the call may be
-                repeated.
-        """
-
-    def gate(self, topic: str, queue_id: int) -> ShardGate:
-        """Return the calls of a shard."""
-
-    def is_local(self, topic: str, queue_id: int) -> bool:
-        """Return whether this process can map the shard's memory."""
-
-
 class QueueLink:
     """The link from this producer to one queue."""
 
-    def __init__(self, shards: Shards, topic: TopicConfig, queue_id: int, form: RecordForm) -> None:
+    def __init__(
+        self, node: NodeClient, topic: TopicConfig, queue_id: int, form: RecordForm
+    ) -> None:
         self.name = f"{topic.name}/{queue_id}"
-        self.data = shards.data
+        self.data = node.data
         self.topic = topic.name
         self.is_closed_topic = is_closed_topic(topic.name)
         """Whether programs may not send here, only the node's own parts."""
@@ -110,7 +60,7 @@ class QueueLink:
         """Identity of the shard: a recreated topic has other store hosts."""
         host_id = encode_offset_id(self.store_host, 0)
         self.id_prefix = host_id[: -len(f"{0:016X}")]  # the offset follows
-        self.gate = shards.gate(topic.name, queue_id)
+        self.shard = node.shard_calls(topic, queue_id)
         self.in_flight: deque[Batch] = deque()
         self.lost = 0
         """Number of one-way messages that were not stored."""
@@ -123,14 +73,14 @@ class QueueLink:
         self._closed: StreamError | None = None
         self._doorbell: QueueBell | None = None
         self.ring: ProducerRing | None = None
-        if shards.is_local(topic.name, queue_id):
+        if node.is_local():
             self._open_ring(self.data, topic.process_of(queue_id))
 
     def _open_ring(self, data: Path, process: str) -> None:
         directory = producer_rings_directory(data, self.topic, self.queue_id)
         self.ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
         try:
-            self.gate.attach(str(self.ring.path))  # a shard that stays closed reports why
+            self.shard.attach(str(self.ring.path))  # a shard that stays closed reports why
             doorbell = ProcessDoorbell(process_doorbell_path(data, process))
             self._doorbell = doorbell.bell(self.topic, self.queue_id)
         except BaseException:
@@ -190,29 +140,32 @@ class QueueLink:
         if batch.has_new_ids:
             batch.ack = self._append(pack(), batch)
         else:
-            batch.ack = self.gate.append(pack(), int(batch.durability))
+            batch.ack = self._call(pack(), batch)
         self.settled(batch)
         return True
 
     def _append(self, payload: bytes, batch: Batch) -> Ack:
         """Call the shard, and again if the outcome is unknown: it stores the batch once."""
-        durability = int(batch.durability)
         for attempt in range(1, 1 + _REPEATS_MAX):
             try:
-                return self.gate.append(payload, durability, attempt=attempt)
+                return self._call(payload, batch, attempt)
             except ShardUnavailableError as error:
                 _LOG.warning("%s: sending a batch again: %s", self.name, error)
                 time.sleep(error.retry_after_ms / 1000)
         batch.unsure = payload
-        ack = self.gate.append(payload, durability, attempt=1 + _REPEATS_MAX)
+        ack = self._call(payload, batch, 1 + _REPEATS_MAX)
         batch.unsure = None
         return ack
+
+    def _call(self, payload: bytes, batch: Batch, attempt: int = 0) -> Ack:
+        return self.shard.append(
+            payload, int(batch.durability), attempt=attempt, not_after_ms=call_ends_ms()
+        )
 
     def ask_again(self, batch: Batch) -> None:
         """Call the shard with a batch whose outcome no call returned: it stores the batch once."""
         assert batch.unsure is not None
-        durability = int(batch.durability)
-        batch.ack = self.gate.append(batch.unsure, durability, attempt=2 + _REPEATS_MAX)
+        batch.ack = self._call(batch.unsure, batch, 2 + _REPEATS_MAX)
         batch.unsure = batch.failure = None
         batch.is_told = False
 

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Literal, Self
 from weakref import WeakValueDictionary
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import (
     ConfigError,
@@ -39,7 +40,6 @@ from rocketray.transaction import (
     half_message,
 )
 
-from .queue_link import Shards
 from .send_future import MessageFuture
 
 __all__ = ["Check", "CheckAnswer", "Transaction", "Transactions"]
@@ -166,7 +166,7 @@ class Transactions:
 
     def __init__(
         self,
-        node: Shards,
+        node: NodeClient,
         group: str,
         check: Check,
         new_unique_key: Callable[[], str],
@@ -185,7 +185,7 @@ class Transactions:
         self._check = check
         self._new_unique_key = new_unique_key
         for topic in (GIVEN_UP_TOPIC, OP_TOPIC, END_TOPIC, HALF_TOPIC):
-            node.create_topic(topic, 1)
+            node.topics.ensure(topic, 1)
         self._may_delay = False  # whether the topic in which delayed messages wait exists
         self._to_disk = to_disk
         self._closed = threading.Event()
@@ -210,7 +210,7 @@ class Transactions:
         if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= _LEVEL_MAX:
             raise ConfigError(f"delay level {level!r:.60}: levels are 1 to {_LEVEL_MAX}, 0 is none")
         if level and not self._may_delay:
-            self._node.create_topic(SCHEDULE_TOPIC, WAITING_QUEUES[SCHEDULE_TOPIC])
+            self._node.topics.ensure(SCHEDULE_TOPIC, WAITING_QUEUES[SCHEDULE_TOPIC])
             self._may_delay = True
         return half_message(message, queue_id, self._group, transaction.message_id, level)
 
@@ -220,7 +220,7 @@ class Transactions:
         """Decide on a half message; raises as :meth:`Transaction.commit`."""
         wanted = Decision(half_offset, unique_key, self._group, outcome, decider)
         try:
-            found = self._node.decide_transaction(wanted, to_disk=self._to_disk)
+            found = self._node.transactions.decide(wanted, to_disk=self._to_disk)
         except ShardUnavailableError as error:
             raise ShardUnavailableError(
                 error.shard,
@@ -237,7 +237,7 @@ class Transactions:
         Raises:
             StreamError: the node does not answer.
         """
-        asked = self._node.transaction_checks(self._group)
+        asked = self._node.transactions.checks(self._group)
         for message in asked:
             unique_key = message.unique_key or ""
             answer = "unknown" if unique_key in _OPEN else self._answer(message)

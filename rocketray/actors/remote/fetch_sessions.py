@@ -24,9 +24,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.consumers.filter_errors import FilterErrorLog, FirstError
 from rocketray.actors.consumers.queue_stream import QueueStream, QueueStreams, queue_bounds
-from rocketray.actors.consumers.stream_source import QueueBounds, QueueNode
+from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
@@ -49,7 +50,7 @@ _PROGRESS_S = 1.0  # how long the news waits that a queue has moved on without a
 class FetchSessions:
     """All sessions of a node; any thread may call."""
 
-    def __init__(self, node: QueueNode, clock_s: Callable[[], float]) -> None:
+    def __init__(self, node: NodeClient, clock_s: Callable[[], float]) -> None:
         """Create it empty; *clock_s* is monotonic."""
         self._node = node
         self._clock_s = clock_s
@@ -140,7 +141,7 @@ class _Session:
     """The streams of one member; any thread may call."""
 
     def __init__(
-        self, node: QueueNode, group: str, topic: str, clock_s: Callable[[], float]
+        self, node: NodeClient, group: str, topic: str, clock_s: Callable[[], float]
     ) -> None:
         self._topic = topic
         self._clock_s = clock_s

@@ -1,4 +1,4 @@
-"""One shard as its process owns it: the writer, and the calls of other processes.
+"""One shard as its process owns it: the object behind ``ShardApi``.
 
 Plain Python. A shard process (shard_process.py) has one or many of these.
 """
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Protocol
 
 from rocketray.actors.files.paths import (
     filter_doorbell_path,
@@ -26,41 +26,20 @@ from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_files import check_is_there
 from rocketray.config import StoreConfig
-from rocketray.errors import (
-    CorruptRecordError,
-    OffsetOutOfRangeError,
-    StoreVersionError,
-    StreamError,
-)
+from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
-from rocketray.message import PhysicalOffset, StoredMessage
 from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
 
 from .compaction import Compaction
 from .repeated_batches import RepeatedBatches
+from .shard_lookups import ShardLookups
 from .shard_writer import ShardStatistics, ShardWriter
-from .stored_facts import StoredFacts
 
-__all__ = ["OwnedShard", "Question", "why_closed"]
+__all__ = ["OwnedShard", "why_closed"]
 
-Question = Literal[
-    "attach",
-    "expire",
-    "facts",
-    "keep_bitmaps",
-    "message_at",
-    "offset_at_time",
-    "query",
-    "query_by_time",
-    "set_writable",
-    "statistics",
-    "view",
-]
 _LOG = logging.getLogger(__name__)
 _QUIET_FLUSHES = 6  # 3 s: queues and index are flushed once a second
-_QUESTIONS = frozenset(get_args(Question))
-QUERY_MAX = 10_000  # messages that one call returns at most
 
 
 def why_closed(name: str, error: BaseException, advice: str) -> str:
@@ -109,6 +88,8 @@ class OwnedShard:
         self._quiet_flushes = 0
         with ExitStack() as opened:
             opened.callback(self.writer.close)
+            self.lookups = ShardLookups(self.writer, topic.name, queue_id, drain=self.drain)
+            """The lookups of messages in this shard, for other processes."""
             self._repeated = RepeatedBatches(self.writer.find_batch)
             self._compaction = Compaction(self.writer, topic.name, queue_id)
             self._doorbell = doorbell
@@ -124,11 +105,6 @@ class OwnedShard:
     def place(self) -> tuple[str, int]:
         """The topic and the queue id."""
         return self._topic, self._queue_id
-
-    def answer(self, question: Question, *arguments: Any) -> Any:
-        """Call the method of that name; each of them may be called twice."""
-        assert question in _QUESTIONS
-        return getattr(self, question)(*arguments)
 
     def attach(self, path: str) -> None:
         """Begin to read a producer's ring."""
@@ -177,61 +153,6 @@ class OwnedShard:
             ack = append()
         self._filter_doorbell.ring()
         return ack
-
-    def view(self, physical_offset: int) -> StoredMessage | None:
-        """Return the message at a physical offset, or None if no record begins there."""
-        try:
-            with self.writer.reading():
-                found = self.writer.store.reads.view(PhysicalOffset(physical_offset))
-        except (CorruptRecordError, OffsetOutOfRangeError):
-            return None
-        return found if found.physical_offset == physical_offset else None
-
-    def facts(self, message: StoredMessage) -> StoredFacts:
-        """Return the facts on a message of this shard."""
-        return self.writer.facts(message)
-
-    def message_at(self, queue_offset: int) -> StoredMessage | None:
-        """Return the message at a queue offset, or None if there is none."""
-        with self.writer.reading():
-            return self.writer.message_at(queue_offset)
-
-    def offset_at_time(self, time_ms: int) -> int:
-        """Return the offset of the first message stored at that time or later, else the end."""
-        with self.writer.reading():
-            return self.writer.store.reads.queue_offset_by_time(
-                self._topic, self._queue_id, time_ms
-            )
-
-    def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
-        """Return the messages with that key, oldest first, including those in a ring until now.
-
-        A sender that does not know whether a message is stored calls this, and sends it again if
-        not.
-        """
-        self.drain()
-        with self.writer.reading():
-            return self.writer.store.reads.query(
-                self._topic, key, min(max_count, QUERY_MAX), begin_ms, end_ms
-            )
-
-    def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
-        """Return the first messages stored from *begin_ms* up to and including *end_ms*."""
-        store = self.writer.store
-        found: list[StoredMessage] = []
-        with self.writer.reading():
-            first = store.reads.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
-            end = store.reads.max_queue_offset(self._topic, self._queue_id)
-            for offset in range(first, end):
-                if len(found) == min(max_count, QUERY_MAX):
-                    break
-                entry = store.reads.queue_entry(self._topic, self._queue_id, offset)
-                message = store.reads.view(entry.physical_offset)
-                if message.store_timestamp_ms > end_ms:
-                    break
-                if message.store_timestamp_ms >= begin_ms:
-                    found.append(message)
-        return found
 
     def statistics(self) -> ShardStatistics:
         """Return counters and offsets."""

@@ -31,7 +31,6 @@ from typing import Any
 from rocketray.actors.files.paths import filter_doorbell_path, process_doorbell_path
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
-from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog, TopicConfig
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
@@ -168,20 +167,6 @@ class ShardProcess:
                 f"{topic}/{queue_id}": str(closed.reason)
                 for (topic, queue_id), closed in self._closed.items()
             }
-
-    def append(
-        self,
-        topic: str,
-        queue_id: int,
-        payload: bytes,
-        durability: int,
-        *,
-        attempt: int = 0,
-        not_after_ms: int | None = None,
-    ) -> Ack:
-        """Store a packed batch; see :meth:`OwnedShard.append`."""
-        shard = self.shard(topic, queue_id)
-        return shard.append(payload, durability, attempt=attempt, not_after_ms=not_after_ms)
 
     def drain(self) -> int:
         """Store the batches in the rings of all shards; return their number."""

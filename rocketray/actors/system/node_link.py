@@ -6,10 +6,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
-from rocketray.actors.producers.producer import Producer
-from rocketray.actors.producers.queue_link import Shards
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.deliveries import Place
 from rocketray.errors import (
     ConfigError,
@@ -17,20 +16,13 @@ from rocketray.errors import (
     ShardUnavailableError,
     StreamError,
 )
-from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.message import ForwardedMessage
 from rocketray.names import DEAD_LETTER_PREFIX
 
-__all__ = ["NodeLinks", "ServiceNode"]
+__all__ = ["NodeLinks"]
 
 _TIMEOUT_S = 5.0
 _IDLE_LINKS_MAX = 64
-
-
-class ServiceNode(Shards, Protocol):
-    """The calls that services need from the node beyond their own process."""
-
-    def query(self, topic: str, key: str) -> list[StoredMessage]:
-        """Return the messages of a topic with that key."""
 
 
 class NodeLinks:
@@ -39,14 +31,14 @@ class NodeLinks:
     Each has a producer of its own, because a producer that waits for a shard blocks all its users.
     """
 
-    def __init__(self, find_node: Callable[[], ServiceNode]) -> None:
+    def __init__(self, find_node: Callable[[], NodeClient]) -> None:
         """Take *find_node*, which is called at the first send or query, not before."""
         self._find_node = find_node
-        self._node: ServiceNode | None = None
-        self._producers: OrderedDict[Place, Producer] = OrderedDict()
+        self._node: NodeClient | None = None
+        self._producers: OrderedDict[Place, NodeProducer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def node(self) -> ServiceNode:
+    def node(self) -> NodeClient:
         """Return the calls of the rest of the node."""
         with self._lock:
             if self._node is None:
@@ -62,7 +54,7 @@ class NodeLinks:
             StreamError: they are not stored, or it is not known.
         """
         if topic.startswith(DEAD_LETTER_PREFIX):
-            self.node().create_topic(topic, 1)
+            self.node().topics.ensure(topic, 1)
         with self._producer((topic, queue_id)) as producer:
             queue_id = self._queue(producer, topic, queue_id)
             producer.forward(topic, queue_id, messages)
@@ -75,11 +67,11 @@ class NodeLinks:
             _close(producer)
 
     @contextmanager
-    def _producer(self, target: Place) -> Iterator[Producer]:
+    def _producer(self, target: Place) -> Iterator[NodeProducer]:
         with self._lock:
             producer = self._producers.pop(target, None)
         if producer is None:
-            producer = Producer(self.node(), ack="disk", timeout_s=_TIMEOUT_S)
+            producer = NodeProducer(self.node(), ack="disk", timeout_s=_TIMEOUT_S)
         try:
             yield producer
         except InvalidMessageError:
@@ -95,7 +87,7 @@ class NodeLinks:
         else:
             self._keep(target, producer)
 
-    def _keep(self, target: Place, producer: Producer) -> None:
+    def _keep(self, target: Place, producer: NodeProducer) -> None:
         with self._lock:
             self._producers[target] = producer
             most = len(self._producers) > _IDLE_LINKS_MAX
@@ -103,13 +95,13 @@ class NodeLinks:
         if oldest is not None:
             _close(oldest)
 
-    def _queue(self, producer: Producer, topic: str, queue_id: int) -> int:
+    def _queue(self, producer: NodeProducer, topic: str, queue_id: int) -> int:
         try:
             return producer.choose_queue(topic, queue_id)
         except ConfigError:  # the topic was recreated, with fewer queues
-            return queue_id % self.node().topic(topic).queues
+            return queue_id % self.node().topics.get(topic).queues
 
 
-def _close(producer: Producer) -> None:
+def _close(producer: NodeProducer) -> None:
     with suppress(StreamError):
         producer.close()

@@ -56,7 +56,7 @@ class SystemLog:
     def find(self, topic: str, key: str, max_count: int) -> list[StoredMessage]:
         """Return messages with that key or unique key, oldest first; none without the topic."""
         shard = self._shard(topic)
-        return [] if shard is None else shard.query(key, max_count, 0, 2**63 - 1)
+        return [] if shard is None else shard.lookups.query(key, max_count)
 
     def flush(self, *topics: str) -> None:
         """Bring the current content of these topics to disk."""
@@ -78,8 +78,9 @@ class SystemLog:
         Raises:
             StreamError: it was not stored.
         """
+        shard = self._process.shard(message.topic, 0)
         batch = encode_messages([message], born_host=_BORN_HOST, clock_ms=self._clock_ms)
-        ack = self._process.append(message.topic, 0, pack_batch(batch), Durability.MEMORY)
+        ack = shard.append(pack_batch(batch), Durability.MEMORY)
         if ack.status is not AppendStatus.OK:
             raise refusal(ack.status, f"{message.topic}/0", self._process.data)
         return ack.first_queue_offset

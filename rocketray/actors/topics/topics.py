@@ -65,7 +65,7 @@ class Topics:
     def ensure(
         self,
         topic: str,
-        queues: int,
+        queues: int = 1,
         retention: RetentionPolicy = KEEP_ALL,
         *,
         on_progress: OnProgress | None = None,

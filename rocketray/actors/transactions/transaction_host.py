@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.api.system_api import TransactionOverview
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.retries.deliveries import Submit, at_once
-from rocketray.actors.system.node_link import NodeLinks, ServiceNode
+from rocketray.actors.system.node_link import NodeLinks
 from rocketray.actors.system.services import RETRY_AFTER_MS
 from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.topics.system_retention import DECIDED
@@ -18,7 +20,7 @@ from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
 
 from .transaction_service import TransactionService
-from .transaction_state import TransactionOverview, TransactionProgress
+from .transaction_state import TransactionProgress
 
 __all__ = ["TransactionHost"]
 
@@ -30,7 +32,7 @@ _EXPIRE_INTERVAL_MS = 60_000
 class _Places:
     """The logs of transactions: the node's own topics, and the target topics."""
 
-    def __init__(self, log: SystemLog, node: Callable[[], ServiceNode]) -> None:
+    def __init__(self, log: SystemLog, node: Callable[[], NodeClient]) -> None:
         self._log = log
         self._links = NodeLinks(node)
 
@@ -49,7 +51,7 @@ class _Places:
     def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
         return any(
             found.queue_id == queue_id and found.unique_key == unique_key
-            for found in self._links.node().query(topic, unique_key)
+            for found in self._links.node().messages.query(topic, unique_key)
         )
 
     def close(self) -> None:
@@ -57,18 +59,23 @@ class _Places:
 
 
 class TransactionHost:
-    """A system service (services.py) that also answers calls."""
+    """A system service (services.py) that is also the object behind ``TransactionsApi``."""
 
     def __init__(
         self,
         log: SystemLog,
-        node: Callable[[], ServiceNode],
+        node: Callable[[], NodeClient],
         *,
         data: Path,
         clock_ms: Callable[[], int],
         submit: Submit = at_once,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take *node*, called only when a message is committed, and *submit*, which runs that."""
+        """Take *node*, called only when a message is committed, and *submit*, which runs that.
+
+        *wake* has :meth:`step` called soon.
+        """
+        self._wake = wake
         self._log = log
         self._places = _Places(log, node)
         self._path = config_directory(data) / "transactions.json"
@@ -104,6 +111,7 @@ class TransactionHost:
             verdict = self._begun().decide(wanted)
         if to_disk:
             self._log.flush(END_TOPIC)
+        self._wake()
         return verdict
 
     def checks(self, group: str) -> list[StoredMessage]:

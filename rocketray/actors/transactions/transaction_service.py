@@ -28,6 +28,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from rocketray.actors.api.system_api import TransactionCounts, TransactionOverview, UndecidedHalf
 from rocketray.actors.retries.deliveries import (
     LOOK_MS,
     PATIENCE_S,
@@ -68,14 +69,11 @@ from rocketray.transaction import (
 from .transaction_state import (
     Decided,
     Pending,
-    TransactionCounts,
     TransactionLimits,
-    TransactionOverview,
     TransactionProgress,
-    UndecidedHalf,
 )
 
-__all__ = ["Places", "TransactionCounts", "TransactionLimits", "TransactionService"]
+__all__ = ["Places", "TransactionLimits", "TransactionService"]
 
 _LOG = logging.getLogger(__name__)
 _READ_MAX = 1024

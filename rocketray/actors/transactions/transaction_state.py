@@ -1,4 +1,4 @@
-"""The state of a half message, the limits of transactions, and their statistics."""
+"""The state of a half message, and the limits of transactions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ __all__ = [
     "Decided",
     "Fate",
     "Pending",
-    "TransactionCounts",
     "TransactionLimits",
-    "TransactionOverview",
     "TransactionProgress",
-    "UndecidedHalf",
 ]
 
 
@@ -96,34 +93,3 @@ class Decided:
     place: Place | None = None
     """The queue for its message, once it was determined."""
     is_under_way: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionCounts:
-    """Counters: ``pending`` is the current number; the others count since the start."""
-
-    pending: int
-    committed: int
-    rolled_back: int
-    given_up: int
-    dead_letters: int
-
-
-@dataclass(frozen=True, slots=True)
-class UndecidedHalf:
-    """A half without a decision: its offset among the halves, and the number of its checks."""
-
-    queue_offset: int
-    group: str
-    unique_key: str
-    stored_ms: int
-    checks: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionOverview:
-    """The oldest halves without a decision, their total number, and the counters of all."""
-
-    halves: tuple[UndecidedHalf, ...] = ()
-    undecided: int = 0
-    counts: TransactionCounts = TransactionCounts(0, 0, 0, 0, 0)

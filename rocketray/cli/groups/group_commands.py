@@ -124,7 +124,7 @@ def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str,
         if not group.is_broadcast:
             before = None
             if offset > shard.min_queue_offset:
-                before = connection.message_at(group.topic, queue, offset - 1)
+                before = connection.messages.at(group.topic, queue, offset - 1)
             pulled = group.pulled.get(queue)
             row |= {
                 "consumerOffset": offset,

@@ -24,8 +24,8 @@ from rocketray.cli.terminal.output import as_time, print_json, print_line, print
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rocketray.actors.api.system_api import TransactionOverview
     from rocketray.actors.client.connection import Connection
-    from rocketray.actors.transactions.transaction_state import TransactionOverview
     from rocketray.message import StoredMessage
 
 __all__ = ["query", "transactions"]
@@ -74,24 +74,24 @@ def query(
         if message_id is not None:
             found = _by_id(connection, topic, message_id)
         elif key is not None:
-            found = connection.query(topic, key, max_count, begin, end)
+            found = connection.messages.query(topic, key, max_count, begin, end)
             found = [message for message in found if key in message.keys]  # not unique keys
         elif unique_key is not None:
             found = _by_unique_key(connection, topic, unique_key)
         else:
-            found = connection.query_by_time(topic, begin, end, max_count)
+            found = connection.messages.query_by_time(topic, begin, end, max_count)
     print_found(found, as_json=as_json)
 
 
 def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMessage]:
     """Look up an id of unknown kind: as RocketMQ does, each kind is tried."""
     old_id = message_id.upper()
-    found = connection.query(topic, old_id)
+    found = connection.messages.query(topic, old_id)
     found = [message for message in found if message.imported_offset_id == old_id]
     if found:
         return found
     try:
-        message, reason = connection.view(message_id), None
+        message, reason = connection.messages.view(message_id), None
     except ConfigError as error:
         message, reason = None, error
     if message is not None and message.topic == topic:
@@ -103,7 +103,7 @@ def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMe
 
 
 def _by_unique_key(connection: Connection, topic: str, unique_key: str) -> list[StoredMessage]:
-    found = connection.query(topic, unique_key)
+    found = connection.messages.query(topic, unique_key)
     return [message for message in found if message.unique_key == unique_key]
 
 
@@ -126,7 +126,7 @@ def transactions(
     explain". The sums are of transactions that ended since the node started.
     """
     with connect(data) as connection:
-        found = connection.transactions(most)
+        found = connection.transactions.overview(most)
     if as_json:
         _print_json(found)
         return

@@ -24,7 +24,7 @@ from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY
 
 if TYPE_CHECKING:
-    from rocketray.actors.producers.producer import Producer, SendFuture, SendResult
+    from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
 
 __all__ = ["recall", "send"]
 
@@ -192,7 +192,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _send_lines(producer: Producer, topic: str) -> None:
+def _send_lines(producer: NodeProducer, topic: str) -> None:
     """Send the messages of stdin; print results until the input or the first failure ends it."""
     sent: queue.Queue[SendFuture[SendResult] | Exception | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
     arguments = (producer, topic, sent)
@@ -204,7 +204,7 @@ def _send_lines(producer: Producer, topic: str) -> None:
 
 
 def _read_and_send(
-    producer: Producer, topic: str, sent: queue.Queue[SendFuture[SendResult] | Exception | None]
+    producer: NodeProducer, topic: str, sent: queue.Queue[SendFuture[SendResult] | Exception | None]
 ) -> None:
     """Read and send in a thread; the queue reports everything, also a failure and the end.
 
@@ -251,7 +251,7 @@ def recall(
     The exit code is 1 if it is too late: the message was delivered, or recalled before.
     """
     with connect(data) as connection:
-        if connection.recall(handle):
+        if connection.delays.recall(handle):
             print_line("recalled: it will not be delivered")
             return
     print_line("too late: it was delivered, or recalled before")

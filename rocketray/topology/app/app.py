@@ -23,6 +23,7 @@ import faust
 
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 from rocketray.data_directory import data_directory
@@ -32,7 +33,7 @@ from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
 from rocketray.names import check_queue_count
-from rocketray.topology.connection import AppNode, Producer
+from rocketray.topology.connection import AppNode
 from rocketray.topology.delivery.feed import Feed
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.isolation import check_isolation
@@ -384,7 +385,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         await self._outboxes.close()
         await self._reply_consumer.delete_topic()
 
-    async def _open_producer(self, ack: AckMode) -> Producer:
+    async def _open_producer(self, ack: AckMode) -> NodeProducer:
         connection = await self.connect()
         return await asyncio.to_thread(partial(connection.producer, ack=ack))
 

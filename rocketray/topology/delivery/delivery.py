@@ -35,7 +35,7 @@ from rocketray.topology.values.shared_batch import SharedBatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rocketray.topology.connection import ConsumedBatch
+    from rocketray.actors.topics.consumed_batch import ConsumedBatch
     from rocketray.topology.values.failure_rules import FailureRules
 
 __all__ = [

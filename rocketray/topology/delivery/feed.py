@@ -32,9 +32,9 @@ from typing import Any, Protocol
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.retries.retry_records import dead_lettered, retry_topic, sent_back
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ActorError, ShardUnavailableError
-from rocketray.topology.connection import ConsumedBatch
 from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE

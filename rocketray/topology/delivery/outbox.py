@@ -24,12 +24,14 @@ from dataclasses import dataclass
 
 from faust.types.tuples import TP
 
+from rocketray.actors.producers.batch import SendResult, SendResults
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
+from rocketray.actors.producers.send_future import SendFuture
 from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.recall import RecallHandle
-from rocketray.topology.connection import Producer, SendFuture, SendResult
 from rocketray.topology.values.topic import StoredMetadata
 
 __all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes"]
@@ -52,7 +54,7 @@ class _Pending:
 class Outbox:
     """The sends of one app; made and used on its loop."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: NodeProducer) -> None:
         self._producer = producer
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
@@ -140,7 +142,7 @@ class Outbox:
         A send in flight is waited for and not repeated, so it is stored once.
         """
         end = self._loop.time() + _RETRY_FOR_S
-        sent: list[SendFuture] = []
+        sent: list[SendFuture[SendResults]] = []
         while True:
             try:
                 return await self._loop.run_in_executor(self._thread, self._call, group, sent)
@@ -150,12 +152,14 @@ class Outbox:
                     raise
                 await asyncio.sleep(delay)
 
-    def _call(self, group: Sequence[_Pending], sent: list[SendFuture]) -> Sequence[SendResult]:
+    def _call(
+        self, group: Sequence[_Pending], sent: list[SendFuture[SendResults]]
+    ) -> Sequence[SendResult]:
         if not sent:
             sent.append(self._begin(group))
         return sent[0].result()
 
-    def _begin(self, group: Sequence[_Pending]) -> SendFuture:
+    def _begin(self, group: Sequence[_Pending]) -> SendFuture[SendResults]:
         messages = [one.message for one in group]
         delays = [one.delay for one in group if one.delay is not None]  # of all, or of none
         topic, queue_id = messages[0].topic, group[0].queue_id
@@ -174,7 +178,7 @@ class Outbox:
 class Outboxes:
     """The outboxes of one app, each opened at its first use; made and used on its loop."""
 
-    def __init__(self, open_producer: Callable[[AckMode], Awaitable[Producer]]) -> None:
+    def __init__(self, open_producer: Callable[[AckMode], Awaitable[NodeProducer]]) -> None:
         """Take *open_producer*, which makes the producer of an outbox for its ack mode."""
         self._open_producer = open_producer
         self._opened: dict[AckMode, Outbox] = {}

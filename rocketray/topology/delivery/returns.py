@@ -15,12 +15,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import RETRY_QUEUES, SentBack
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.names import RETRY_PREFIX
 from rocketray.store.formats.sys_flag import TRANSACTION
-from rocketray.topology.connection import AppNode, Forwarder
+from rocketray.topology.connection import AppNode
 
 __all__ = ["Return", "Returns", "make_retry_topic"]
 
@@ -58,7 +59,7 @@ class Returns:
         self._connect = connect
         self._on_made = on_made
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="returns")
-        self._producer: Forwarder | None = None
+        self._producer: NodeProducer | None = None
         self._made: set[str] = set()
         self._waiting: deque[Return] = deque()
         self._pending = 0

@@ -25,6 +25,7 @@ from faust.types.tuples import TP
 from mode import Service
 
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.store.retention import RetentionPolicy
@@ -202,7 +203,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         topic = table.changelog_topic_name
         reader = self._readers[table.name, queue_id] = PartReader(
             f"table {table.name} queue {queue_id}",
-            connection.queue_tail(topic, queue_id),
+            QueueTail(connection.data, topic, queue_id),
             apply=table.apply,
             drop=lambda: table.drop_part(queue_id),
         )

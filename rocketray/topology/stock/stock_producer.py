@@ -14,9 +14,9 @@ from typing import Any
 from faust.transport.producer import Producer
 from faust.types.tuples import TP, RecordMetadata
 
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.errors import InvalidMessageError
-from rocketray.topology.connection import Producer as Sender
 from rocketray.topology.delivery.outbox import Outboxes
 from rocketray.topology.values.wire import key_hash, message_of, topic_name
 
@@ -99,9 +99,9 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         numbers = list(range(queues))
         return int(self.partitioner(key, numbers, numbers))
 
-    async def _open_producer(self, ack: AckMode) -> Sender:
+    async def _open_producer(self, ack: AckMode) -> NodeProducer:
         connection = await self.transport.connect()
-        sender: Sender = await asyncio.to_thread(partial(connection.producer, ack=ack))
+        sender: NodeProducer = await asyncio.to_thread(partial(connection.producer, ack=ack))
         return sender
 
 

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 from faust.transport.base import Transport as FaustTransport
 
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 from rocketray.actors.topics.topics import Topics
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.topology.connection import Producer
 from rocketray.topology.faust.batch_transport import PromptConductor
 from rocketray.topology.faust.table_manager import LAST_OF_EACH_KEY
 from rocketray.topology.values.topic import retention_policy
@@ -55,7 +55,7 @@ class StockConnection(Protocol):
     def sessions(self) -> SessionsApi:
         """The calls of group members."""
 
-    def producer(self, *, ack: AckMode = ...) -> Producer:
+    def producer(self, *, ack: AckMode = ...) -> NodeProducer:
         """Return a producer for any topic."""
 
 

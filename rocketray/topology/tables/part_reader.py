@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
-from rocketray.topology.connection import QueueTail
 
 __all__ = ["PartReader"]
 

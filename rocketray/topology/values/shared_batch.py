@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rocketray.topology.connection import ConsumedBatch
+    from rocketray.actors.topics.consumed_batch import ConsumedBatch
 
 __all__ = ["ARROW_COLUMNS", "DAMAGE", "SharedBatch"]
 

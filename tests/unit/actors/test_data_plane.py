@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode, ProcessGate
+from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.filtering import engine as filter_module
 from rocketray.actors.ipc.match_ring import CAPACITY
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
+from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.errors import (
     ConfigError,
     FilterError,
@@ -51,7 +52,7 @@ def receive(consumer: GroupConsumer, count: int, *, commit: bool = True) -> list
 
 
 def test_a_message_comes_out_as_it_went_in(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
         result = producer.send(
             "Trade", b"body", tags="pay", keys=["k1", "k2"], properties={"region": "eu"}
@@ -67,10 +68,10 @@ def test_a_message_comes_out_as_it_went_in(node: LocalNode) -> None:
 
 def test_a_message_that_is_forwarded_keeps_its_identity(node: LocalNode) -> None:
     for topic in ("Trade", "Again"):
-        node.create_topic(topic, 1)
+        node.topics.ensure(topic, 1)
     with node.producer() as producer:
         first = producer.send("Trade", b"body", tags="pay", keys=["k"])
-        message = node.view(first.offset_message_id)
+        message = node.messages.view(first.offset_message_id)
         assert message
         anonymous = ForwardedMessage("Again", b"", {}, 1, ("192.0.2.1", 1))
         forwarded = ForwardedMessage.of(message, topic="Again", reconsume_times=2)
@@ -80,14 +81,14 @@ def test_a_message_that_is_forwarded_keeps_its_identity(node: LocalNode) -> None
         assert [one.queue_offset for one in results] == [0, 1]
         assert results[0].message_id == first.message_id
         assert results[1].message_id == results[1].offset_message_id
-        [again] = node.query("Again", "k")
+        [again] = node.messages.query("Again", "k")
     assert again.offset_message_id == results[0].offset_message_id
     assert (again.body, again.tags, again.reconsume_times) == (b"body", "pay", 2)
     assert again.born_timestamp_ms == message.born_timestamp_ms
 
 
 def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     with node.producer() as producer:
         for number in range(5000):
             producer.send("Trade", b"%d" % number, ack="none")
@@ -102,10 +103,10 @@ def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: Lo
 
 
 def test_compressed_bodies_come_out_as_they_went_in(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     bodies = [b"word " * 2000, b"short", bytes(9000)]
     with (
-        Producer(node, compression="lz4", compress_over=100) as producer,
+        NodeProducer(node, compression="lz4", compress_over=100) as producer,
         node.consumer("g", "Trade", Subscription.tags("*")) as member,
     ):
         producer.send("Trade", bodies[0])
@@ -118,8 +119,8 @@ def test_compressed_bodies_come_out_as_they_went_in(node: LocalNode) -> None:
 
 @pytest.mark.parametrize("local", [True, False], ids=["ring", "call"])
 def test_every_message_arrives_once_and_in_order(node: LocalNode, local: bool) -> None:
-    node.create_topic("Trade", 3)
-    node.local = local
+    node.topics.ensure("Trade", 3)
+    node.calls.shares_memory = local
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
         sends = [producer.send_async("Trade", b"%d" % n, queue_id=n % 3) for n in range(5000)]
         found = receive(member, 5000)
@@ -133,7 +134,7 @@ def test_every_message_arrives_once_and_in_order(node: LocalNode, local: bool) -
 
 
 def test_tags_are_compared_exactly_where_their_hashes_collide(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     tags = ["Aa", "BB", None, "C"]
     with node.producer() as producer:
         producer.send_many("Trade", [Message("Trade", b"x", tags[n % 4]) for n in range(40)])
@@ -149,7 +150,7 @@ def test_a_full_ring_goes_on_as_soon_as_there_is_room(
 ) -> None:
     """The filter sleeps while a ring is full; taking from it has to wake it."""
     monkeypatch.setattr(filter_module, "_IDLE_WAIT_S", 60.0)
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     rows = CAPACITY * 2
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
         producer.send_many("Trade", pa.table({"body": ["x"] * rows}))
@@ -162,7 +163,7 @@ def test_a_full_ring_goes_on_as_soon_as_there_is_room(
 
 
 def test_sql_selects_on_properties_and_counts_what_fails(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     amounts = ["5", "15", "broken", "20", None, "25"]
     with node.producer() as producer:
         for amount in amounts:
@@ -178,7 +179,7 @@ def test_sql_selects_on_properties_and_counts_what_fails(node: LocalNode) -> Non
 
 
 def test_a_class_filter_that_fails_stops_its_group_and_says_why(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     with node.producer() as producer:
         producer.send("Trade", b"x", keys=["k1"])
         where = Subscription.where("support.predicates:fails_always")
@@ -190,7 +191,7 @@ def test_a_class_filter_that_fails_stops_its_group_and_says_why(node: LocalNode)
 
 
 def test_the_offset_moves_over_what_the_filter_left_out(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     with (
         node.producer() as producer,
         node.consumer("g", "Trade", Subscription.tags("no")) as member,
@@ -206,7 +207,7 @@ def test_the_offset_moves_over_what_the_filter_left_out(node: LocalNode) -> None
 
 
 def test_a_group_goes_on_where_it_committed(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     with node.producer() as producer:
         producer.send_many("Trade", [Message("Trade", b"%d" % n) for n in range(50)])
         with node.consumer("g", "Trade", Subscription.tags("*")) as member:
@@ -218,7 +219,7 @@ def test_a_group_goes_on_where_it_committed(node: LocalNode) -> None:
 
 
 def test_two_members_share_the_queues_and_hand_them_over_cleanly(node: LocalNode) -> None:
-    node.create_topic("Trade", 4)
+    node.topics.ensure("Trade", 4)
     with node.producer() as producer:
         first = node.consumer("g", "Trade", Subscription.tags("*"), client_id="a")
         producer.send_many("Trade", [Message("Trade", b"1")] * 3000)
@@ -243,7 +244,7 @@ def test_two_members_share_the_queues_and_hand_them_over_cleanly(node: LocalNode
 def test_a_member_that_the_coordinator_refuses_is_told(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
 
     def refuse(_: object) -> None:
         raise ConfigError("the topic may not be read")
@@ -255,7 +256,7 @@ def test_a_member_that_the_coordinator_refuses_is_told(
 
 
 def test_what_a_dead_member_left_behind_is_removed(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     with node.consumer("g", "Trade", Subscription.tags("*")) as member:
@@ -272,7 +273,7 @@ def test_what_a_dead_member_left_behind_is_removed(node: LocalNode) -> None:
 
 
 def test_an_arrow_table_becomes_messages(node: LocalNode) -> None:
-    node.create_topic("Trade", 2)
+    node.topics.ensure("Trade", 2)
     table = pa.table(
         {
             "body": [b"%d" % n for n in range(10_000)],
@@ -286,7 +287,7 @@ def test_an_arrow_table_becomes_messages(node: LocalNode) -> None:
         found = receive(c, 5000)
     assert len(result) == sum(result.queues.values()) == 10_000
     for number in (0, 4095, 4096, 9_999):
-        one = node.view(result[number].offset_message_id)
+        one = node.messages.view(result[number].offset_message_id)
         assert one is not None
         assert (one.unique_key, one.body) == (result[number].message_id, b"%d" % number)
         assert (one.queue_id, one.queue_offset) == (result[number][2:4])
@@ -300,8 +301,8 @@ def test_an_arrow_table_becomes_messages(node: LocalNode) -> None:
 def test_tables_of_large_rows_go_through_the_ring_too(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.create_topic("Trade", 1)
-    monkeypatch.setattr(ProcessGate, "append", None)  # the way in by a call
+    node.topics.ensure("Trade", 1)
+    monkeypatch.setattr(OwnedShard, "append", None)  # the way in by a call
     bodies = [bytes([n]) * 20_000 for n in range(250)]
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as c:
         assert len(producer.send_many("Trade", pa.table({"body": bodies}))) == 250
@@ -309,7 +310,7 @@ def test_tables_of_large_rows_go_through_the_ring_too(
 
 
 def test_large_bodies_take_the_other_way_in(node: LocalNode) -> None:
-    node.create_topic("Large", 1)
+    node.topics.ensure("Large", 1)
     with node.producer() as producer, pytest.raises(InvalidMessageError):
         producer.send("Large", bytes(3 * 1024 * 1024))  # larger than this node's segments
     with node.producer() as producer, pytest.raises(MessageTooLargeError, match="4194305"):
@@ -317,7 +318,7 @@ def test_large_bodies_take_the_other_way_in(node: LocalNode) -> None:
 
 
 def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     with node.producer() as producer:
         with pytest.raises(TopicNotFoundError):
             producer.send("Nowhere", b"")
@@ -335,7 +336,7 @@ def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None
 
 
 def test_a_disk_ack_means_that_the_log_was_flushed(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     with node.producer() as producer:
         producer.send("Trade", b"x" * 500, ack="memory")
         control = node.shard("Trade", 0).writer.control

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.producers.producer import Producer, SendResults
+from rocketray.actors.producers.producer import NodeProducer, SendResults
 from rocketray.message import Message
 from rocketray_bench import send
 from rocketray_bench.report import BenchOptions
@@ -30,17 +30,17 @@ def test_no_message_is_made_before_the_clock_or_sent_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lists: list[list[Message]] = []
-    send_many = Producer.send_many
+    send_many = NodeProducer.send_many
 
     def note(
-        producer: Producer, topic: str, messages: Sequence[Message] | pa.Table, **options: Any
+        producer: NodeProducer, topic: str, messages: Sequence[Message] | pa.Table, **options: Any
     ) -> SendResults:
         if not isinstance(messages, pa.Table):
             lists.append([*messages])
         results: SendResults = send_many(producer, topic, messages, **options)
         return results
 
-    monkeypatch.setattr(Producer, "send_many", note)
+    monkeypatch.setattr(NodeProducer, "send_many", note)
     with LocalNode(tmp_path) as node:
         monkeypatch.setattr(send, "bench_node", lambda: nullcontext(node))
         rows = send.run(Few(quick=True))
@@ -53,5 +53,5 @@ def test_no_message_is_made_before_the_clock_or_sent_twice(
                 ("pay", 2, 100)
             }
         for topic, queues in (("Bench1", 1), ("Bench4", 4)):
-            assert {one.queue_id for one in node.messages(topic)} == {*range(queues)}
+            assert {one.queue_id for one in node.stored(topic)} == {*range(queues)}
         assert all(" queue" in row.question for row in rows), "each figure says of how many"

@@ -60,7 +60,7 @@ def test_an_agent_gets_what_its_filter_lets_through_and_what_it_failed_on_again(
             assert charged == [200, 666]
             assert broker.lag_of("shop-charge") == 0
             assert sum(broker.committed("shop-charge", "orders").values()) == 4
-            assert sorted(int(one.body) for one in broker.messages("receipts")) == [200, 666]
+            assert sorted(int(one.body) for one in broker.stored("receipts")) == [200, 666]
 
     asyncio.run(scenario())
 
@@ -89,7 +89,7 @@ def test_a_message_climbs_the_whole_ladder_in_no_time(broker: Broker, clock: Clo
             await broker.settle()
         waits = [after - before for before, after in pairwise(attempts)]
         assert waits == list(DELAY_LEVELS_MS[2:])
-        [letter] = broker.messages("%DLQ%shop-charge")
+        [letter] = broker.stored("%DLQ%shop-charge")
         assert letter.reconsume_times == 17
         assert broker.lag_of("shop-charge") == 0
 
@@ -119,7 +119,7 @@ def test_settling_raises_what_ended_an_app(broker: Broker) -> None:
         app = shop(broker)[0]
         async with broker.running(app):
             (member,) = broker.members("shop-charge")
-            broker.crash(member)
+            broker.faults.crash(member)
             await until(lambda: app.crash_reason)
             with pytest.raises(rr.StreamError, match="crashed"):
                 await broker.settle()
@@ -129,7 +129,7 @@ def test_settling_raises_what_ended_an_app(broker: Broker) -> None:
 
 def test_two_instances_of_an_app_share_its_group(broker: Broker, clock: Clock) -> None:
     async def scenario() -> None:
-        broker.create_topic("orders", 2)
+        broker.topics.ensure("orders", 2)
         (one, orders, charged, _), (two, _, charged_too, _) = shop(broker), shop(broker)
         async with broker.running(one), broker.running(two):
             for _ in range(4):
@@ -154,12 +154,12 @@ def test_a_shard_that_is_away_for_a_moment_costs_an_app_nothing(broker: Broker) 
         async with broker.running(app):
             await orders.send(value=Order("eu", 101))
             await broker.settle()
-            with broker.shard_down("receipts"):
+            with broker.faults.shard_down("receipts"):
                 await orders.send(value=Order("eu", 102))
                 with pytest.raises(TimeoutError):
                     await broker.settle(timeout_s=0.2)
             await broker.settle()
             assert charged == [101, 102]
-            assert [int(one.body) for one in broker.messages("receipts")] == [101, 102]
+            assert [int(one.body) for one in broker.stored("receipts")] == [101, 102]
 
     asyncio.run(scenario())

@@ -33,7 +33,7 @@ def send(broker: Broker, *bodies: bytes, topic: str = "orders", tags: str | None
 
 
 def test_what_was_sent_waits_at_its_member_without_any_waiting(broker: Broker) -> None:
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
     member = broker.consumer("g", "orders", Subscription.tags("paid"))
     send(broker, b"1", tags="paid")
     send(broker, b"2", tags="open")
@@ -43,7 +43,7 @@ def test_what_was_sent_waits_at_its_member_without_any_waiting(broker: Broker) -
 
 def test_predicates_are_asked_before_a_send_returns(tmp_path: Path) -> None:
     with Broker(tmp_path, predicates=["support.predicates"]) as broker:
-        broker.create_topic("orders", 1)
+        broker.topics.ensure("orders", 1)
         member = broker.consumer("g", "orders", Subscription.where("support.predicates:is_even"))
         send(broker, b"1", b"2")
         assert [message.body for message in take(member)] == [b"2"]
@@ -52,15 +52,15 @@ def test_predicates_are_asked_before_a_send_returns(tmp_path: Path) -> None:
 
 
 def test_messages_carry_the_time_of_the_clock(broker: Broker, clock: Clock) -> None:
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
     before = clock()
     send(broker, b"1")
     clock.advance(hours=1, seconds=0.5, milliseconds=1)
     send(broker, b"2")
-    times = [(one.born_timestamp_ms, one.store_timestamp_ms) for one in broker.messages("orders")]
+    times = [(one.born_timestamp_ms, one.store_timestamp_ms) for one in broker.stored("orders")]
     later = before + 3_600_501
     assert times == [(before, before), (later, later)]
-    assert [one.body for one in broker.query_by_time("orders", later, later)] == [b"2"]
+    assert [one.body for one in broker.messages.query_by_time("orders", later, later)] == [b"2"]
 
 
 def test_time_does_not_pass_backwards_but_may_be_set(clock: Clock) -> None:
@@ -72,7 +72,7 @@ def test_time_does_not_pass_backwards_but_may_be_set(clock: Clock) -> None:
 
 
 def test_members_share_the_queues_when_time_passes(broker: Broker, clock: Clock) -> None:
-    broker.create_topic("orders", 4)
+    broker.topics.ensure("orders", 4)
     first, second = (broker.consumer("g", "orders", ALL, client_id=name) for name in "ab")
     assert (len(first.assignment()), len(second.assignment())) == (4, 0)
     for _ in range(3):
@@ -88,7 +88,7 @@ def test_members_share_the_queues_when_time_passes(broker: Broker, clock: Clock)
 
 
 def test_living_members_stay_members_for_hours(broker: Broker, clock: Clock) -> None:
-    broker.create_topic("orders", 2)
+    broker.topics.ensure("orders", 2)
     members = [broker.consumer("g", "orders", ALL, client_id=name) for name in "ab"]
     for _ in range(3):
         clock.advance(seconds=1)
@@ -109,28 +109,28 @@ def test_old_files_go_when_their_time_has_come(broker: Broker, clock: Clock) -> 
         send(broker, big)
     clock.advance(minutes=59)
     send(broker, b"newest")
-    assert len(broker.messages("orders")) == 5
+    assert len(broker.stored("orders")) == 5
     clock.advance(minutes=2)
-    assert len(broker.messages("orders")) == 3  # those of the newest file
+    assert len(broker.stored("orders")) == 3  # those of the newest file
 
 
 def test_queries_answer_as_those_of_a_client(broker: Broker) -> None:
-    broker.create_topic("orders", 2)
+    broker.topics.ensure("orders", 2)
     with broker.producer() as producer:
         sent = producer.send("orders", b"1", keys=["k-1"], tags="paid")
-    (found,) = broker.query("orders", "k-1")
-    assert broker.view(sent.offset_message_id) == found
-    assert broker.view(sent.offset_message_id[:-1] + "F") is None
-    assert broker.message_at("orders", sent.queue_id, 0) == found
-    assert [one.max_queue_offset for one in broker.shard_statistics("orders")] == [1, 0]
+    (found,) = broker.messages.query("orders", "k-1")
+    assert broker.messages.view(sent.offset_message_id) == found
+    assert broker.messages.view(sent.offset_message_id[:-1] + "F") is None
+    assert broker.messages.at("orders", sent.queue_id, 0) == found
+    assert [one.max_queue_offset for one in broker.node.shard_statistics("orders")] == [1, 0]
     broker.consumer("g", "orders", Subscription.tags("open"))
     assert broker.explain("k-1", "g").cause.value == "tag_mismatch"
     with pytest.raises(TopicNotFoundError):
-        broker.query("other", "k-1")
+        broker.messages.query("other", "k-1")
 
 
 def test_the_lag_counts_what_the_filter_lets_through(broker: Broker) -> None:
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
     member = broker.consumer("g", "orders", Subscription.tags("paid"))
     send(broker, b"1", b"2", b"3", tags="paid")
     send(broker, b"4", b"5")
@@ -141,8 +141,8 @@ def test_the_lag_counts_what_the_filter_lets_through(broker: Broker) -> None:
 
 
 def test_topics_change_as_on_a_node(broker: Broker) -> None:
-    broker.create_topic("orders", 1)
-    assert broker.create_topic("orders", 3).queues == 1
+    broker.topics.ensure("orders", 1)
+    assert broker.topics.ensure("orders", 3).queues == 1
     assert broker.topics.alter("orders", 2).queues == 2
     send(broker, b"1")
     broker.topics.set_permission("orders", 4)
@@ -150,13 +150,13 @@ def test_topics_change_as_on_a_node(broker: Broker) -> None:
         send(broker, b"2")
     broker.topics.delete("orders")
     assert broker.topics.all() == {}
-    broker.create_topic("orders", 1)
-    assert broker.messages("orders") == []
+    broker.topics.ensure("orders", 1)
+    assert broker.stored("orders") == []
 
 
 def test_what_one_broker_stored_another_reads(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
-        broker.create_topic("orders", 1)
+        broker.topics.ensure("orders", 1)
         send(broker, b"1", b"2")
         with broker.consumer("g", "orders", ALL) as member:
             member.poll()
@@ -168,7 +168,7 @@ def test_what_one_broker_stored_another_reads(tmp_path: Path) -> None:
 
 def test_a_broker_without_a_directory_leaves_nothing_behind() -> None:
     with Broker() as broker:
-        broker.create_topic("orders", 1)
+        broker.topics.ensure("orders", 1)
         data = broker.data
         assert data.is_dir()
     assert not data.exists()

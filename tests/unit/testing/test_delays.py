@@ -14,12 +14,12 @@ HOUR_MS = 3_600_000
 
 
 def bodies(broker: Broker) -> list[bytes]:
-    return [message.body for message in broker.messages("orders")]
+    return [message.body for message in broker.stored("orders")]
 
 
 @pytest.fixture(autouse=True)
 def _orders(broker: Broker) -> None:
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
 
 
 def test_every_level_delivers_at_its_millisecond(broker: Broker, clock: Clock) -> None:
@@ -28,7 +28,7 @@ def test_every_level_delivers_at_its_millisecond(broker: Broker, clock: Clock) -
         for level in range(18, 0, -1):
             producer.send("orders", b"%d" % level, delay_level=level)
     clock.advance(hours=3)
-    arrived = {int(one.body): one.store_timestamp_ms for one in broker.messages("orders")}
+    arrived = {int(one.body): one.store_timestamp_ms for one in broker.stored("orders")}
     assert [arrived[level] - sent_ms for level in range(1, 19)] == list(DELAY_LEVELS_MS)
 
 

@@ -16,7 +16,7 @@ ALL = Subscription.tags("*")
 
 @pytest.fixture
 def broker(broker: Broker) -> Broker:
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
     return broker
 
 
@@ -36,11 +36,11 @@ def take(member: Member, *, commit: bool = True) -> list[bytes]:
 
 
 def stored(broker: Broker) -> list[bytes]:
-    return [message.body for message in broker.messages("orders")]
+    return [message.body for message in broker.stored("orders")]
 
 
 def test_the_next_appends_fail_and_store_nothing(broker: Broker) -> None:
-    broker.fail_appends(2, "orders")
+    broker.faults.fail_appends(2, "orders")
     for body in (b"1", b"2"):
         with pytest.raises(ShardUnavailableError, match="could not store"):
             send(broker, body)
@@ -49,10 +49,10 @@ def test_the_next_appends_fail_and_store_nothing(broker: Broker) -> None:
 
 
 def test_answers_that_are_lost_leave_the_message_stored_once(broker: Broker) -> None:
-    broker.lose_acks(1, "orders")
+    broker.faults.lose_acks(1, "orders")
     send(broker, b"1")
     assert stored(broker) == [b"1"]
-    broker.lose_acks(1000, "orders")
+    broker.faults.lose_acks(1000, "orders")
     with pytest.raises(ShardUnavailableError, match="reply was lost"):
         send(broker, b"2")
     assert stored(broker) == [b"1", b"2"]
@@ -61,10 +61,10 @@ def test_answers_that_are_lost_leave_the_message_stored_once(broker: Broker) -> 
 def test_a_full_disk_refuses_messages_and_groups_go_on(broker: Broker) -> None:
     member = broker.consumer("g", "orders", ALL)
     send(broker, b"1")
-    with broker.disk_full():
+    with broker.faults.disk_full():
         with pytest.raises(StoreFullError):
             send(broker, b"2")
-        broker.create_topic("payments", 1)
+        broker.topics.ensure("payments", 1)
         with pytest.raises(StoreFullError), broker.producer() as producer:
             producer.send("payments", b"3")
         assert take(member) == [b"1"]
@@ -75,20 +75,20 @@ def test_a_full_disk_refuses_messages_and_groups_go_on(broker: Broker) -> None:
 def test_a_shard_that_is_down_takes_nothing_and_comes_back_whole(broker: Broker) -> None:
     member = broker.consumer("g", "orders", ALL)
     send(broker, b"1")
-    with broker.shard_down("orders"):
+    with broker.faults.shard_down("orders"):
         with pytest.raises(ShardUnavailableError, match="as the test asked"):
             send(broker, b"2")
         assert take(member) == [b"1"]
     send(broker, b"3")
     assert take(member) == [b"3"]
     assert stored(broker) == [b"1", b"3"]
-    assert broker.shard_statistics("orders")[0].epoch == 2
+    assert broker.node.shard_statistics("orders")[0].epoch == 2
 
 
 def test_a_filter_that_starts_again_goes_on_where_it_stood(broker: Broker) -> None:
     member = broker.consumer("g", "orders", ALL)
     send(broker, b"1")
-    broker.restart_filter()
+    broker.faults.restart_filter()
     send(broker, b"2")
     assert take(member) == [b"1", b"2"]
 
@@ -101,9 +101,9 @@ def test_a_coordinator_that_starts_again_forgets_what_it_did_not_save(
     send(broker, b"1", b"2")
     take(member)
     assert broker.committed("g", "orders") == {0: 2}
-    broker.restart_coordinator()
+    broker.faults.restart_coordinator()
     assert broker.committed("g", "orders") == {0: 0}
-    broker.crash(member)
+    broker.faults.crash(member)
     clock.advance(seconds=15)
     assert take(broker.consumer("g", "orders", ALL)) == [b"1", b"2"]
 
@@ -114,10 +114,10 @@ def test_a_coordinator_that_starts_again_hears_from_members_what_it_was_told_bef
     member = broker.consumer("g", "orders", ALL)
     send(broker, b"1", b"2")
     take(member)
-    broker.restart_coordinator()
+    broker.faults.restart_coordinator()
     clock.advance(seconds=4)  # too soon for offsets to be saved
     assert broker.committed("g", "orders") == {0: 2}
-    broker.crash(member)
+    broker.faults.crash(member)
     clock.advance(seconds=15)
     assert take(broker.consumer("g", "orders", ALL)) == []
 
@@ -128,7 +128,7 @@ def test_what_a_crashed_member_did_not_commit_comes_again(broker: Broker, clock:
     assert take(first, commit=False) == [b"1", b"2"]
     first.commit("orders", 0, 1)
     clock.advance(seconds=1)
-    broker.crash(first)
+    broker.faults.crash(first)
     with pytest.raises(StreamError, match="crashed"):
         first.poll()
     clock.advance(milliseconds=SESSION_TIMEOUT_MS - 1000)
@@ -140,7 +140,7 @@ def test_what_a_crashed_member_did_not_commit_comes_again(broker: Broker, clock:
 
 def test_a_member_whose_heartbeats_are_lost_loses_its_queues(broker: Broker, clock: Clock) -> None:
     first, second = (broker.consumer("g", "orders", ALL, client_id=name) for name in "ab")
-    broker.silence(first, seconds=60)
+    broker.faults.silence(first, seconds=60)
     clock.advance(seconds=12)
     take(second)
     assert len(second.assignment()) == 1
@@ -154,8 +154,8 @@ def test_a_member_whose_heartbeats_are_lost_loses_its_queues(broker: Broker, clo
 
 def test_what_is_wrong_on_disk_is_found_when_a_shard_starts(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
-        broker.create_topic("orders", 1)
+        broker.topics.ensure("orders", 1)
         send(broker, b"1")
-        before = broker.shard("orders", 0).writer.store.reads.max_physical_offset
-        broker.restart_shard("orders")
-        assert broker.shard("orders", 0).writer.store.reads.max_physical_offset == before
+        before = broker.node.shard("orders", 0).writer.store.reads.max_physical_offset
+        broker.faults.restart_shard("orders")
+        assert broker.node.shard("orders", 0).writer.store.reads.max_physical_offset == before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_node import LocalNode
@@ -86,7 +88,7 @@ def assert_imported(node: LocalNode, golden: list[StoredMessage]) -> None:
     for (topic, queue_id), messages in stored(node).items():
         expected = [one for one in golden if (one.topic, one.queue_id) == (topic, queue_id)]
         assert len(messages) == len(expected)
-        host = node.topic(topic).store_hosts[queue_id]
+        host = node.topics.get(topic).store_hosts[queue_id]
         for offset, (ours, theirs) in enumerate(zip(messages, expected, strict=True)):
             properties = {**theirs.properties, IMPORTED_OFFSET_ID: theirs.offset_message_id}
             assert ours == replace(
@@ -167,24 +169,23 @@ def test_a_stopped_import_goes_on_where_it_was(
     assert_imported(node, golden)
 
 
-class _DyingGate:
-    """A shard's calls until the importer dies: before the batch is stored, or after."""
+_append = OwnedShard.append
 
-    def __init__(self, shard: OwnedShard, calls: list[int], after: bool) -> None:
-        self._shard = shard
-        self._calls = calls
-        self._after = after
 
-    def attach(self, path: str) -> None:
-        self._shard.attach(path)
+def _dying(calls: int, *, after: bool) -> Callable[..., Ack]:
+    """Appends until the importer dies: before the batch is stored, or after."""
+    left = itertools.count(calls, -1)
 
-    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        self._calls[0] -= 1
-        if self._calls[0] >= 0:
-            return self._shard.append(payload, durability)
-        if self._after:
-            self._shard.append(payload, durability)
-        raise KeyboardInterrupt
+    def append(shard: OwnedShard, payload: bytes, durability: int, **_: Any) -> Ack:
+        is_over = next(left) <= 0
+        if is_over and not after:
+            raise KeyboardInterrupt
+        ack = _append(shard, payload, durability)
+        if is_over:
+            raise KeyboardInterrupt
+        return ack
+
+    return append
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -196,9 +197,8 @@ def test_an_import_that_died_at_any_batch_goes_on_without_loss_or_duplicate(
     after: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    left = [calls]
     with monkeypatch.context() as patch:
-        patch.setattr(node, "gate", lambda *name: _DyingGate(node.shard(*name), left, after))
+        patch.setattr(OwnedShard, "append", _dying(calls, after=after))
         with pytest.raises(KeyboardInterrupt):
             import_from(GOLDEN_STORE, node)
     there = sum(map(len, stored(node).values()))
@@ -208,7 +208,7 @@ def test_an_import_that_died_at_any_batch_goes_on_without_loss_or_duplicate(
 
 
 def test_a_topic_with_other_messages_is_refused(node: LocalNode) -> None:
-    node.create_topic("TopicA", 2)
+    node.topics.ensure("TopicA", 2)
     with node.producer() as producer:
         producer.send("TopicA", b"somebody's", queue_id=1)
     with pytest.raises(StoreError, match="topics delete TopicA"):
@@ -227,16 +227,15 @@ def test_messages_of_another_source_are_refused(node: LocalNode, tmp_path: Path)
 def test_a_queue_that_somebody_else_writes_to_ends_the_import(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Disturbed(_DyingGate):
-        def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-            ack = self._shard.append(payload, durability)
-            batch = encode_messages(
-                [Message("TopicA", b"x")], born_host=("127.0.0.1", 1), clock_ms=FakeClock()
-            )
-            self._shard.append(pack_batch(batch), durability)
-            return ack
+    def disturbed(shard: OwnedShard, payload: bytes, durability: int, **_: Any) -> Ack:
+        ack = _append(shard, payload, durability)
+        batch = encode_messages(
+            [Message("TopicA", b"x")], born_host=("127.0.0.1", 1), clock_ms=FakeClock()
+        )
+        _append(shard, pack_batch(batch), durability)
+        return ack
 
-    monkeypatch.setattr(node, "gate", lambda *name: Disturbed(node.shard(*name), [0], after=False))
+    monkeypatch.setattr(OwnedShard, "append", disturbed)
     with pytest.raises(StoreError, match="another producer writes"):
         import_from(GOLDEN_STORE, node, "TopicA")
 
@@ -244,13 +243,12 @@ def test_a_queue_that_somebody_else_writes_to_ends_the_import(
 def test_two_imports_at_once_end_one_of_them(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Twice(_DyingGate):
-        def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-            self._shard.append(payload, durability)
-            return self._shard.append(payload, durability)
+    def twice(shard: OwnedShard, payload: bytes, durability: int, **_: Any) -> Ack:
+        _append(shard, payload, durability)
+        return _append(shard, payload, durability)
 
     monkeypatch.setattr(importer_module, "_BATCH_RECORDS", 1)
-    monkeypatch.setattr(node, "gate", lambda *name: Twice(node.shard(*name), [0], after=False))
+    monkeypatch.setattr(OwnedShard, "append", twice)
     with pytest.raises(StoreError, match="stored at offset 1, not 0"):
         import_from(GOLDEN_STORE, node, "TopicA")
     monkeypatch.undo()
@@ -261,11 +259,7 @@ def test_two_imports_at_once_end_one_of_them(
 def test_a_batch_that_the_shard_refuses_ends_the_import(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full(_DyingGate):
-        def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-            return Ack(AppendStatus.STORE_FULL)
-
-    monkeypatch.setattr(node, "gate", lambda *name: Full(node.shard(*name), [0], after=False))
+    monkeypatch.setattr(OwnedShard, "append", lambda *_, **__: Ack(AppendStatus.STORE_FULL))
     with pytest.raises(StoreError, match="is full; nothing was stored"):
         import_from(GOLDEN_STORE, node)
 
@@ -294,7 +288,7 @@ def test_damage_is_named_or_counted(
 def test_an_unknown_topic_and_too_few_queues_are_refused(node: LocalNode) -> None:
     with pytest.raises(ConfigError, match="it has: TopicA, TopicB"):
         import_from(GOLDEN_STORE, node, "TopicC")
-    node.create_topic("TopicA", 1)
+    node.topics.ensure("TopicA", 1)
     with pytest.raises(ConfigError, match="topics alter TopicA --queues 2"):
         import_from(GOLDEN_STORE, node, "TopicA")
     assert list(node.topics.all()) == ["TopicA"]

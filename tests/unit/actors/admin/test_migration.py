@@ -25,7 +25,7 @@ OLD, NEW = Subscription.tags("a || both"), Subscription.tags("b || both")
 @pytest.fixture(params=[False, True], ids=["near", "far"])
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        local.create_topic("T", 1)
+        local.topics.ensure("T", 1)
         local.has_far_members = request.param
         yield local
 

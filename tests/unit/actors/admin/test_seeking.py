@@ -45,7 +45,7 @@ def take(member: GroupConsumer, count: int) -> list[bytes]:
 
 
 def test_a_plan_says_what_would_change_and_changes_nothing(node: LocalNode) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(10))
     with node.consumer("g", "T", ALL) as member:
         take(member, 10)
@@ -55,7 +55,7 @@ def test_a_plan_says_what_would_change_and_changes_nothing(node: LocalNode) -> N
     (first,) = plan_moves(node, groups, to="earliest")
     assert (first.to_offset, first.repeated) == (0, 10)
     assert plan_moves(node, groups, to="latest")[0].to_offset == 10
-    message = node.message_at("T", 0, 0)
+    message = node.messages.at("T", 0, 0)
     assert message is not None
     assert plan_moves(node, groups, time_ms=message.store_timestamp_ms)[0].to_offset == 0
     assert plan_moves(node, groups, time_ms=2**60)[0].to_offset == 10
@@ -72,7 +72,7 @@ def test_a_group_that_has_no_offset_skips_nothing() -> None:
 
 
 def test_a_living_member_goes_on_behind_the_move(node: LocalNode) -> None:
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     for queue_id in (0, 1):
         with node.producer() as producer:
             for number in range(5):
@@ -166,7 +166,7 @@ def test_a_command_waits_for_a_coordinator_that_starts_again() -> None:
 
 
 def test_a_new_group_begins_at_a_time_as_far_as_that_is_there(node: LocalNode) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(3))
     until_ms = system_clock_ms() + 2
     while system_clock_ms() < until_ms:

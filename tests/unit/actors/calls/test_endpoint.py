@@ -12,13 +12,18 @@ from rocketray.actors.calls.endpoint import (
     ServedObjects,
     client_of,
     does_wait,
+    is_once,
     method_of,
+    once,
     waits,
 )
 
 
 class CounterApi(Protocol):
     def add(self, count: int, *, twice: bool = False) -> int: ...
+
+    @once
+    def count(self) -> int: ...
 
     @waits
     def wait(self) -> None: ...
@@ -32,6 +37,9 @@ class Counter:
 
     def add(self, count: int, *, twice: bool = False) -> int:
         self.total += 2 * count if twice else count
+        return self.total
+
+    def count(self) -> int:
         return self.total
 
     def wait(self) -> None:
@@ -54,7 +62,7 @@ def counter() -> Counter:
 @pytest.fixture
 def served(counter: Counter) -> ServedObjects:
     served = ServedObjects()
-    served.serve(COUNTER, lambda: counter)
+    served.serve(CounterApi, lambda: counter)
     return served
 
 
@@ -75,7 +83,7 @@ def test_only_public_methods_of_the_interface_are_called(
     served: ServedObjects, method: str
 ) -> None:
     with pytest.raises(AttributeError, match=f"CounterApi has no method '{method}'"):
-        served.call("CounterApi", method)
+        served.call("CounterApi", (), method)
     client: Any = client_of(InProcess(served), COUNTER)
     if not method.startswith("__"):
         with pytest.raises(AttributeError, match=method):
@@ -84,9 +92,22 @@ def test_only_public_methods_of_the_interface_are_called(
 
 def test_an_interface_that_is_not_served_is_an_error(served: ServedObjects) -> None:
     with pytest.raises(AttributeError, match="no object here serves Counter"):
-        served.call("Counter", "add", 1)
+        served.call("Counter", (), "add", 1)
 
 
-def test_an_interface_says_which_methods_wait_for_other_actors() -> None:
-    found = [does_wait(method_of(CounterApi, name)) for name in ("add", "wait")]
-    assert found == [False, True]
+def test_an_interface_says_which_methods_wait_or_are_not_repeated() -> None:
+    methods = [method_of(CounterApi, name) for name in ("add", "wait", "count")]
+    assert [does_wait(method) for method in methods] == [False, True, False]
+    assert [is_once(method) for method in methods] == [False, False, True]
+
+
+def test_a_key_says_which_object_of_the_actor_is_called() -> None:
+    served, counters = ServedObjects(), {"a": Counter(), "b": Counter()}
+    served.serve(CounterApi, counters.__getitem__)
+    transport = InProcess(served)
+    first, second = (Endpoint("counters", CounterApi, (key,)) for key in "ab")
+    client_of(transport, second).add(3)
+    assert transport.call_each([second, first], CounterApi.count) == [3, 0]
+    assert transport.call_each([first, second], CounterApi.add, 1, twice=True) == [2, 5]
+    with pytest.raises(KeyError):
+        client_of(transport, Endpoint("counters", CounterApi, ("c",))).count()

@@ -13,7 +13,7 @@ from support.local_node import LocalNode
 import rocketray as rr
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.groups.heartbeat import AppInstance
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,
@@ -101,7 +101,7 @@ CONSUMERS: list[tuple[Wrong, str]] = [
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        local.create_topic("T", 2)
+        local.topics.ensure("T", 2)
         yield local
 
 
@@ -111,13 +111,13 @@ def test_a_wrong_send_is_refused_and_stores_nothing(
 ) -> None:
     with node.producer() as producer, pytest.raises(ConfigError, match=says):
         send(producer)
-    assert node.messages("T") == []
+    assert node.stored("T") == []
     with node.producer() as producer:
         producer.send("T", b"x", queue_id=0)  # the producer that was misused is no worse
         with pytest.raises(ConfigError, match=says):
             send(producer)
         producer.send("T", b"y", queue_id=0)
-    assert len(node.messages("T")) == 2
+    assert len(node.stored("T")) == 2
 
 
 @pytest.mark.parametrize(("join", "says"), CONSUMERS)
@@ -169,7 +169,7 @@ def test_a_wrong_producer_looks_for_no_node(
 @pytest.mark.parametrize("timeout_s", ["x", 0, -1, None, float("nan")])
 def test_a_timeout_is_a_number_of_seconds(node: LocalNode, timeout_s: Any) -> None:
     with pytest.raises(ConfigError, match=r"timeout_s is .*; give seconds, more than 0"):
-        Producer(node, timeout_s=timeout_s)
+        NodeProducer(node, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize(

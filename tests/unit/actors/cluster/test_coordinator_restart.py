@@ -20,7 +20,7 @@ COUNT = 20
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        local.create_topic("T", 2)
+        local.topics.ensure("T", 2)
         with local.producer() as producer:
             for number in range(COUNT):
                 producer.send("T", b"%d" % number, queue_id=number % 2)

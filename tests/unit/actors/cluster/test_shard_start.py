@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.client import actor_names, shard_calls
+from rocketray.actors.calls.endpoint import process_actor
+from rocketray.actors.client import actor_names
+from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.cluster import shard_start
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
+from rocketray.actors.shards.shard_api import ShardApi, shard_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
@@ -48,7 +51,7 @@ def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actors = [Actor(RayError("it died and cannot start again")), None, Actor(None)]
-    names = [actor_names.process_actor(f"T:{queue_id}") for queue_id in range(3)]
+    names = [process_actor(f"T:{queue_id}") for queue_id in range(3)]
 
     def find(name: str) -> Any:
         actor = actors[names.index(name)]
@@ -215,7 +218,7 @@ def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: Starti
     topic = TopicCatalog().with_topic("T", 4).get("T")
     shard_start.start_shards(HOME, [topic], {}, range(2), 20.0)
     with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic being created"):
-        shard_calls.ShardCalls(topic, 3).ask("statistics")
+        begin(shard_of(topic, 3), ShardApi.statistics)
     shard_start.stop_shards([topic])
     assert cluster.stopped == ["shards:T:0", "shards:T:1"]
 

@@ -22,7 +22,7 @@ ALL = Subscription.tags("*")
 @pytest.fixture(params=[False, True], ids=["near", "far"])
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as local:
-        local.create_topic("T", 2)
+        local.topics.ensure("T", 2)
         local.has_far_members = request.param
         yield local
 

@@ -20,7 +20,7 @@ Join = Callable[[], GroupConsumer]
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        local.create_topic("T", 1)
+        local.topics.ensure("T", 1)
         put(local, "T", numbers(5))
         yield local
 

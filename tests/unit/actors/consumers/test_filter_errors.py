@@ -31,7 +31,7 @@ def test_the_first_failure_is_logged_with_its_message_and_reason(
     caplog: pytest.LogCaptureFixture, bitmaps: str
 ) -> None:
     with Broker() as broker:
-        broker.create_topic("Trade", 2)
+        broker.topics.ensure("Trade", 2)
         broker.topics.set_bitmaps("Trade", bitmaps)
         with broker.consumer("audit", "Trade", SQL) as member:
             broker.clock.advance(seconds=5)
@@ -73,7 +73,7 @@ def test_each_expression_has_its_line_and_each_tenfold_too(
 
 def test_filters_that_do_not_fail_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with Broker() as broker:
-        broker.create_topic("Trade", 2)
+        broker.topics.ensure("Trade", 2)
         with broker.consumer("audit", "Trade", SQL) as member:
             amounts(broker, "200", "50")
             member.poll()

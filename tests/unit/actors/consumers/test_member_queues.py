@@ -21,12 +21,16 @@ TAGGED = Subscription.tags("a")
 class HinderedNode(LocalNode):
     """Something happens each time that a stream is to be attached."""
 
+    def __init__(self, data: Path) -> None:
+        super().__init__(data)
+        self.calls._served.serve(FilterApi, self._filter)
+
     def hinder(self) -> None:
         """Nothing, until the test says what."""
 
-    def filter_calls(self) -> FilterApi:
+    def _filter(self) -> FilterApi:
         self.hinder()
-        return super().filter_calls()
+        return self.filter
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def take(
 
 
 def test_a_queue_without_a_directory_keeps_no_member_from_the_others(node: HinderedNode) -> None:
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     lost, there = send(node, 1, queue_id=0), send(node, 1, queue_id=1, first=2000)
     directory = shard_directory(node.data, "T", 0)
     away = directory.with_name("away")
@@ -99,7 +103,7 @@ def damaged(node: LocalNode, body: bytes, queue_id: int = 0) -> Iterator[None]:
 def test_nothing_is_passed_over_when_a_record_cannot_be_read_for_a_while(
     node: HinderedNode,
 ) -> None:
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     sent = send(node, 50)
     with join(node) as member:
         with damaged(node, b"1040"):
@@ -114,7 +118,7 @@ def test_nothing_is_passed_over_when_a_record_cannot_be_read_for_a_while(
 
 
 def test_a_damaged_record_is_told_though_other_queues_have_messages(node: HinderedNode) -> None:
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     send(node, 1)
     with join(node) as member, damaged(node, b"1000"):
         told = 0
@@ -130,7 +134,7 @@ def test_a_damaged_record_is_told_though_other_queues_have_messages(node: Hinder
 def test_a_queue_that_is_taken_away_while_another_is_opened_has_one_reader(
     node: HinderedNode,
 ) -> None:
-    node.create_topic("T", 4)
+    node.topics.ensure("T", 4)
     first, slow = join(node, "a0"), join(node, "b")
     for _ in range(2):
         for each in (first, slow):
@@ -165,7 +169,7 @@ def test_a_queue_that_is_taken_away_while_another_is_opened_has_one_reader(
 def test_a_queue_whose_stream_nobody_could_fill_is_read_when_somebody_can(
     node: HinderedNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     now_ms = [0]
     attached = [0]
 
@@ -191,7 +195,7 @@ def test_a_queue_whose_stream_nobody_could_fill_is_read_when_somebody_can(
 def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
     node: HinderedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
 
     def fail(*_: object) -> None:
         raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")

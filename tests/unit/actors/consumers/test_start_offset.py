@@ -22,7 +22,7 @@ OVERFLOW = GetMessageStatus.OFFSET_OVERFLOW_BADLY
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        local.create_topic("T", 1)
+        local.topics.ensure("T", 1)
         yield local
 
 

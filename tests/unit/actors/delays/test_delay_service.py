@@ -26,7 +26,7 @@ PATIENCE_S = 60
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as made:
-        made.create_topic("trade", 2)
+        made.topics.ensure("trade", 2)
         yield made
 
 
@@ -35,7 +35,7 @@ def wait_for(node: LocalNode, queue_id: int, count: int) -> list[StoredMessage]:
     while node.shard_statistics("trade")[queue_id].max_queue_offset < count:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    found = [node.message_at("trade", queue_id, offset) for offset in range(count)]
+    found = [node.messages.at("trade", queue_id, offset) for offset in range(count)]
     return [message for message in found if message is not None]
 
 
@@ -65,12 +65,12 @@ def test_a_delayed_send_tells_where_the_message_waits(node: LocalNode) -> None:
     with node.producer() as producer:
         waits = producer.send("trade", b"x", delay_level=18)
         assert waits.queue_id == 17
-        stored = node.message_at(SCHEDULE_TOPIC, 17, waits.queue_offset)
+        stored = node.messages.at(SCHEDULE_TOPIC, 17, waits.queue_offset)
         assert stored is not None
         assert stored.unique_key == waits.message_id
         at_once = producer.send("trade", b"x", deliver_at=1)
         assert at_once.recall_handle is None
-        assert node.message_at("trade", at_once.queue_id, at_once.queue_offset) is not None
+        assert node.messages.at("trade", at_once.queue_id, at_once.queue_offset) is not None
 
 
 def test_a_recalled_message_is_never_delivered(node: LocalNode) -> None:
@@ -101,7 +101,7 @@ def test_a_delay_that_cannot_be_is_refused_before_anything_is_sent(
 
 def test_a_node_that_starts_again_delivers_what_waited(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
-        node.create_topic("trade", 1)
+        node.topics.ensure("trade", 1)
         with node.producer() as producer:
             producer.send("trade", b"x", delay=0.03)
             producer.send("trade", b"x", delay=1.5)
@@ -135,7 +135,7 @@ def test_a_note_that_was_torn_costs_a_repetition_and_no_message(tmp_path: Path) 
 def deliver_and_forget(data: Path) -> Path:
     """Deliver one of two messages, as if the process had died before it said so; the note of it."""
     with LocalNode(data) as node:
-        node.create_topic("trade", 1)
+        node.topics.ensure("trade", 1)
         with node.producer() as producer:
             producer.send("trade", b"1", delay=0.01)
             producer.send("trade", b"2", delay=2)
@@ -146,7 +146,7 @@ def deliver_and_forget(data: Path) -> Path:
 
 def test_levels_leave_their_offsets_in_rocketmqs_form(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
-        node.create_topic("trade", 1)
+        node.topics.ensure("trade", 1)
         with node.producer() as producer:
             for level in (1, 1, 18):
                 producer.send("trade", b"x", delay_level=level)
@@ -194,7 +194,7 @@ def test_a_delayed_message_comes_once_though_its_shard_stalls_for_longer_than_is
         assert time.monotonic() < deadline
         time.sleep(0.02)
     node.shard("trade", 0).drain()
-    assert [message.body for message in node.messages("trade")] == [b"warm", b"later"]
+    assert [message.body for message in node.stored("trade")] == [b"warm", b"later"]
 
 
 def test_a_target_that_stalls_gets_each_message_once(

@@ -35,14 +35,14 @@ WITHOUT = Cause.NO_GROUP, ExplainStep("subscription", "no group", "")
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         yield node
 
 
 def ask(node: LocalNode, wanted: str, group: str = "g", topic: str | None = None) -> Explanation:
     """The explanation; asking must change nothing on disk."""
     before = checksums(node.data)
-    found = inquire(node, node.groups.all(), wanted, group, topic)
+    found = inquire(node, wanted, group, topic)
     assert checksums(node.data) == before
     return found
 
@@ -74,9 +74,9 @@ def test_what_was_finished_is_delivered(node: LocalNode) -> None:
     consume(node, Subscription.tags("pay"))
     found = ask(node, "k")
     assert found.cause is Cause.DELIVERED
-    assert found.message_id == node.query("Trade", "k")[0].offset_message_id
+    assert found.message_id == node.messages.query("Trade", "k")[0].offset_message_id
     assert ask(node, found.message_id).cause is Cause.DELIVERED
-    unique = node.query("Trade", "k")[0].unique_key
+    unique = node.messages.query("Trade", "k")[0].unique_key
     assert unique is not None
     assert ask(node, unique).cause is Cause.DELIVERED
     assert [step.stage for step in found.steps][:2] == ["stored", "dispatched"]
@@ -86,14 +86,14 @@ def test_what_was_finished_is_delivered(node: LocalNode) -> None:
 def test_a_message_that_is_not_there_is_not_found(node: LocalNode) -> None:
     send(node, Message("Trade", b"1", keys=("k",)))
     assert ask(node, "other").cause is Cause.NOT_FOUND
-    missing = node.query("Trade", "k")[0].offset_message_id[:-1] + "F"
+    missing = node.messages.query("Trade", "k")[0].offset_message_id[:-1] + "F"
     assert ask(node, missing).cause is Cause.NOT_FOUND
 
 
 def test_a_group_that_never_was_and_one_that_is_elsewhere(node: LocalNode) -> None:
     send(node, Message("Trade", b"1", keys=("k",)))
     assert ask(node, "k").cause is Cause.NO_GROUP
-    node.create_topic("Audit", 1)
+    node.topics.ensure("Audit", 1)
     with node.consumer("g", "Audit", Subscription.tags("*")):
         found = ask(node, "k", topic="Trade")
     assert found.cause is Cause.NOT_SUBSCRIBED
@@ -108,12 +108,12 @@ def test_a_group_that_began_behind_the_message(node: LocalNode) -> None:
 
 
 def test_a_key_finds_the_newest_message_in_whatever_topic(node: LocalNode) -> None:
-    node.create_topic("Audit", 1)
+    node.topics.ensure("Audit", 1)
     send(node, Message("Trade", b"old", keys=("k",)))
     time.sleep(0.005)  # store times are milliseconds
     with node.producer() as producer:
         producer.send_many("Audit", [Message("Audit", b"new", keys=("k",))])
-    newest = node.query("Audit", "k")[0].offset_message_id
+    newest = node.messages.query("Audit", "k")[0].offset_message_id
     assert ask(node, "k").message_id == newest
     assert ask(node, "k", topic="Trade").message_id != newest
 
@@ -266,7 +266,7 @@ def test_random_messages_and_filters_have_the_cause_that_a_plain_look_gives(
         group = f"g{number}"
         consume(node, subscription, group)
         for message in messages:
-            found = inquire(node, node.groups.all(), message.keys[0], group)
+            found = inquire(node, message.keys[0], group)
             assert found.cause is plain_cause(subscription, message)
 
 

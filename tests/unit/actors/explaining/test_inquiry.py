@@ -13,7 +13,7 @@ from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import journal_directory
 from rocketray.actors.journal.group_journal import EntryKind
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import SCHEDULE_QUEUES, retry_topic, sent_back
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.filters.subscription import Subscription
@@ -33,7 +33,7 @@ def clock() -> Clock:
 @pytest.fixture
 def broker(tmp_path: Path, clock: Clock) -> Iterator[Broker]:
     with Broker(tmp_path, clock=clock, predicates=["support"]) as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         yield node
 
 
@@ -56,7 +56,7 @@ def consume(broker: Broker, subscription: Subscription = ALL, topic: str = "Trad
 
 def move(broker: Broker, **goal: object) -> None:
     groups = [each for each in broker.groups.all() if each.group == "g" and each.topic == "Trade"]
-    moves = plan_moves(broker, groups, **goal)  # type: ignore[arg-type]
+    moves = plan_moves(broker.node, groups, **goal)  # type: ignore[arg-type]
     carry_out(broker.groups, moves, 0.0, sleep=lambda _: None, who=WHO)
 
 
@@ -113,7 +113,7 @@ def test_a_filter_is_asked_for_what_the_group_passed_with_it(broker: Broker) -> 
     expected = [Cause.DELIVERED, Cause.TAG_MISMATCH, Cause.TAG_MISMATCH, Cause.DELIVERED]
     assert causes == expected
     assert "when the group read that offset, it subscribed to tags 'pay'" in told(broker, "s1")
-    broker.restart_coordinator()
+    broker.faults.restart_coordinator()
     assert [cause(broker, key) for key in ("p1", "s1", "p2", "s2")] == expected
 
 
@@ -157,7 +157,7 @@ def test_a_group_that_began_behind_and_was_reset_has_what_it_then_got(broker: Br
 
 
 def test_a_retry_is_looked_for_in_the_queue_that_it_lies_in(broker: Broker, clock: Clock) -> None:
-    broker.create_topic("Wide", 3)
+    broker.topics.ensure("Wide", 3)
     broker.topics.ensure(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
     broker.topics.ensure(retry_topic("g"), 3, internal=True)
     with broker.producer() as producer:
@@ -165,7 +165,7 @@ def test_a_retry_is_looked_for_in_the_queue_that_it_lies_in(broker: Broker, cloc
             producer.send("Wide", b"", keys=f"k{queue_id}", queue_id=queue_id)
     consume(broker, topic="Wide")
     for key in ("k0", "k2"):
-        [message] = broker.query("Wide", key)
+        [message] = broker.messages.query("Wide", key)
         back = sent_back(message, "g", 16, "%DLQ%g", 3)
         with broker.producer() as producer:
             producer.forward(back.message.topic, back.queue_id, [back.message])
@@ -198,7 +198,7 @@ def test_a_delayed_message_by_each_of_its_names(broker: Broker, clock: Clock) ->
         assert cause(broker, name) is Cause.DELAYED, name
         assert "due in topic Trade at 2027-01-15T08:00:30.000+00:00" in told(broker, name)
     assert sent[2].recall_handle is not None
-    assert broker.recall(sent[2].recall_handle)
+    assert broker.delays.recall(sent[2].recall_handle)
     for name in names["gone"]:
         assert cause(broker, name) is Cause.RECALLED, name
     clock.advance(seconds=31)
@@ -210,17 +210,17 @@ def test_a_delayed_message_by_each_of_its_names(broker: Broker, clock: Clock) ->
         for name in names[key]:
             found = broker.explain(name, "g")
             assert found.cause is Cause.DELIVERED, name
-            assert found.message_id == broker.query("Trade", key)[0].offset_message_id
+            assert found.message_id == broker.messages.query("Trade", key)[0].offset_message_id
             assert "it was delayed" in told(broker, name)
     for name in names["gone"]:
         assert cause(broker, name) is Cause.RECALLED, name
 
 
 def test_a_delayed_message_whose_topic_was_deleted(broker: Broker, clock: Clock) -> None:
-    broker.create_topic("Gone", 1)
+    broker.topics.ensure("Gone", 1)
     with broker.producer() as producer:
         producer.send("Gone", b"", keys="k", delay=5)
-        [waiting] = broker.messages("rmq_sys_wheel_timer")
+        [waiting] = broker.stored("rmq_sys_wheel_timer")
         name = waiting.offset_message_id
         assert cause(broker, name) is Cause.DELAYED
         broker.topics.delete("Gone")
@@ -231,7 +231,7 @@ def test_a_delayed_message_whose_topic_was_deleted(broker: Broker, clock: Clock)
 
 def test_a_transaction_by_each_name_of_its_message(broker: Broker, clock: Clock) -> None:
     consume(broker)
-    with Producer(broker, group="pg", check=lambda _: "unknown") as producer:
+    with NodeProducer(broker.node, group="pg", check=lambda _: "unknown") as producer:
         open_, back, done, later = (
             begin(producer, "Trade", b"", keys=[key], delay_level=level)
             for key, level in (("open", 0), ("back", 0), ("done", 0), ("later", 1))
@@ -239,8 +239,8 @@ def test_a_transaction_by_each_name_of_its_message(broker: Broker, clock: Clock)
         back.rollback()
         done.commit()
         later.commit()
-        broker.step()
-        halves = {half.keys[0]: half.offset_message_id for half in broker.messages(HALF_TOPIC)}
+        broker._stepped.step()
+        halves = {half.keys[0]: half.offset_message_id for half in broker.stored(HALF_TOPIC)}
         for transaction, key, expected in (
             (open_, "open", Cause.HALF_MESSAGE),
             (back, "back", Cause.ROLLED_BACK),
@@ -321,14 +321,14 @@ def test_a_message_that_expired(broker: Broker, clock: Clock) -> None:
     broker.topics.ensure("Short", 1, RetentionPolicy(max_age_ms=1000))
     send(broker, "first", topic="Short")
     consume(broker, topic="Short")
-    [first] = broker.query("Short", "first")
+    [first] = broker.messages.query("Short", "first")
     with broker.producer() as producer:
         for _ in range(5):
             producer.send("Short", bytes(3 << 20))
     consume(broker, topic="Short")
     clock.advance(hours=30)
-    broker.expire()
-    assert broker.view(first.offset_message_id) is None
+    broker.node.expire()
+    assert broker.messages.view(first.offset_message_id) is None
     found = broker.explain(first.offset_message_id, "g")
     assert found.cause is Cause.EXPIRED
     assert "begins at physical offset" in found.steps[-1].detail
@@ -337,7 +337,7 @@ def test_a_message_that_expired(broker: Broker, clock: Clock) -> None:
 
 
 def test_a_topic_and_a_group_that_were_deleted(broker: Broker) -> None:
-    broker.create_topic("Gone", 1)
+    broker.topics.ensure("Gone", 1)
     send(broker, "k", topic="Gone")
     consume(broker, topic="Gone")
     broker.topics.delete("Gone")
@@ -354,7 +354,7 @@ def test_a_topic_and_a_group_that_were_deleted(broker: Broker) -> None:
     send(broker, "t")
     consume(broker)
     broker.groups.delete("g")
-    broker.restart_coordinator()
+    broker.faults.restart_coordinator()
     assert cause(broker, "t") is Cause.GROUP_DELETED
     assert consume(broker) == ["t"], "a group of that name begins anew"
     assert cause(broker, "t") is Cause.DELIVERED
@@ -382,7 +382,7 @@ def test_a_key_of_several_messages(broker: Broker, clock: Clock) -> None:
     for _ in range(3):
         send(broker, "k")
         clock.advance(seconds=1)
-        ids.append(broker.query("Trade", "k")[-1].offset_message_id)
+        ids.append(broker.messages.query("Trade", "k")[-1].offset_message_id)
     found = broker.explain("k", "g")
     assert found.message_id == ids[2]
     assert found.steps[0].detail == (
@@ -399,7 +399,7 @@ def test_before_a_journal_begins_nothing_is_guessed(broker: Broker) -> None:
     consume(broker)
     for path in journal_directory(broker.data).iterdir():
         path.unlink()
-    broker.restart_coordinator()
+    broker.faults.restart_coordinator()
     assert cause(broker, "old") is Cause.UNKNOWN
     assert "journal does not go back that far" in told(broker, "old")
     send(broker, "new")
@@ -418,7 +418,7 @@ def test_offsets_that_a_coordinator_forgot_are_gone_over_again(broker: Broker) -
     assert state["offsetTable"]["Trade@g"] == {"0": 2}
     state["offsetTable"]["Trade@g"]["0"] = 1
     groups.write_text(json.dumps(state))
-    broker.restart_coordinator()
+    broker.faults.restart_coordinator()
     assert broker.committed("g", "Trade") == {0: 1}
     assert consume(broker, SHIP) == []
     assert [cause(broker, key) for key in ("p1", "p2")] == [Cause.DELIVERED, Cause.DELIVERED]
@@ -430,7 +430,7 @@ def test_offsets_that_a_coordinator_forgot_are_gone_over_again(broker: Broker) -
 def test_a_queue_whose_end_was_lost_has_other_messages_there(broker: Broker) -> None:
     send(broker, "a", "b")
     consume(broker)
-    broker.state.registry.journals.note(EntryKind.BACK, "g", "Trade", {0: (2, 1)}, who="m9")
-    broker.state.registry.offsets.commit("g", "Trade", 0, 1)
+    broker.node.state.registry.journals.note(EntryKind.BACK, "g", "Trade", {0: (2, 1)}, who="m9")
+    broker.node.state.registry.offsets.commit("g", "Trade", 0, 1)
     assert [cause(broker, key) for key in "ab"] == [Cause.DELIVERED, Cause.NO_CONSUMER]
     assert "the group got it before" not in told(broker, "b")

@@ -79,7 +79,7 @@ def test_a_second_share_keeps_the_directory_when_the_first_is_gone(tmp_path: Pat
 
 def test_a_node_holds_its_own_as_long_as_it_runs(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "d") as node:
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         assert remove_abandoned() == []
         with node.producer() as producer:
             producer.send("T", b"still here")
@@ -162,7 +162,7 @@ def test_a_directory_that_another_user_put_there_is_left_alone_and_not_used(
         assert used.parent == memory
         assert used.name.startswith(f"{usual.name}-")
         assert (stat.S_IMODE(used.stat().st_mode), used.stat().st_uid) == (0o700, os.getuid())
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         with node.producer() as producer:
             assert producer.send("T", b"x").queue_offset == 0
         assert [path.name for path in usual.iterdir()] == ["lock"]

@@ -80,8 +80,8 @@ def test_a_coordinator_removes_what_the_one_before_it_left(
 
 def test_a_deleted_topic_leaves_neither_files_nor_rings(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
-        node.create_topic("T", 2)
-        node.create_topic("Other", 1)
+        node.topics.ensure("T", 2)
+        node.topics.ensure("Other", 1)
         with node.producer() as producer:
             for queue_id in range(2):
                 producer.send("T", b"x", queue_id=queue_id)
@@ -90,9 +90,9 @@ def test_a_deleted_topic_leaves_neither_files_nor_rings(tmp_path: Path) -> None:
             assert not shard_directory(tmp_path, "T", 0).parent.exists()
             assert not producer_rings_directory(tmp_path, "T", 0).parent.exists()
             assert len([*producer_rings_directory(tmp_path, "Other", 0).iterdir()]) == 1
-            node.create_topic("T", 2)
+            node.topics.ensure("T", 2)
             assert producer.send("Other", b"x").queue_offset == 1
-        assert not node.messages("T")
+        assert not node.stored("T")
 
 
 def test_a_topic_is_removed_though_somebody_still_writes_there(

@@ -14,6 +14,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause, Explanation
+from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.files.paths import filters_file, shard_directory
 from rocketray.actors.filtering.lag import LagCounter, lag_questions
 from rocketray.filters.consumer_filter_data import read_filters
@@ -28,7 +29,7 @@ SMALL, LARGE = Subscription.sql("a < 10"), Subscription.sql("a >= 390")
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         yield node
 
 
@@ -57,7 +58,7 @@ def take(member: GroupConsumer, end: int) -> list[int]:
 
 
 def ask(node: LocalNode, key: str, group: str) -> Explanation:
-    return node.explain(key, group)
+    return inquire(node, key, group)
 
 
 def bloom(found: Explanation) -> list[str]:

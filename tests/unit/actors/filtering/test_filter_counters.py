@@ -39,7 +39,7 @@ def sent(node: LocalNode) -> list[Message]:
         messages.append(
             Message("Trade", body, random_.choice(["Aa", "BB", "C", None]), (), properties)
         )
-    node.create_topic("Trade", 2)
+    node.topics.ensure("Trade", 2)
     with node.producer() as producer:
         producer.send_many("Trade", messages)
     return messages

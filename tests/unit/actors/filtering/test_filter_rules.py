@@ -28,7 +28,7 @@ def test_the_rules_are_kept_for_the_next_start(tmp_path: Path) -> None:
 def test_a_group_that_may_not_filter_so_does_not_join(tmp_path: Path) -> None:
     rules = FilterRules(("support.predicates",), property_filter=False)
     with LocalNode(tmp_path / "data", rules) as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         with pytest.raises(
             SubscriptionRefusedError, match=r"SYSTEM_ERROR \(1\): SQL92 is switched"
         ):

@@ -29,7 +29,7 @@ SUBSCRIPTIONS = [
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         yield node
 
 

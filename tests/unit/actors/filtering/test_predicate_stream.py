@@ -22,7 +22,7 @@ BODIES = [b"%d" % n for n in range(300)]
 @pytest.fixture(params=[False, True], ids=["near", "far"])
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data", FilterRules(("support",), 60_000)) as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         node.has_far_members = request.param
         yield node
 
@@ -32,7 +32,7 @@ def hasty(tmp_path: Path) -> Iterator[LocalNode]:
     """A node that gives a predicate little time."""
     predicates.RELEASE.clear()
     with LocalNode(tmp_path / "data", FilterRules(("support",), 300)) as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         yield node
         predicates.RELEASE.set()
 
@@ -156,7 +156,7 @@ def test_a_stream_with_too_many_stuck_calls_stops_under_every_policy(hasty: Loca
 
 def test_a_predicate_that_is_not_allowed_is_refused_before_it_is_imported(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data", FilterRules(("shop",))) as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         with pytest.raises(PredicateError, match=r"start --allow-predicates support\.predicates"):
             node.consumer("g", "Trade", where("is_even"))
         node.rules = FilterRules(("support",))  # the filter actor has the last word

@@ -30,7 +30,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Three queues of messages whose number decides tag and amount; the node runs on."""
     directory = tmp_path_factory.mktemp("node") / "data"
     with LocalNode(directory) as node:
-        node.create_topic("Trade", 3)
+        node.topics.ensure("Trade", 3)
         with node.producer() as producer:
             for queue in range(3):
                 messages = [made(number) for number in range(queue, COUNT, 3)]

@@ -54,7 +54,7 @@ class _CutOffSessions:
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[CutOffNode]:
     with CutOffNode(tmp_path) as local:
-        local.create_topic("T", 1)
+        local.topics.ensure("T", 1)
         yield local
 
 

@@ -22,7 +22,7 @@ def own_prefix() -> str:
 
 def test_a_member_without_a_name_is_called_by_its_host_and_process(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("Trade", 2)
+        node.topics.ensure("Trade", 2)
         with node.consumer("g", "Trade", ALL), node.remote_consumer("g", "Trade", ALL):
             (group,) = node.groups.all()
             names = list(group.members)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.producers.async_producer import AsyncProducer
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.async_producer import NodeAsyncProducer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreError
 from rocketray.message import Message, StoredMessage
 from rocketray.testing import Broker
@@ -26,18 +26,18 @@ LARGE = bytes(300_000)  # of a segment of 1 MiB
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("T", 2)
-        node.create_topic("Dead", 1)
+        node.topics.ensure("T", 2)
+        node.topics.ensure("Dead", 1)
         yield node
 
 
-def make(node: LocalNode, **options: Any) -> AsyncProducer:
-    return AsyncProducer(partial(Producer, node, **options))
+def make(node: LocalNode, **options: Any) -> NodeAsyncProducer:
+    return NodeAsyncProducer(partial(NodeProducer, node, **options))
 
 
 def bodies(node: LocalNode, topic: str = "T") -> list[list[bytes]]:
-    found: list[list[bytes]] = [[] for _ in range(node.topic(topic).queues)]
-    for message in node.messages(topic):
+    found: list[list[bytes]] = [[] for _ in range(node.topics.get(topic).queues)]
+    for message in node.stored(topic):
         found[message.queue_id].append(message.body)
     return found
 
@@ -46,7 +46,7 @@ def bodies(node: LocalNode, topic: str = "T") -> list[list[bytes]]:
 def test_every_way_to_send_stores_in_the_order_of_the_calls(
     node: LocalNode, *, is_local: bool
 ) -> None:
-    node.local = is_local
+    node.calls.shares_memory = is_local
 
     async def send() -> None:
         async with make(node) as producer:
@@ -194,15 +194,15 @@ def test_sends_that_wait_for_their_turn_are_told_of_the_close(node: LocalNode) -
 
 
 def test_tasks_that_open_a_producer_at_once_share_one(node: LocalNode) -> None:
-    made: list[Producer] = []
+    made: list[NodeProducer] = []
 
-    def make_slowly() -> Producer:
+    def make_slowly() -> NodeProducer:
         time.sleep(0.2)
-        made.append(Producer(node))
+        made.append(NodeProducer(node))
         return made[-1]
 
     async def send() -> None:
-        producer = AsyncProducer(make_slowly)
+        producer = NodeAsyncProducer(make_slowly)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.open(), 0.05)
         await asyncio.gather(producer.open(), producer.open())
@@ -237,7 +237,7 @@ def test_tasks_commit_and_delay_and_recall() -> None:
     def unknown(_: StoredMessage) -> Any:
         return "unknown"
 
-    async def fail(producer: AsyncProducer) -> None:
+    async def fail(producer: NodeAsyncProducer) -> None:
         async with producer.begin() as transaction:
             await producer.send("T", b"rolled back", transaction=transaction)
             _ = 1 / 0
@@ -246,7 +246,7 @@ def test_tasks_commit_and_delay_and_recall() -> None:
         async with broker.async_producer(group="orders", check=unknown) as producer:
             async with producer.begin() as transaction:
                 await producer.send("T", b"committed", transaction=transaction)
-                assert broker.messages("T") == []
+                assert broker.stored("T") == []
             with pytest.raises(ZeroDivisionError):
                 await fail(producer)
             later = await producer.send("T", b"later", delay=5)
@@ -257,6 +257,6 @@ def test_tasks_commit_and_delay_and_recall() -> None:
             assert later.recall_handle is not None
 
     with Broker() as broker:
-        broker.create_topic("T", 1)
+        broker.topics.ensure("T", 1)
         asyncio.run(send(broker))
-        assert [one.body for one in broker.messages("T")] == [b"committed", b"later"]
+        assert [one.body for one in broker.stored("T")] == [b"committed", b"later"]

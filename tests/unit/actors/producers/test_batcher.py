@@ -17,7 +17,7 @@ from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.batch import Batch
-from rocketray.actors.producers.producer import Producer, SendResult
+from rocketray.actors.producers.producer import NodeProducer, SendResult
 from rocketray.actors.producers.queue_link import QueueLink
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_rings import ShardRings
@@ -35,8 +35,8 @@ LARGE = bytes(300_000)  # of a segment of 1 MiB
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("Trade", 1)
-        node.create_topic("Dead", 1)
+        node.topics.ensure("Trade", 1)
+        node.topics.ensure("Dead", 1)
         yield node
 
 
@@ -59,11 +59,11 @@ def test_a_shard_that_takes_nothing_holds_up_nobody_else(
 ) -> None:
     results: list[SendResult] = []
 
-    def fill(producer: Producer) -> None:
+    def fill(producer: NodeProducer) -> None:
         pending = [producer.send_async("Dead", LARGE) for _ in range(40)]
         results.extend(sent.result() for sent in pending)
 
-    with Producer(node, timeout_s=60.0) as producer:
+    with NodeProducer(node, timeout_s=60.0) as producer:
         thread = threading.Thread(target=fill, args=(producer,))
         thread.start()
         thread.join(2.0)
@@ -85,7 +85,7 @@ def test_a_shard_that_takes_nothing_holds_up_nobody_else(
 def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.local = False
+    node.calls.shares_memory = False
     monkeypatch.setattr(batcher, "collecting_s", lambda _: 60.0)
     is_called, may_answer = threading.Event(), threading.Event()
     append = OwnedShard.append
@@ -97,7 +97,7 @@ def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
         return append(shard, payload, durability, **options)
 
     monkeypatch.setattr(OwnedShard, "append", slow)
-    with Producer(node) as producer:
+    with NodeProducer(node) as producer:
         for topic in ("Dead", "Trade"):
             producer.send_async(topic, b"handed over")
         producer.send_async("Dead", b"collected")
@@ -150,7 +150,7 @@ def test_a_send_is_done_once_the_shard_has_acknowledged_it_without_being_asked_f
 def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
     node: LocalNode, revive: threading.Event
 ) -> None:
-    with Producer(node, timeout_s=0.2) as producer:
+    with NodeProducer(node, timeout_s=0.2) as producer:
         with pytest.raises(ShardUnavailableError, match="may still store what was sent"):
             producer.send("Dead", b"first")
         sent = [producer.send_async("Dead", LARGE) for _ in range(20)]
@@ -158,17 +158,17 @@ def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
             sent[-1].result()
         revive.set()
         for _ in range(1000):
-            if node.message_at("Dead", 0, 0):
+            if node.messages.at("Dead", 0, 0):
                 break
             threading.Event().wait(0.01)
-        assert node.message_at("Dead", 0, 0).body == b"first"  # type: ignore[union-attr]
+        assert node.messages.at("Dead", 0, 0).body == b"first"  # type: ignore[union-attr]
 
 
 def test_many_messages_wait_for_room_as_long_as_their_send_says(
     node: LocalNode, revive: threading.Event
 ) -> None:
     bodies = [bytes(500_000)] * 10  # of which the ring has room for eight
-    with Producer(node, timeout_s=20.0) as producer:
+    with NodeProducer(node, timeout_s=20.0) as producer:
         begun = time.monotonic()
         with pytest.raises(ShardUnavailableError):
             producer.send_many("Dead", bodies=bodies, timeout_s=0.1)
@@ -178,7 +178,7 @@ def test_many_messages_wait_for_room_as_long_as_their_send_says(
         assert time.monotonic() - begun < 15.0
         assert producer.one_way_lost == 2
         revive.set()
-    with Producer(node, timeout_s=0.01) as hasty:
+    with NodeProducer(node, timeout_s=0.01) as hasty:
         assert len(hasty.send_many("Dead", bodies=bodies * 4, timeout_s=60.0)) == 40
 
 
@@ -190,7 +190,7 @@ def test_threads_that_forward_the_same_messages_forget_no_later_batch(
     )
     settled, may_end = threading.Event(), threading.Event()
 
-    with Producer(node, timeout_s=0.2) as producer, ThreadPoolExecutor(1) as threads:
+    with NodeProducer(node, timeout_s=0.2) as producer, ThreadPoolExecutor(1) as threads:
         producer.send("Dead", b"the shard knows the ring by now")
         settle = producer._batcher.settle
 
@@ -218,7 +218,7 @@ def test_threads_that_forward_the_same_messages_forget_no_later_batch(
 def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> None:
     begin = threading.Barrier(8)
 
-    def send(producer: Producer) -> None:
+    def send(producer: NodeProducer) -> None:
         begin.wait()
         producer.send("Trade", b"x")
 
@@ -236,7 +236,7 @@ def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> No
 def test_a_producer_closes_also_when_a_shard_does_not_answer(
     node: LocalNode, revive: threading.Event
 ) -> None:
-    producer = Producer(node, timeout_s=0.2)
+    producer = NodeProducer(node, timeout_s=0.2)
     pending = producer.send_async("Dead", b"x")
     with pytest.raises(ShardUnavailableError):
         producer.close()
@@ -266,7 +266,7 @@ def test_a_producer_hands_over_what_it_collected_also_when_it_cannot_ask_for_top
     monkeypatch.setattr(batcher, "_REFRESH_S", 0.01)
     with node.producer() as producer, monkeypatch.context() as patch:
         producer.send("Trade", b"x")
-        patch.setattr(node, "topic", fail)
+        patch.setattr(node.topics, "get", fail)
         assert asked.wait(60.0)
         pending = [producer.send_async("Trade", b"x") for _ in range(10)]
         for _ in range(1000):
@@ -284,14 +284,14 @@ def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: Loca
         producer.refresh_topics()
         with pytest.raises(TopicNotFoundError):
             producer.send("Trade", b"nowhere")
-        node.create_topic("Trade", 2)
+        node.topics.ensure("Trade", 2)
         assert producer.send("Trade", b"new", queue_id=1).queue_offset == 0
         node.topics.delete("Trade")
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         producer.refresh_topics()
         sent = producer.send("Trade", b"newer")
         assert (sent.queue_id, sent.queue_offset) == (0, 0)
-        found = node.message_at("Trade", 0, 0)
+        found = node.messages.at("Trade", 0, 0)
     assert found
     assert found.body == b"newer"
 
@@ -317,7 +317,7 @@ def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
         def choose_queue(topic: str, queue_id: int | None, sharding_key: str | None) -> int:
             monkeypatch.undo()
             node.topics.delete("Trade")
-            node.create_topic("Trade", 4)
+            node.topics.ensure("Trade", 4)
             producer.refresh_topics()
             return choose(topic, queue_id, sharding_key)
 

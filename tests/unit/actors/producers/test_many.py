@@ -28,14 +28,14 @@ def test_bodies_are_stored_as_messages_that_have_the_same_parts(
     broker: Broker, shared: dict[str, Any]
 ) -> None:
     bodies = [b"%d" % number * (number % 7) for number in range(2500)]
-    broker.create_topic("T", 3)
+    broker.topics.ensure("T", 3)
     with broker.producer() as producer:
         results = producer.send_many("T", bodies=bodies, **shared)
         listed = producer.send_many("T", [Message("T", body, **shared) for body in bodies])
     assert len(results) == sum(results.queues.values()) == len(bodies)
     for index in (*range(0, 2500, 97), 1023, 1024, 2499):
-        one = broker.view(results[index].offset_message_id)
-        other = broker.view(listed[index].offset_message_id)
+        one = broker.messages.view(results[index].offset_message_id)
+        other = broker.messages.view(listed[index].offset_message_id)
         assert one is not None
         assert other is not None
         assert one.unique_key == results[index].message_id != other.unique_key
@@ -44,11 +44,11 @@ def test_bodies_are_stored_as_messages_that_have_the_same_parts(
         assert (one.body, one.tags, one.keys) == (bodies[index], other.tags, other.keys)
         if index in {0, 1023, 2499}:  # each query finds all messages
             for key in one.keys:
-                assert one in broker.query("T", key, 10_000)
+                assert one in broker.messages.query("T", key, 10_000)
 
 
 def test_one_choice_of_a_queue_is_for_all(broker: Broker) -> None:
-    broker.create_topic("T", 4)
+    broker.topics.ensure("T", 4)
     rows = pa.table({"body": [b"x"] * 9000})
     messages = [Message("T", b"x")] * 2000
     with broker.producer() as producer:
@@ -60,7 +60,7 @@ def test_one_choice_of_a_queue_is_for_all(broker: Broker) -> None:
 
 
 def test_a_sharding_key_is_stored_with_each_message(broker: Broker) -> None:
-    broker.create_topic("T", 4)
+    broker.topics.ensure("T", 4)
     own = {"a": "b", SHARDING_KEY: "own"}
     listed = [Message("T", b"x", properties=own), Message("T", b"y")]
     tables: list[dict[str, Any]] = [
@@ -86,7 +86,7 @@ def test_a_sharding_key_is_stored_with_each_message(broker: Broker) -> None:
             producer.send_many("T", **content, sharding_key="k")
             producer.send_many("T", **content, sharding_key="k", queue_id=0)
         broker.clock.advance(seconds=2)
-        stored = broker.messages("T")
+        stored = broker.stored("T")
         assert len(stored) == 4 * len((*tables, *lists))
         assert {one.properties[SHARDING_KEY] for one in stored} == {"k"}
         assert {one.queue_id for one in stored} == {queue_id, 0}
@@ -97,12 +97,12 @@ def test_a_sharding_key_is_stored_with_each_message(broker: Broker) -> None:
 
 
 def test_a_list_may_have_no_result(broker: Broker) -> None:
-    broker.create_topic("T", 2)
+    broker.topics.ensure("T", 2)
     with broker.producer() as producer:
         producer.send_many("T", bodies=[b"x"] * 2000, ack="none")
         producer.flush()
-        assert len(broker.messages("T")) == 2000
-        with broker.disk_full():
+        assert len(broker.stored("T")) == 2000
+        with broker.faults.disk_full():
             producer.send_many("T", [Message("T", b"x")] * 30, ack="none")
         assert producer.one_way_lost == 30
         assert len(producer.send_many("T", [])) == 0
@@ -110,13 +110,13 @@ def test_a_list_may_have_no_result(broker: Broker) -> None:
 
 
 def test_bodies_may_be_delayed(broker: Broker) -> None:
-    broker.create_topic("T", 2)
+    broker.topics.ensure("T", 2)
     with broker.producer() as producer:
         sent = producer.send_many("T", bodies=[b"1", b"2"], tags="t", delay=5)
         assert all(one.recall_handle for one in sent)
-        assert broker.messages("T") == []
+        assert broker.stored("T") == []
         broker.clock.advance(seconds=6)
-    assert sorted((one.body, one.tags) for one in broker.messages("T")) == [
+    assert sorted((one.body, one.tags) for one in broker.stored("T")) == [
         (b"1", "t"),
         (b"2", "t"),
     ]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.producers.async_producer import AsyncProducer
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.async_producer import NodeAsyncProducer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import SHARDING_KEY
 from rocketray.topology.delivery.delivery import message_key
@@ -21,14 +21,14 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
     own = {"a": "b", SHARDING_KEY: "own"}
 
     async def send_awaited(node: LocalNode) -> None:
-        async with AsyncProducer(partial(Producer, node)) as producer:
+        async with NodeAsyncProducer(partial(NodeProducer, node)) as producer:
             for _ in range(2):  # the first in a thread, as it opens the queue; then on the loop
                 await producer.send("T", b"x", keys=["first"], sharding_key="k")
                 await producer.send("T", b"x", properties=own, sharding_key="k")
             await producer.send("T", b"x", sharding_key="k", delay=0.01)
 
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("T", 4)
+        node.topics.ensure("T", 4)
         with node.producer() as producer:
             producer.send("T", b"x", keys=["first"], sharding_key="k")
             producer.send("T", b"x", properties=own, sharding_key="k")
@@ -40,7 +40,7 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
             asyncio.run(send_awaited(node))
             producer.flush()
         deadline = time.monotonic() + 60
-        while len(stored := node.messages("T")) < 11:
+        while len(stored := node.stored("T")) < 11:
             assert time.monotonic() < deadline
             time.sleep(0.02)
     assert {message_key(one) for one in stored} == {b"k"}
@@ -51,9 +51,9 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
 
 def test_a_sharding_key_that_cannot_be_stored(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data") as node, node.producer() as producer:
-        node.create_topic("T", 2)
+        node.topics.ensure("T", 2)
         result = producer.send("T", b"x", sharding_key="")
-        [stored] = node.messages("T")
+        [stored] = node.stored("T")
         assert stored.queue_id == result.queue_id == 0, "the queue of the empty text"
         assert SHARDING_KEY not in stored.properties
         with pytest.raises(InvalidMessageError, match=SHARDING_KEY):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.message import SHARDING_KEY, Message
 
 QUEUES = 4
@@ -19,20 +19,20 @@ KEYS = [f"customer-{number}" for number in range(7)]
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        local.create_topic("T", QUEUES)
+        local.topics.ensure("T", QUEUES)
         yield local
 
 
 def bodies_by_key(node: LocalNode) -> dict[str, dict[int, list[int]]]:
     """The numbers of each key's messages, by the queue that they are in."""
     found: dict[str, dict[int, list[int]]] = {key: {} for key in KEYS}
-    for message in node.messages("T"):
+    for message in node.stored("T"):
         key, _, number = message.body.decode().partition(" ")
         found[key].setdefault(message.queue_id, []).append(int(number))
     return found
 
 
-def send_in_every_way(producer: Producer, key: str) -> None:
+def send_in_every_way(producer: NodeProducer, key: str) -> None:
     for number in range(0, 60, 6):
         producer.send_async("T", f"{key} {number}".encode(), sharding_key=key)
         producer.send("T", f"{key} {number + 1}".encode(), sharding_key=key, ack="none")

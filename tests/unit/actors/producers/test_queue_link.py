@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.files.paths import producer_rings_directory
-from rocketray.actors.ipc.ring import Ack
-from rocketray.actors.producers.queue_link import ShardGate, collecting_s
+from rocketray.actors.producers.queue_link import collecting_s
+from rocketray.actors.shards.shard_api import ShardApi
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError
 
 
@@ -20,10 +22,10 @@ def test_a_producer_collects_for_four_times_as_long_as_it_hands_over_within_boun
     assert collecting_s(1.0) == pytest.approx(0.0005)
 
 
-class SilentGate:
+class SilentShard:
     """A shard that never says that it reads a ring; perhaps it does."""
 
-    def __init__(self, shard: ShardGate, *, attaches: bool) -> None:
+    def __init__(self, shard: ShardApi, *, attaches: bool) -> None:
         self._shard = shard
         self._attaches = attaches
 
@@ -32,9 +34,6 @@ class SilentGate:
             self._shard.attach(path)
         raise ShardUnavailableError("T/0", 1000, "there was no answer")
 
-    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        return self._shard.append(payload, durability, attempt=attempt)
-
 
 class SilentNode(LocalNode):
     """A node whose shards are silent at times."""
@@ -42,15 +41,15 @@ class SilentNode(LocalNode):
     is_silent = False
     attaches = False
 
-    def gate(self, topic: str, queue_id: int) -> ShardGate:
-        shard = super().gate(topic, queue_id)
-        return SilentGate(shard, attaches=self.attaches) if self.is_silent else shard
+    def shard_calls(self, topic: TopicConfig, queue_id: int) -> Any:
+        shard = super().shard_calls(topic, queue_id)
+        return SilentShard(shard, attaches=self.attaches) if self.is_silent else shard
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[SilentNode]:
     with SilentNode(tmp_path) as node:
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         yield node
 
 

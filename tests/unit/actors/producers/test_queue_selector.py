@@ -20,7 +20,7 @@ QUEUES = 3
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        local.create_topic("T", QUEUES)
+        local.topics.ensure("T", QUEUES)
         yield local
 
 
@@ -30,7 +30,7 @@ def by_customer(queues: int, message: Message) -> int:
 
 def stored(node: LocalNode) -> dict[int, list[bytes]]:
     queues: dict[int, list[bytes]] = {queue: [] for queue in range(QUEUES)}
-    for message in node.messages("T"):
+    for message in node.stored("T"):
         queues[message.queue_id].append(message.body)
     return queues
 
@@ -94,7 +94,7 @@ def test_delayed_messages_go_where_it_says(node: LocalNode) -> None:
                 delay=3600,
                 queue_selector=lambda _, one: -int(one.properties["customer"]),
             )
-    waiting = [one.properties[REAL_QUEUE_ID] for one in node.messages(TIMER_TOPIC)]
+    waiting = [one.properties[REAL_QUEUE_ID] for one in node.stored(TIMER_TOPIC)]
     assert waiting == [str(number % QUEUES) for number in range(2 * QUEUES)]
 
 
@@ -110,7 +110,7 @@ def test_a_choice_that_is_no_queue_sends_nothing(node: LocalNode, choice: Any) -
             producer.send_many(
                 "T", [*[Message("T", b"good")] * 2000, Message("T", b"bad")], queue_selector=select
             )
-    assert node.messages("T") == []
+    assert node.stored("T") == []
 
 
 def test_what_a_selector_raises_is_raised_and_nothing_is_sent(node: LocalNode) -> None:
@@ -119,7 +119,7 @@ def test_what_a_selector_raises_is_raised_and_nothing_is_sent(node: LocalNode) -
             producer.send("T", b"b", queue_selector=by_customer)
         with pytest.raises(TopicNotFoundError):
             producer.send("Nowhere", b"b", queue_selector=by_customer)
-    assert node.messages("T") == []
+    assert node.stored("T") == []
 
 
 def test_a_message_has_one_choice(node: LocalNode) -> None:

@@ -18,7 +18,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.producers import batcher
-from rocketray.actors.producers.producer import Producer, SendFuture, SendResult, SendResults
+from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
 from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError, StoreFullError
 from rocketray.message import UNIQUE_KEY, Message
@@ -42,7 +42,7 @@ def delayed(producer: Any, messages: list[Message]) -> Any:
 
 def make(broker: Broker) -> list[Message]:
     """Six messages, and a topic of two queues; those of both keys are in queues of their own."""
-    broker.create_topic("T", 2)
+    broker.topics.ensure("T", 2)
     return [
         Message("T", b"%d" % number, properties={"__SHARDINGKEY": "ab"[number % 2]})
         for number in range(6)
@@ -51,7 +51,8 @@ def make(broker: Broker) -> list[Message]:
 
 def stored(broker: Broker) -> list[list[bytes]]:
     return [
-        [one.body for one in broker.shard("T", queue).writer.store.reads.scan()] for queue in (0, 1)
+        [one.body for one in broker.node.shard("T", queue).writer.store.reads.scan()]
+        for queue in (0, 1)
     ]
 
 
@@ -61,7 +62,7 @@ def test_what_no_answer_came_for_is_asked_for_and_not_sent_anew(
 ) -> None:
     messages = make(broker)
     with broker.producer() as producer:
-        broker.lose_acks(5, "T", 1)
+        broker.faults.lose_acks(5, "T", 1)
         sent = begin(producer, messages)
         for _ in range(3):  # three calls at first, and then one each time
             with pytest.raises(ShardUnavailableError):
@@ -79,7 +80,7 @@ def test_what_a_shard_did_not_store_is_sent_again_and_the_rest_is_not(
 ) -> None:
     messages = make(broker)
     with broker.producer() as producer:
-        broker.fail_appends(2, "T", 0)
+        broker.faults.fail_appends(2, "T", 0)
         sent = begin(producer, messages)
         for _ in range(2):
             with pytest.raises(ShardUnavailableError, match="could not store"):
@@ -100,7 +101,7 @@ def test_what_a_shard_stored_before_its_disk_failed_is_repeated_and_stored_once(
         append(queue, *entries)
 
     monkeypatch.setattr(ConsumeQueue, "append", fail_once)
-    node.local = False
+    node.calls.shares_memory = False
     bodies = [b"a", b"b"]
     content: Any = [Message("T", body) for body in bodies]
     if is_table:
@@ -113,7 +114,7 @@ def test_what_a_shard_stored_before_its_disk_failed_is_repeated_and_stored_once(
         results = until_stored(sent)
     assert not failures
     assert [one.queue_offset for one in results] == [1, 2]
-    found = list(node.messages("T"))
+    found = list(node.stored("T"))
     assert [one.body for one in found] == [b"first", *bodies]
     assert [one.properties[UNIQUE_KEY] for one in found][1:] == [one.message_id for one in results]
     assert [one.offset_message_id for one in found][1:] == [
@@ -134,20 +135,20 @@ def until_stored(sent: SendFuture[SendResults]) -> SendResults:
 def test_messages_with_unique_keys_of_the_caller_are_not_repeated(
     broker: Broker, fault: str
 ) -> None:
-    broker.create_topic("T", 1)
+    broker.topics.ensure("T", 1)
     with broker.producer() as producer:
-        getattr(broker, fault)(1, "T")
+        getattr(broker.faults, fault)(1, "T")
         sent = producer.begin_many("T", [Message("T", b"x", unique_key="K1")])
         for _ in range(3):
             with pytest.raises(ShardUnavailableError):
                 sent.result()
-    assert len(broker.messages("T")) == (fault == "lose_acks")
+    assert len(broker.stored("T")) == (fault == "lose_acks")
 
 
 def test_what_is_refused_for_good_is_not_sent_again(broker: Broker) -> None:
     messages = make(broker)
     with broker.producer() as producer:
-        with broker.disk_full():
+        with broker.faults.disk_full():
             sent = at_once(producer, messages)
             with pytest.raises(StoreFullError):
                 sent.result()
@@ -160,10 +161,10 @@ def test_what_is_refused_for_good_is_not_sent_again(broker: Broker) -> None:
 def test_what_comes_after_a_message_that_is_not_stored_waits_for_it(
     broker: Broker, fault: str
 ) -> None:
-    broker.create_topic("T", 1)
+    broker.topics.ensure("T", 1)
     bodies = [letter * 300_000 for letter in (b"1", b"2", b"3", b"4")]  # two go together
     with broker.producer() as producer:
-        getattr(broker, fault)(3, "T", 0)
+        getattr(broker.faults, fault)(3, "T", 0)
         sent = producer.begin_many("T", [Message("T", body) for body in bodies], queue_id=0)
         for _ in range(10):
             try:
@@ -171,20 +172,20 @@ def test_what_comes_after_a_message_that_is_not_stored_waits_for_it(
             except ShardUnavailableError:
                 continue
             break
-    assert [one.body for one in broker.shard("T", 0).writer.store.reads.scan()] == bodies
+    assert [one.body for one in broker.node.shard("T", 0).writer.store.reads.scan()] == bodies
     assert [result.queue_offset for result in results] == [0, 1, 2, 3]
 
 
 def test_the_topic_where_delayed_messages_wait_is_made_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    messages, made, create = make(broker), [], broker.create_topic
+    messages, made, create = make(broker), [], broker.topics.ensure
 
     def create_topic(topic: str, queues: int = 1) -> object:
         made.append(topic)
         return create(topic, queues)
 
-    monkeypatch.setattr(broker, "create_topic", create_topic)
+    monkeypatch.setattr(broker.topics, "ensure", create_topic)
     with broker.producer() as producer:
         producer.send_many("T", messages, delay_level=5)
     assert len(made) == 1
@@ -194,12 +195,12 @@ def test_messages_of_one_batch_that_are_asked_for_again_at_once_have_their_resul
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batcher, "collecting_s", lambda _: 60.0)
-    broker.create_topic("T", 1)
+    broker.topics.ensure("T", 1)
     with broker.producer() as producer, ThreadPoolExecutor(2) as threads:
         producer.send("T", b"so the next ones are collected")
         producer.send_async("T", b"so the next ones are collected").result()
         (link,) = producer._links.opened()
-        broker.lose_acks(3, "T")
+        broker.faults.lose_acks(3, "T")
         with link.lock:
             futures = [producer.send_async("T", body) for body in (b"a", b"b")]
         with pytest.raises(ShardUnavailableError):
@@ -208,19 +209,19 @@ def test_messages_of_one_batch_that_are_asked_for_again_at_once_have_their_resul
             asked = [threads.submit(future.result) for future in futures]
             time.sleep(0.2)  # until both wait for the link
         assert [one.result().queue_offset for one in asked] == [2, 3]
-    assert [one.body for one in broker.messages("T")][2:] == [b"a", b"b"]
+    assert [one.body for one in broker.stored("T")][2:] == [b"a", b"b"]
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("T", 1)
-        node.create_topic("Dead", 1)
+        node.topics.ensure("T", 1)
+        node.topics.ensure("Dead", 1)
         yield node
 
 
 def test_a_send_is_awaited_in_any_loop_without_a_thread_or_task_of_its_own(node: LocalNode) -> None:
-    async def send(producer: Producer) -> tuple[list[SendResult], int, int]:
+    async def send(producer: NodeProducer) -> tuple[list[SendResult], int, int]:
         futures = [producer.send_async("T", b"%d" % number) for number in range(3000)]
         results = [await future for future in futures[:1000]]
         waits = [one.__await__() for one in futures[1000:]]
@@ -246,10 +247,10 @@ def test_what_tasks_send_in_one_turn_of_their_loop_goes_together(
     monkeypatch.setattr(batcher, "collecting_s", lambda _: 60.0)
     monkeypatch.setattr(batcher, "LINGER_S", 60.0)
 
-    async def send_one(producer: Producer, number: int) -> SendResult:
+    async def send_one(producer: NodeProducer, number: int) -> SendResult:
         return await producer.send_async("T", b"%d" % number)
 
-    async def send(producer: Producer) -> list[SendResult]:
+    async def send(producer: NodeProducer) -> list[SendResult]:
         async with asyncio.timeout(30):
             return await asyncio.gather(*(send_one(producer, number) for number in range(500)))
 
@@ -273,7 +274,7 @@ def test_an_awaited_send_ends_after_the_timeout_and_others_do_not_wait_for_it(
             await future
         return time.monotonic() - begun
 
-    async def send(producer: Producer) -> None:
+    async def send(producer: NodeProducer) -> None:
         dead = asyncio.create_task(wait(producer.send_async("Dead", b"x")))
         await asyncio.sleep(0)
         for number in range(200):
@@ -281,7 +282,7 @@ def test_an_awaited_send_ends_after_the_timeout_and_others_do_not_wait_for_it(
         assert not dead.done()
         assert await dead >= 4.5
 
-    producer = Producer(node, timeout_s=5.0)
+    producer = NodeProducer(node, timeout_s=5.0)
     asyncio.run(send(producer))
     with pytest.raises(ShardUnavailableError):
         producer.close()
@@ -316,7 +317,7 @@ def test_a_callback_is_called_once_when_the_producer_is_closed_before_the_outcom
     node: LocalNode,
 ) -> None:
     called: Queue[object] = Queue()
-    producer = Producer(node, timeout_s=0.2)
+    producer = NodeProducer(node, timeout_s=0.2)
     producer.send("Dead", b"the shard knows the ring by now")
     node.stall("Dead", 0)
     futures = [
@@ -339,7 +340,7 @@ def test_what_had_no_room_is_sent_once_when_several_threads_ask_for_a_list_at_on
     bodies = [b"%d" % number * 100_000 for number in range(100, 120)]  # 6 MB, for a ring of 4
     node.stall("Dead", 0)
     shard = node.shard("Dead", 0)
-    with Producer(node, timeout_s=0.2) as producer, ThreadPoolExecutor(4) as threads:
+    with NodeProducer(node, timeout_s=0.2) as producer, ThreadPoolExecutor(4) as threads:
         sent = producer.begin_many("Dead", [Message("Dead", body) for body in bodies])
         shard.drain()
         with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
@@ -353,16 +354,16 @@ def test_what_had_no_room_is_sent_once_when_several_threads_ask_for_a_list_at_on
             time.sleep(0.01)
     for one in asked:
         assert [result.queue_offset for result in one.result()] == [*range(20)]
-    assert [one.body for one in node.messages("Dead")] == bodies
+    assert [one.body for one in node.stored("Dead")] == bodies
 
 
 def test_an_error_is_raised_where_it_is_awaited(broker: Broker) -> None:
-    broker.create_topic("T", 1)
+    broker.topics.ensure("T", 1)
 
-    async def send(producer: Producer) -> None:
-        with broker.disk_full(), pytest.raises(StoreFullError):
+    async def send(producer: NodeProducer) -> None:
+        with broker.faults.disk_full(), pytest.raises(StoreFullError):
             await producer.send_async("T", b"x")
-        broker.lose_acks(4, "T")
+        broker.faults.lose_acks(4, "T")
         future = producer.send_async("T", b"y")
         for _ in range(2):  # three calls at first, and then one
             with pytest.raises(ShardUnavailableError):
@@ -372,4 +373,4 @@ def test_an_error_is_raised_where_it_is_awaited(broker: Broker) -> None:
 
     with broker.producer() as producer:
         asyncio.run(send(producer))
-    assert [one.body for one in broker.messages("T")] == [b"y", b"z"]
+    assert [one.body for one in broker.stored("T")] == [b"y", b"z"]

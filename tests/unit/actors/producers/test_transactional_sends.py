@@ -13,7 +13,7 @@ from support.transactions import begin
 
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.producers import transactional_sends
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.transactional_sends import CheckAnswer
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import (
@@ -32,7 +32,7 @@ from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("Trade", 2)
+        node.topics.ensure("Trade", 2)
         yield node
 
 
@@ -41,12 +41,12 @@ def unknown(_message: StoredMessage) -> CheckAnswer:
 
 
 def visible(node: LocalNode, topic: str = "Trade") -> list[StoredMessage]:
-    queues = range(node.topic(topic).queues)
+    queues = range(node.topics.get(topic).queues)
     found = []
     for queue_id in queues:
         end = node.shard_statistics(topic)[queue_id].max_queue_offset
         for offset in range(end):
-            message = node.message_at(topic, queue_id, offset)
+            message = node.messages.at(topic, queue_id, offset)
             assert message
             found.append(message)
     return found
@@ -60,7 +60,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
-    with Producer(node, group="payments", check=unknown) as producer:
+    with NodeProducer(node, group="payments", check=unknown) as producer:
         with begin(
             producer,
             "Trade",
@@ -80,11 +80,11 @@ def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
     [half] = visible(node, HALF_TOPIC)
     assert message.prepared_transaction_offset == half.physical_offset
     assert message.born_timestamp_ms == half.born_timestamp_ms
-    assert node.query("Trade", "k") == [message]
+    assert node.messages.query("Trade", "k") == [message]
 
 
 def test_a_delay_begins_with_the_commit(node: LocalNode) -> None:
-    with Producer(node, group="payments", check=unknown) as producer:
+    with NodeProducer(node, group="payments", check=unknown) as producer:
         with pytest.raises(ConfigError, match="1 to 18"):
             begin(producer, "Trade", b"", delay_level=19)
         with begin(producer, "Trade", b"later", keys=["k"], delay_level=1):
@@ -98,10 +98,10 @@ def test_a_delay_begins_with_the_commit(node: LocalNode) -> None:
 def test_a_transaction_costs_no_call_to_the_catalogue(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Producer(node, group="payments", check=unknown) as producer:
+    with NodeProducer(node, group="payments", check=unknown) as producer:
         begin(producer, "Trade", b"", delay_level=1).rollback()
         made: list[str] = []
-        monkeypatch.setattr(node, "create_topic", lambda topic, _queues: made.append(topic))
+        monkeypatch.setattr(node.topics, "ensure", lambda topic, _queues: made.append(topic))
         for level in (1, 2, 0):
             begin(producer, "Trade", b"", delay_level=level).rollback()
         assert made == []
@@ -119,7 +119,7 @@ def test_a_transaction_costs_no_call_to_the_catalogue(
 def test_a_transaction_has_the_options_of_rocketmqs(
     node: LocalNode, options: Any, says: str
 ) -> None:
-    with Producer(node, group="payments", check=unknown) as producer:
+    with NodeProducer(node, group="payments", check=unknown) as producer:
         transaction = producer.begin()
         with pytest.raises(ConfigError, match=says):
             producer.send("Trade", b"", transaction=transaction, **options)
@@ -130,8 +130,8 @@ def test_a_transaction_has_the_options_of_rocketmqs(
 
 def test_a_transaction_is_one_message_of_its_own_producer(node: LocalNode) -> None:
     with (
-        Producer(node, group="payments", check=unknown) as producer,
-        Producer(node, group="payments", check=unknown) as other,
+        NodeProducer(node, group="payments", check=unknown) as producer,
+        NodeProducer(node, group="payments", check=unknown) as other,
     ):
         with producer.begin() as transaction:
             with pytest.raises(ConfigError, match="is another producer's"):
@@ -150,7 +150,7 @@ def test_a_transaction_is_one_message_of_its_own_producer(node: LocalNode) -> No
 
 
 def test_a_transaction_without_a_message_is_over_at_its_end(node: LocalNode) -> None:
-    with Producer(node, group="payments", check=unknown) as producer:
+    with NodeProducer(node, group="payments", check=unknown) as producer:
         with producer.begin() as committed:
             pass
         with pytest.raises(ZeroDivisionError), producer.begin() as rolled_back:
@@ -162,7 +162,7 @@ def test_a_transaction_without_a_message_is_over_at_its_end(node: LocalNode) -> 
 
 
 def test_what_raises_is_rolled_back(node: LocalNode) -> None:
-    with Producer(node, group="payments", check=unknown) as producer:
+    with NodeProducer(node, group="payments", check=unknown) as producer:
         with pytest.raises(ZeroDivisionError), begin(producer, "Trade", b"1"):
             _ = 1 / 0
         with begin(producer, "Trade", b"2") as second:
@@ -175,7 +175,7 @@ def test_what_raises_is_rolled_back(node: LocalNode) -> None:
 
 
 def test_a_transaction_is_for_a_topic_of_users(node: LocalNode) -> None:
-    with Producer(node, group="payments", check=unknown) as producer:
+    with NodeProducer(node, group="payments", check=unknown) as producer:
         with pytest.raises(TopicNotFoundError):
             begin(producer, "Absent", b"")
         with pytest.raises(InvalidMessageError, match="system topic"):
@@ -186,7 +186,7 @@ def test_a_transaction_is_for_a_topic_of_users(node: LocalNode) -> None:
 def test_another_producer_of_the_group_answers_for_one_that_died(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Producer(node, group="payments", check=unknown)
+    first = NodeProducer(node, group="payments", check=unknown)
     for number in range(4):
         begin(first, "Trade", b"%d" % number, properties={"number": str(number)})
     first.close()  # without a decision
@@ -205,7 +205,7 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
             case _:
                 return "maybe"  # type: ignore[return-value]
 
-    with Producer(node, group="payments", check=check) as second:
+    with NodeProducer(node, group="payments", check=check) as second:
         now_ms = time.time_ns() // 1_000_000 + 7_000
         monkeypatch.setattr(node.services.transactions, "_clock_ms", lambda: now_ms)
         wait_for(lambda: second.transactions.answer_checks() >= 0 and len(asked) == 4)
@@ -225,7 +225,7 @@ def check_that_says(answer: CheckAnswer) -> Callable[[StoredMessage], CheckAnswe
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     monkeypatch.setattr(transactional_sends, "_ASK_INTERVAL_S", 1e6)
     with Broker() as broker:
-        broker.create_topic("Trade", 1)
+        broker.topics.ensure("Trade", 1)
         yield broker
 
 
@@ -236,8 +236,8 @@ def test_no_check_is_asked_about_a_block_that_is_open_in_this_process(broker: Br
         return "commit" if stored else "rollback"
 
     with (
-        Producer(broker, group="orders", check=was_stored) as producer,
-        Producer(broker, group="orders", check=was_stored) as beside,
+        NodeProducer(broker.node, group="orders", check=was_stored) as producer,
+        NodeProducer(broker.node, group="orders", check=was_stored) as beside,
     ):
         with begin(producer, "Trade", b"17"):
             broker.clock.advance(seconds=7)
@@ -245,18 +245,18 @@ def test_no_check_is_asked_about_a_block_that_is_open_in_this_process(broker: Br
             broker.clock.advance(seconds=31)
             assert producer.transactions.answer_checks() == 1
             stored.append("17")
-        assert [message.body for message in broker.messages("Trade")] == [b"17"]
+        assert [message.body for message in broker.stored("Trade")] == [b"17"]
 
 
 def test_a_check_may_answer_when_the_block_is_over_or_forgotten(broker: Broker) -> None:
-    with Producer(broker, group="orders", check=check_that_says("commit")) as producer:
+    with NodeProducer(broker.node, group="orders", check=check_that_says("commit")) as producer:
         over = begin(producer, "Trade", b"over")
-        with broker.shard_down(END_TOPIC), pytest.raises(ShardUnavailableError):
+        with broker.faults.shard_down(END_TOPIC), pytest.raises(ShardUnavailableError):
             over.commit()
         begin(producer, "Trade", b"forgotten")
         broker.clock.advance(seconds=7)
         assert producer.transactions.answer_checks() == 2
-        assert len(broker.messages("Trade")) == 2
+        assert len(broker.stored("Trade")) == 2
         over.commit()
 
 
@@ -265,7 +265,7 @@ def test_a_check_may_answer_when_the_block_is_over_or_forgotten(broker: Broker) 
 def test_who_decides_otherwise_than_a_check_hears_so(
     broker: Broker, *, first: Outcome, second: Outcome, is_restarted: bool
 ) -> None:
-    with Producer(broker, group="orders", check=check_that_says(first)) as producer:
+    with NodeProducer(broker.node, group="orders", check=check_that_says(first)) as producer:
         transaction = begin(producer, "Trade", b"1")
         transaction.close()  # as if it were open in another process
         broker.clock.advance(seconds=7)
@@ -273,30 +273,30 @@ def test_who_decides_otherwise_than_a_check_hears_so(
         decided_ms = broker.clock()
         if is_restarted:
             broker.clock.advance(seconds=60)
-            broker.restart_shard(END_TOPIC)
+            broker.faults.restart_shard(END_TOPIC)
         with pytest.raises(TransactionDecidedError, match="a check decided before") as raised:
             getattr(transaction, second)()
         found = raised.value
         assert (found.outcome, found.decided_ms, found.decider) == (first, decided_ms, "check")
         getattr(transaction, first)()
-        assert len(broker.messages("Trade")) == (first == "commit")
+        assert len(broker.stored("Trade")) == (first == "commit")
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restarted: bool) -> None:
-    with Producer(broker, group="orders", check=unknown) as producer:
+    with NodeProducer(broker.node, group="orders", check=unknown) as producer:
         transaction = begin(producer, "Trade", b"1")
         transaction.close()
         for _ in range(15):
             broker.clock.advance(seconds=31)
             assert producer.transactions.answer_checks() == 1
         broker.clock.advance(seconds=31)
-        assert len(broker.messages(GIVEN_UP_TOPIC)) == 1
+        assert len(broker.stored(GIVEN_UP_TOPIC)) == 1
         if is_restarted:
-            broker.restart_shard(END_TOPIC)
+            broker.faults.restart_shard(END_TOPIC)
         with pytest.raises(TransactionDecidedError, match=r"the node decided before.*abandon"):
             transaction.commit()
-        assert broker.messages("Trade") == []
+        assert broker.stored("Trade") == []
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -304,25 +304,25 @@ def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restar
 def test_a_decision_whose_answer_is_lost_may_be_told_again(
     broker: Broker, *, is_stored: bool, is_restarted: bool
 ) -> None:
-    with Producer(broker, group="orders", check=unknown, ack="disk") as producer:
+    with NodeProducer(broker.node, group="orders", check=unknown, ack="disk") as producer:
         transaction = begin(producer, "Trade", b"1")
-        (broker.lose_acks if is_stored else broker.fail_appends)(1, END_TOPIC)
+        (broker.faults.lose_acks if is_stored else broker.faults.fail_appends)(1, END_TOPIC)
         with pytest.raises(ShardUnavailableError, match="the outcome of the commit") as raised:
             transaction.commit()
         assert "commit it again, which is safe" in str(raised.value)
-        assert len(broker.messages("Trade")) == is_stored
+        assert len(broker.stored("Trade")) == is_stored
         if is_restarted:
-            broker.restart_shard(END_TOPIC)
+            broker.faults.restart_shard(END_TOPIC)
         transaction.commit()
         transaction.commit()
-        assert len(broker.messages("Trade")) == 1
-        assert len(broker.messages(END_TOPIC)) == 1
+        assert len(broker.stored("Trade")) == 1
+        assert len(broker.stored(END_TOPIC)) == 1
 
 
 def test_a_block_that_raised_is_told_of_though_a_check_committed(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Producer(broker, group="orders", check=check_that_says("commit")) as producer:
+    with NodeProducer(broker.node, group="orders", check=check_that_says("commit")) as producer:
         transaction = begin(producer, "Trade", b"1")
         transaction.close()
         broker.clock.advance(seconds=7)
@@ -334,8 +334,8 @@ def test_a_block_that_raised_is_told_of_though_a_check_committed(
 
 def test_what_is_no_half_of_the_group_cannot_be_decided(broker: Broker) -> None:
     with (
-        Producer(broker, group="orders", check=unknown) as producer,
-        Producer(broker, group="others", check=unknown) as stranger,
+        NodeProducer(broker.node, group="orders", check=unknown) as producer,
+        NodeProducer(broker.node, group="others", check=unknown) as stranger,
     ):
         transaction = begin(producer, "Trade", b"1")
         for who, offset, key in (
@@ -345,13 +345,13 @@ def test_what_is_no_half_of_the_group_cannot_be_decided(broker: Broker) -> None:
         ):
             with pytest.raises(StoreError, match="is unknown: half message"):
                 who.transactions.decide(offset, key, "commit")
-        assert broker.messages("Trade") == []
+        assert broker.stored("Trade") == []
         transaction.commit()
-        assert len(broker.messages("Trade")) == 1
+        assert len(broker.stored("Trade")) == 1
 
 
 def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode) -> None:
-    with Producer(node, group="payments", check=unknown) as producer:
+    with NodeProducer(node, group="payments", check=unknown) as producer:
         with begin(producer, "Trade", b"1", queue_id=0):
             pass
         wait_for(lambda: len(visible(node)) == 1)
@@ -365,15 +365,15 @@ def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode)
 
 def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("Trade", 1)
-        producer = Producer(node, group="payments", check=unknown)
+        node.topics.ensure("Trade", 1)
+        producer = NodeProducer(node, group="payments", check=unknown)
         open_one = begin(producer, "Trade", b"open")
         with begin(producer, "Trade", b"done"):
             pass
         wait_for(lambda: len(visible(node)) == 1)
         producer.close()
     with LocalNode(tmp_path / "data") as node:
-        with Producer(node, group="payments", check=unknown) as producer:
+        with NodeProducer(node, group="payments", check=unknown) as producer:
             [half, _] = visible(node, HALF_TOPIC)
             producer.transactions.decide(half.queue_offset, open_one.message_id, "commit")
             wait_for(lambda: len(visible(node)) == 2)
@@ -385,8 +385,8 @@ def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
 def progress(tmp_path: Path) -> Path:
     """What a node that committed one transaction left of its progress."""
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("Trade", 1)
-        with Producer(node, group="payments", check=unknown) as producer:
+        node.topics.ensure("Trade", 1)
+        with NodeProducer(node, group="payments", check=unknown) as producer:
             begin(producer, "Trade", b"first").commit()
             wait_for(lambda: len(visible(node)) == 1)
     return config_directory(tmp_path / "data") / "transactions.json"
@@ -396,7 +396,7 @@ def progress(tmp_path: Path) -> Path:
 def test_damaged_progress_takes_its_copy_and_is_told(progress: Path, damage: str) -> None:
     progress.write_text(damage)
     with LocalNode(progress.parent.parent) as node:
-        with Producer(node, group="payments", check=unknown) as producer:
+        with NodeProducer(node, group="payments", check=unknown) as producer:
             begin(producer, "Trade", b"second").commit()
             wait_for(lambda: len(visible(node)) == 2)
         [line] = node.problems()
@@ -408,7 +408,7 @@ def test_without_progress_and_its_copy_no_transaction_is_decided(progress: Path)
         path.write_text('{"opOffset": null}')
     with (
         LocalNode(progress.parent.parent) as node,
-        Producer(node, group="payments", check=unknown) as producer,
+        NodeProducer(node, group="payments", check=unknown) as producer,
     ):
         transaction = begin(producer, "Trade", b"second")
         with pytest.raises(StoreError, match=r"transactions\.json: damaged .*\.bak"):

@@ -30,7 +30,7 @@ CREDIT = 1 << 20
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
-        broker.create_topic("Trade", 4)
+        broker.topics.ensure("Trade", 4)
         yield broker
 
 
@@ -48,7 +48,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def sessions(broker: Broker, clock: Clock) -> Iterator[FetchSessions]:
-    found = FetchSessions(broker, clock)
+    found = FetchSessions(broker.node, clock)
     yield found
     found.close()
 
@@ -131,10 +131,10 @@ def test_a_queue_without_credit_keeps_its_stream_and_one_that_is_not_named_loses
     without = {0: QueueFetch(PART, 2, 0), 1: QueueFetch(PART, 2, CREDIT)}
     assert sessions.fetch(Fetch("one", calls.number, "g", "Trade", without), 0).keys() == {1}
     assert calls.fetch(2, 2)[0].stream == first[0].stream
-    streams = broker.filter.statistics().streams
+    streams = broker.node.filter.statistics().streams
     calls.fetch(2)
-    broker.step()
-    assert broker.filter.statistics().streams == streams - 1
+    broker._stepped.step()
+    assert broker.node.filter.statistics().streams == streams - 1
 
 
 def test_all_queues_have_a_turn_in_a_full_reply(
@@ -228,8 +228,8 @@ def test_an_idle_session_is_dropped_and_the_next_fetch_begins_another(
     assert second.stream == first.stream
     clock.now_s = 2 * IDLE_S + 0.1
     sessions.sweep()
-    broker.step()
-    assert broker.filter.statistics().streams == 0
+    broker._stepped.step()
+    assert broker.node.filter.statistics().streams == 0
     send(broker, 0, 1)
     assert offsets(calls.fetch(0)[0]) == [0]
 
@@ -238,7 +238,7 @@ def test_a_fetch_waits_no_longer_than_the_limit_whatever_is_asked(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_sessions, "POLL_MAX_S", 0.05)
-    sessions = FetchSessions(broker, time.monotonic)
+    sessions = FetchSessions(broker.node, time.monotonic)
     calls = Calls(sessions)
     for timeout_s in (1e9, float("inf"), float("nan"), -1.0):
         assert sessions.fetch(calls.wanted(0), timeout_s)[0].frames == []

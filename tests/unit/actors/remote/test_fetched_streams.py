@@ -39,7 +39,7 @@ ALL = Subscription.tags("*")
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
-        node.create_topic("Trade", 4)
+        node.topics.ensure("Trade", 4)
         yield node
 
 
@@ -284,10 +284,10 @@ class Stepped:
     """The streams of a member that fetch when the test says so; a broker's gateway answers."""
 
     def __init__(self, broker: Broker) -> None:
-        broker.create_topic("Trade", 2)
+        broker.topics.ensure("Trade", 2)
         self.broker = broker
         self.calls: Any = LossyCalls(lambda: self.gateway)
-        self.gateway = FetchSessions(broker, lambda: self.now_s)
+        self.gateway = FetchSessions(broker.node, lambda: self.now_s)
         self.now_s = 0.0
         self.streams = FetchedStreams(self.calls, "g", "Trade", lambda: self.now_s)
 
@@ -392,7 +392,7 @@ def test_counters_are_summed_over_the_streams_at_the_gateway(stepped: Stepped) -
     stepped.streams.step()
     assert stream.counters() == FilterCounters(2, tag_rejected=2)
     stepped.gateway.close()
-    stepped.gateway = FetchSessions(stepped.broker, lambda: stepped.now_s)
+    stepped.gateway = FetchSessions(stepped.broker.node, lambda: stepped.now_s)
     stepped.send(0, b"3")
     stepped.streams.step()
     stepped.streams.step()

@@ -39,7 +39,7 @@ SUBSCRIPTIONS = {
 def damaged(tmp_path: Path) -> Path:
     """A node that was stopped, and some of its messages damaged afterwards."""
     with LocalNode(tmp_path) as node, node.producer() as producer:
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         for body in BODIES:
             producer.send("T", body, tags="t", properties={"a": "1"})
     [log] = (shard_directory(tmp_path, "T", 0) / "commitlog").iterdir()

@@ -225,7 +225,7 @@ def test_a_shard_stops_while_it_removes_files(
 
 
 def test_a_full_disk_refuses_messages_until_there_is_room(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     writer = node.shard("Trade", 0).writer
     message = Message("Trade", b"x", unique_key="u")
     batch = encode_messages([message], born_host=("127.0.0.1", 1), clock_ms=lambda: 1)

@@ -87,7 +87,7 @@ def bodies(shard: OwnedShard) -> list[int]:
 
 
 def is_stored(shard: OwnedShard, number: int) -> bool:
-    return bool(shard.query(f"{number:032d}", 1, 0, 2**62))
+    return bool(shard.lookups.query(f"{number:032d}", 1, 0, 2**62))
 
 
 def kill(shard: OwnedShard) -> None:

@@ -58,10 +58,10 @@ def test_a_topic_of_the_shared_process_is_written_filtered_read_and_asked_as_any
             for batch in member.poll(10.0):
                 bodies |= {*batch.bodies()}
     assert bodies == {b"0", b"2", b"4", b"6"}
-    assert [found.body for found in node.query("Log", "k5")] == [b"5"]
-    found = node.view(results[3].offset_message_id)
+    assert [found.body for found in node.messages.query("Log", "k5")] == [b"5"]
+    found = node.messages.view(results[3].offset_message_id)
     assert found is not None
-    assert (found.body, node.stored_facts(found).is_dispatched) == (b"3", True)
+    assert (found.body, node.messages.facts(found).is_dispatched) == (b"3", True)
     assert [one.messages for one in node.shard_statistics("Log")] == [4, 4]
 
 
@@ -75,15 +75,15 @@ def test_old_files_of_a_shared_topic_go(node: LocalNode) -> None:
 
 
 def test_a_batch_that_is_too_large_for_a_ring_goes_by_call(node: LocalNode) -> None:
-    node.create_topic("%DLQ%g", 1)
-    node.local = False
+    node.topics.ensure("%DLQ%g", 1)
+    node.calls.shares_memory = False
     with node.producer() as producer:
         assert producer.send("%DLQ%g", bytes(500_000)).queue_offset == 0
 
 
 def test_all_shards_are_open_before_the_process_answers(data: Path) -> None:
     with LocalNode(data) as node:
-        node.create_topic("%RETRY%g", 1)
+        node.topics.ensure("%RETRY%g", 1)
         with node.producer() as producer:
             producer.send("%RETRY%g", b"kept")
     process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
@@ -98,8 +98,8 @@ def test_all_shards_are_open_before_the_process_answers(data: Path) -> None:
 
 def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Path) -> None:
     with LocalNode(data) as node:
-        node.create_topic("%RETRY%a", 1)
-        node.create_topic("%RETRY%b", 1)
+        node.topics.ensure("%RETRY%a", 1)
+        node.topics.ensure("%RETRY%b", 1)
     other = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     other.remove("%RETRY%b")
     process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
@@ -180,7 +180,7 @@ def test_a_killed_process_keeps_what_it_acknowledged(tmp_path: Path) -> None:
     with LocalNode(data) as node:
         for topic in ("%RETRY%g", "%DLQ%g"):
             end = node.shard_statistics(topic)[0].max_queue_offset
-            found = [node.message_at(topic, 0, offset) for offset in range(end)]
+            found = [node.messages.at(topic, 0, offset) for offset in range(end)]
             bodies = [int(one.body) for one in found if one is not None]
             assert bodies == list(range(len(bodies)))
             assert len(bodies) >= len(acknowledged)
@@ -198,7 +198,7 @@ def test_a_shard_that_gets_nothing_is_not_flushed_for_ever(
             process.flush()
         assert 0 < len(flushed) < 10
         message = ForwardedMessage("%RETRY%g", b"", {}, 0, ("127.0.0.1", 0))
-        process.append("%RETRY%g", 0, pack_batch(encode_forwarded([message])), 0)
+        process.shard("%RETRY%g", 0).append(pack_batch(encode_forwarded([message])), 0)
         flushed.clear()
         process.flush()
         assert flushed
@@ -222,12 +222,12 @@ def test_a_shard_whose_store_failed_while_nothing_came_is_closed_and_opened_agai
         process.flush()
     with monkeypatch.context() as patch:
         patch.setattr(process.shard("%RETRY%g", 0).writer.store._log, "reserve", fail)
-        ack = process.append("%RETRY%g", 0, message_to("%RETRY%g"), Durability.MEMORY)
+        ack = process.shard("%RETRY%g", 0).append(message_to("%RETRY%g"), Durability.MEMORY)
     assert ack.status is AppendStatus.FAILED
     process.flush()
     assert "the disk failed" in process.closed()["%RETRY%g/0"]
     process.open_closed(LATER_S)
-    ack = process.append("%RETRY%g", 0, message_to("%RETRY%g"), Durability.MEMORY)
+    ack = process.shard("%RETRY%g", 0).append(message_to("%RETRY%g"), Durability.MEMORY)
     assert ack.status is AppendStatus.OK
     process.close()
 
@@ -262,7 +262,7 @@ def test_a_system_topic_whose_shard_is_closed_is_not_taken_for_an_empty_one(
     TopicCatalog().with_topic(OP_TOPIC, 1).save(data)
     process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     log = SystemLog(process, lambda: 0)
-    process.append(OP_TOPIC, 0, message_to(OP_TOPIC), Durability.MEMORY)
+    process.shard(OP_TOPIC, 0).append(message_to(OP_TOPIC), Durability.MEMORY)
     assert len(log.read(OP_TOPIC, 0, 9)) == 1
     assert log.read(HALF_TOPIC, 0, 9) == []
     monkeypatch.setattr(process.shard(OP_TOPIC, 0).writer.store, "flush", fail)
@@ -305,7 +305,7 @@ def test_a_service_says_when_it_is_called_next_and_a_failing_one_stops_no_other(
 
 
 def test_the_shared_process_calls_its_services_when_messages_came(node: LocalNode) -> None:
-    node.create_topic("%RETRY%g", 1)
+    node.topics.ensure("%RETRY%g", 1)
     service = Counting()
     node.services.add(service)
     with node.producer() as producer:

@@ -12,7 +12,7 @@ from support.schedules import Waiting
 from support.transactions import begin
 
 from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import topic_of
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
@@ -89,49 +89,49 @@ def test_a_shard_that_is_down_gets_what_was_due_when_it_is_back(
     broker: Broker, clock: Clock
 ) -> None:
     for topic in ("up", "down"):
-        broker.create_topic(topic, 1)
+        broker.topics.ensure(topic, 1)
     with broker.producer() as producer:
         for number in range(5):
             for topic in ("down", "up"):
                 producer.send(topic, b"%d" % number, delay=1 + number)
-        with broker.shard_down("down"):
+        with broker.faults.shard_down("down"):
             clock.advance(seconds=30)
-            assert [one.body for one in broker.messages("up")] == [b"0", b"1", b"2", b"3", b"4"]
-            assert broker.messages("down") == []
+            assert [one.body for one in broker.stored("up")] == [b"0", b"1", b"2", b"3", b"4"]
+            assert broker.stored("down") == []
         clock.advance(minutes=1)
-    assert [one.body for one in broker.messages("down")] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [one.body for one in broker.stored("down")] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_delayed_message_whose_topic_was_deleted_is_a_dead_letter_that_can_be_redriven(
     broker: Broker, clock: Clock
 ) -> None:
-    broker.create_topic("gone", 2)
+    broker.topics.ensure("gone", 2)
     with broker.producer() as producer:
         for number in range(3):
             producer.send("gone", b"%d" % number, tags="pay", queue_id=1, delay_level=1)
         broker.topics.delete("gone")
         clock.advance(seconds=2)
-        [box] = letter_boxes(broker)
+        [box] = letter_boxes(broker.node)
         assert (box.group, box.letters, box.redriven) == ("CID_RMQ_SYS_SCHEDULE", 3, 0)
-        assert {topic_of(one) for one, _ in letters(broker, box.group, ALL)} == {"gone"}
+        assert {topic_of(one) for one, _ in letters(broker.node, box.group, ALL)} == {"gone"}
         with pytest.raises(TopicNotFoundError, match="gone"):
-            redrive(broker, producer, box.group, ALL)
-        broker.create_topic("gone", 2)
-        assert redrive(broker, producer, box.group, ALL) == 3
-        assert redrive(broker, producer, box.group, ALL) == 0
-    found = [(one.body, one.tags, one.queue_id) for one in broker.messages("gone")]
+            redrive(broker.node, producer, box.group, ALL)
+        broker.topics.ensure("gone", 2)
+        assert redrive(broker.node, producer, box.group, ALL) == 3
+        assert redrive(broker.node, producer, box.group, ALL) == 0
+    found = [(one.body, one.tags, one.queue_id) for one in broker.stored("gone")]
     assert found == [(b"0", "pay", 1), (b"1", "pay", 1), (b"2", "pay", 1)]
 
 
 def test_a_retry_whose_topic_was_deleted_is_its_groups_dead_letter(
     broker: Broker, clock: Clock
 ) -> None:
-    broker.create_topic("%RETRY%shop", 1)
+    broker.topics.ensure("%RETRY%shop", 1)
     with broker.producer() as producer:
         producer.send("%RETRY%shop", b"again", delay_level=1)
     broker.topics.delete("%RETRY%shop")
     clock.advance(seconds=2)
-    assert [(one.group, one.letters) for one in letter_boxes(broker)] == [("shop", 1)]
+    assert [(one.group, one.letters) for one in letter_boxes(broker.node)] == [("shop", 1)]
 
 
 def test_a_commit_whose_topic_was_deleted_is_a_dead_letter_and_one_for_a_dead_shard_waits(
@@ -141,24 +141,24 @@ def test_a_commit_whose_topic_was_deleted_is_a_dead_letter_and_one_for_a_dead_sh
         return "unknown"
 
     for topic in ("gone", "down", "up"):
-        broker.create_topic(topic, 1)
-    with Producer(broker, group="payments", check=unknown) as producer:  # type: ignore[arg-type]
+        broker.topics.ensure(topic, 1)
+    with NodeProducer(broker.node, group="payments", check=unknown) as producer:  # type: ignore[arg-type]
         begun = {topic: begin(producer, topic, topic.encode()) for topic in ("gone", "down", "up")}
         broker.topics.delete("gone")
-        with broker.shard_down("down"):
+        with broker.faults.shard_down("down"):
             for transaction in begun.values():
                 transaction.commit()
             clock.advance(seconds=5)
-            assert bodies(broker.messages("up")) == [b"up"]
-            assert broker.messages("down") == []
+            assert bodies(broker.stored("up")) == [b"up"]
+            assert broker.stored("down") == []
         clock.advance(minutes=1)
-        assert bodies(broker.messages("down")) == [b"down"]
-    [box] = letter_boxes(broker)
+        assert bodies(broker.stored("down")) == [b"down"]
+    [box] = letter_boxes(broker.node)
     assert (box.group, box.letters) == ("CID_RMQ_SYS_TRANS", 1)
-    broker.create_topic("gone", 1)
+    broker.topics.ensure("gone", 1)
     with broker.producer() as sender:
-        assert redrive(broker, sender, box.group, ALL) == 1
-    [delivered] = broker.messages("gone")
+        assert redrive(broker.node, sender, box.group, ALL) == 1
+    [delivered] = broker.stored("gone")
     assert (delivered.body, delivered.unique_key) == (b"gone", begun["gone"].message_id)
     assert delivered.sys_flag & 0xC == 0x8
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import Message
@@ -19,7 +19,7 @@ from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPI
 __all__ = ["broker", "clock"]
 
 CLOSED = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, END_TOPIC, GIVEN_UP_TOPIC)
-SENDS: dict[str, Callable[[Producer, str], object]] = {
+SENDS: dict[str, Callable[[NodeProducer, str], object]] = {
     "send": lambda producer, topic: producer.send(topic, b"x"),
     "send_async": lambda producer, topic: producer.send_async(topic, b"x"),
     "without a result": lambda producer, topic: producer.send(topic, b"x", ack="none"),
@@ -39,16 +39,16 @@ SENDS: dict[str, Callable[[Producer, str], object]] = {
 
 @pytest.mark.parametrize("topic", CLOSED)
 def test_no_way_of_sending_reaches_a_topic_of_the_nodes_own(broker: Broker, topic: str) -> None:
-    broker.create_topic("orders", 1)
-    broker.create_topic(topic, 18)
+    broker.topics.ensure("orders", 1)
+    broker.topics.ensure(topic, 18)
     with broker.producer() as producer:
         producer.send("orders", b"later", delay_level=18)  # the producer knows the way by now
-        before = broker.messages(topic)
+        before = broker.stored(topic)
         for way, send in SENDS.items():
             with pytest.raises(InvalidMessageError, match=f"{topic}.* is a system topic"):
                 send(producer, topic)
-            assert broker.messages(topic) == before, way
-    assert broker.messages(topic) == before
+            assert broker.stored(topic) == before, way
+    assert broker.stored(topic) == before
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%shop", "%DLQ%shop", "orders", "TBW102"])

@@ -21,7 +21,7 @@ def bodies(found: dict[tuple[str, int], list[StoredMessage]]) -> list[bytes]:
 
 def test_queues_are_read_from_any_position_in_batches(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(50))
         reader = LogReader(tmp_path)
         queue = ("T", 0)
@@ -36,7 +36,7 @@ def test_queues_are_read_from_any_position_in_batches(tmp_path: Path) -> None:
 
 def test_a_read_waits_for_the_next_message_or_until_it_is_interrupted(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
-        node.create_topic("T", 2)
+        node.topics.ensure("T", 2)
         reader = LogReader(tmp_path)
         positions = {("T", 0): 0, ("T", 1): 0}
         later = threading.Timer(0.05, put, (node, "T", [b"late"]))
@@ -78,7 +78,7 @@ def test_a_read_of_large_messages_takes_fewer_of_them(
 ) -> None:
     monkeypatch.setattr("rocketray.actors.topics.log_reader._READ_MAX_BYTES", 2500)
     with LocalNode(tmp_path) as node:
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", [b"x" * 1000] * 3 + [b"y" * 5000])
         reader = LogReader(tmp_path)
         assert len(reader.read({("T", 0): 0}, 10, 0)["T", 0]) == 2

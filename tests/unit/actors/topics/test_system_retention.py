@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from support.transactions import begin
 
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.delay import TIMER_TOPIC
 from rocketray.errors import ConfigError
@@ -27,7 +27,7 @@ RETRY = retry_topic("shop")
 
 
 def minimum(broker: Broker, topic: str) -> int:
-    return broker.shard_statistics(topic)[0].min_queue_offset
+    return broker.node.shard_statistics(topic)[0].min_queue_offset
 
 
 def store(broker: Broker, topic: str, count: int) -> None:
@@ -45,7 +45,7 @@ def grow_old(clock: Clock, *, hours: float) -> None:
 def test_retries_go_when_their_group_is_through_with_them_and_they_are_old(
     broker: Broker, clock: Clock
 ) -> None:
-    broker.create_topic(RETRY, 1)
+    broker.topics.ensure(RETRY, 1)
     store(broker, RETRY, 6)
     grow_old(clock, hours=200)
     assert minimum(broker, RETRY) == 0, "no group read it yet"
@@ -55,7 +55,7 @@ def test_retries_go_when_their_group_is_through_with_them_and_they_are_old(
         clock.advance(seconds=1)
     member.commit(RETRY, 0, 3)
     grow_old(clock, hours=200)
-    broker.expire(FULL)
+    broker.node.expire(FULL)
     assert minimum(broker, RETRY) == 2, "what is not finished stays, however old and full it is"
     assert got
     member.commit(RETRY, 0, 6)
@@ -64,7 +64,7 @@ def test_retries_go_when_their_group_is_through_with_them_and_they_are_old(
 
 
 def test_retries_that_are_finished_stay_for_three_days(broker: Broker, clock: Clock) -> None:
-    broker.create_topic(RETRY, 1)
+    broker.topics.ensure(RETRY, 1)
     member = broker.consumer("shop", RETRY, ALL, start="earliest")
     store(broker, RETRY, 6)
     clock.advance(seconds=10)
@@ -79,7 +79,7 @@ def test_retries_that_are_finished_stay_for_three_days(broker: Broker, clock: Cl
 
 def test_dead_letters_stay_for_a_month_or_as_their_topic_says(broker: Broker, clock: Clock) -> None:
     for group in ("a", "b", "c"):
-        broker.create_topic(f"%DLQ%{group}", 1)
+        broker.topics.ensure(f"%DLQ%{group}", 1)
         store(broker, f"%DLQ%{group}", 5)
     broker.topics.set_retention("%DLQ%b", RetentionPolicy(max_age_ms=3_600_000))
     broker.topics.set_retention("%DLQ%c", KEEP_ALL)
@@ -95,8 +95,8 @@ def test_halves_go_when_they_and_all_before_them_are_decided_and_old(
     def unknown(_message: StoredMessage) -> str:
         return "unknown"
 
-    broker.create_topic("Trade", 1)
-    with Producer(broker, group="payments", check=unknown) as producer:  # type: ignore[arg-type]
+    broker.topics.ensure("Trade", 1)
+    with NodeProducer(broker.node, group="payments", check=unknown) as producer:  # type: ignore[arg-type]
         for _ in range(4):
             begin(producer, "Trade", BODY).commit()
         clock.advance(hours=71)
@@ -106,22 +106,22 @@ def test_halves_go_when_they_and_all_before_them_are_decided_and_old(
         assert minimum(broker, HALF_TOPIC) == 0
         clock.advance(hours=2)
         assert minimum(broker, HALF_TOPIC) == 4
-        broker.restart_shard(HALF_TOPIC)
+        broker.faults.restart_shard(HALF_TOPIC)
         waits.commit()
         clock.advance(seconds=10)
-        assert len(broker.messages("Trade")) == 9
+        assert len(broker.stored("Trade")) == 9
         clock.advance(hours=73)
         begin(producer, "Trade", b"last").commit()
         clock.advance(minutes=2)
         assert minimum(broker, HALF_TOPIC) == 8
-        broker.restart_shard(HALF_TOPIC)
+        broker.faults.restart_shard(HALF_TOPIC)
         clock.advance(minutes=2)
-    assert len(broker.messages("Trade")) == 10
+    assert len(broker.stored("Trade")) == 10
 
 
 @pytest.mark.parametrize("topic", [HALF_TOPIC, END_TOPIC, OP_TOPIC])
 def test_what_a_service_needs_has_no_limit_of_a_users(broker: Broker, topic: str) -> None:
-    broker.create_topic(topic, 1)
+    broker.topics.ensure(topic, 1)
     with pytest.raises(ConfigError, match="only the node removes them"):
         broker.topics.set_retention(topic, RetentionPolicy(max_age_ms=1))
 
@@ -129,7 +129,7 @@ def test_what_a_service_needs_has_no_limit_of_a_users(broker: Broker, topic: str
 def test_a_message_that_waits_for_forty_days_does_not_keep_all_that_came_later(
     broker: Broker, clock: Clock
 ) -> None:
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
     body = bytes(1 << 20)
     with broker.producer() as producer:
         far = [producer.send("orders", b"far %d" % n, delay=timedelta(days=40)) for n in range(3)]
@@ -142,23 +142,23 @@ def test_a_message_that_waits_for_forty_days_does_not_keep_all_that_came_later(
         assert all(handles)
         assert producer.recall(handles[1] or ""), "by the handle of its first place"
         assert not producer.recall(handles[1] or "")
-        broker.restart_shard(TIMER_TOPIC)
+        broker.faults.restart_shard(TIMER_TOPIC)
         for _ in range(20):
             producer.send("orders", body, delay=1)
         clock.advance(minutes=30)
         assert minimum(broker, TIMER_TOPIC) > first, "those that were rolled are rolled again"
         grow_old(clock, hours=39 * 24)
         clock.advance(days=1)
-        found = [one for one in broker.messages("orders") if one.body.startswith(b"far")]
+        found = [one for one in broker.stored("orders") if one.body.startswith(b"far")]
         assert [one.body for one in found] == [b"far 0", b"far 2"]
         assert not any("TIMER_ROLLED_FROM" in one.properties for one in found)
         assert not producer.recall(handles[0] or "")
 
 
 def test_nobody_makes_a_message_done_by_a_property(broker: Broker, clock: Clock) -> None:
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
     with broker.producer() as producer:
         producer.send("orders", b"first", delay=5)
         producer.send("orders", b"second", delay=5, properties={"TIMER_ROLLED_FROM": "0"})
     clock.advance(seconds=6)
-    assert [one.body for one in broker.messages("orders")] == [b"first", b"second"]
+    assert [one.body for one in broker.stored("orders")] == [b"first", b"second"]

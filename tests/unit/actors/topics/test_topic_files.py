@@ -51,7 +51,7 @@ def kill_at(count: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 def delete(data: Path, kill_at_call: int) -> bool:
     """Delete the topic on a node with three messages, until the process is killed; whether it was."""
     node = LocalNode(data)
-    node.create_topic("Trade", 2)
+    node.topics.ensure("Trade", 2)
     send(node, [b"old 0", b"old 1", b"old 2"])
     with pytest.MonkeyPatch.context() as monkeypatch:
         kill_at(kill_at_call, monkeypatch)
@@ -78,7 +78,7 @@ def test_a_topic_is_there_or_gone_whenever_the_process_is_killed(tmp_path: Path)
         is_killed = delete(data, call)
         with LocalNode(data) as node:
             if "Trade" in node.topics.all():
-                assert [one.body for one in node.messages("Trade")] == [
+                assert [one.body for one in node.stored("Trade")] == [
                     b"old 0",
                     b"old 1",
                     b"old 2",
@@ -87,10 +87,10 @@ def test_a_topic_is_there_or_gone_whenever_the_process_is_killed(tmp_path: Path)
                 node.topics.delete("Trade")
             assert not shard_directory(data, "Trade", 0).parent.exists()
             assert not process_doorbell_path(data, "Trade:0").exists()
-            node.create_topic("Trade", 2)
+            node.topics.ensure("Trade", 2)
             [message_id] = send(node, [b"new"])
-            assert [one.body for one in node.messages("Trade")] == [b"new"]
-            found = node.view(message_id)
+            assert [one.body for one in node.stored("Trade")] == [b"new"]
+            found = node.messages.view(message_id)
             assert found is not None
             assert found.body == b"new"
         shutil.rmtree(data)
@@ -111,22 +111,22 @@ def test_the_state_of_before_does_not_have_a_topic_whose_files_go(tmp_path: Path
 def test_no_topic_begins_with_files_of_one_that_nobody_knows(tmp_path: Path) -> None:
     """As versions before tombstones left them."""
     with LocalNode(tmp_path) as node:
-        node.create_topic("Trade", 2)
+        node.topics.ensure("Trade", 2)
         send(node, [b"old"])
     (config_directory(tmp_path) / "topics.json").unlink()
     (config_directory(tmp_path) / "topics.json.bak").unlink(missing_ok=True)
     with LocalNode(tmp_path) as node:
         with pytest.raises(StoreError, match="has files of a topic that this node does not know"):
-            node.create_topic("Trade", 2)
+            node.topics.ensure("Trade", 2)
         assert "Trade" not in node.topics.all()
         shard_directory(tmp_path, "Trade", 0).parent.rename(tmp_path / "away")
-        node.create_topic("Trade", 2)
-        assert node.messages("Trade") == []
+        node.topics.ensure("Trade", 2)
+        assert node.stored("Trade") == []
 
 
 def test_a_queue_of_another_topic_is_not_opened(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         send(node, [b"old"])
     TopicCatalog().with_topic("Other", 1).with_topic("Trade", 1).save(tmp_path)
     with pytest.raises(StoreError, match=r"10\.0\.0\.1:10911, and topics.json gives queue Trade/0"):
@@ -135,7 +135,7 @@ def test_a_queue_of_another_topic_is_not_opened(tmp_path: Path) -> None:
 
 def test_files_of_another_topic_are_not_removed_and_keep_the_name(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         send(node, [b"kept"])
     catalog = TopicCatalog().with_topic("Other", 1).with_topic("Trade", 1).without_topic("Trade")
     catalog.save(tmp_path)

@@ -21,7 +21,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]
     with LocalNode(tmp_path) as local:
         for module in (explain, query):
             monkeypatch.setattr(module, "connect", lambda _data: nullcontext(local))
-        local.create_topic("T", 1)
+        local.topics.ensure("T", 1)
         with local.producer() as producer:
             producer.send("T", b"one", keys="k")
         local.consumer("g", "T", Subscription.tags("none")).close()

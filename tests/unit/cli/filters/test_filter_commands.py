@@ -102,7 +102,7 @@ def test_lone_surrogates_come_back_as_escapes() -> None:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("node") / "data"
     with LocalNode(directory) as node:
-        node.create_topic("Trade", 2)
+        node.topics.ensure("Trade", 2)
         with node.producer() as producer:
             for amount in ("5", "15", "15.5", "25", "35"):
                 producer.send("Trade", b"", properties={"amount": amount}, queue_id=0)

@@ -22,11 +22,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]
     """Group g has one dead letter, a message from Mars."""
     with LocalNode(tmp_path) as local:
         monkeypatch.setattr(dlq, "connect", lambda _data: nullcontext(local))
-        local.create_topic("Trade", 1)
-        local.create_topic(LETTERS, 1)
+        local.topics.ensure("Trade", 1)
+        local.topics.ensure(LETTERS, 1)
         with local.producer() as producer:
             mars = Message("Trade", b"x", "pay", properties={"region": "mars"})
-            stored = local.view(producer.send_many("Trade", [mars])[0].offset_message_id)
+            stored = local.messages.view(producer.send_many("Trade", [mars])[0].offset_message_id)
             assert stored is not None
             letter = dead_lettered(stored, "g", LETTERS, 16, reason="ValueError: no")
             producer.forward(LETTERS, 0, [letter.message])

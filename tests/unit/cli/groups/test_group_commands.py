@@ -20,7 +20,7 @@ def test_groups_are_exported_as_a_broker_keeps_them_and_nothing_is_overwritten(
     assert (without.code, target.exists()) == (1, False)
     assert "groups.json does not exist" in without.err
     with LocalNode(data) as node:
-        node.create_topic("T", 2)
+        node.topics.ensure("T", 2)
         put(node, "T", [b"one"])
         node.consumer("g", "T", Subscription.tags("a || b")).close()
     done = run_here("groups", "export", str(target), "--data", str(data), "--json").lines()

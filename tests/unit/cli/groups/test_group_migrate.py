@@ -23,7 +23,7 @@ OLD = Subscription.tags("a")
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
         monkeypatch.setattr(group_migrate, "connect", lambda _data: nullcontext(local))
-        local.create_topic("T", 1)
+        local.topics.ensure("T", 1)
         yield local
 
 

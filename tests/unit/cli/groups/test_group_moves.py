@@ -21,7 +21,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]
     with LocalNode(tmp_path) as local:
         for module in (group_commands, group_moves):
             monkeypatch.setattr(module, "connect", lambda _data: nullcontext(local))
-        local.create_topic("T", 1)
+        local.topics.ensure("T", 1)
         put(local, "T", numbers(6), tags="even")
         put(local, "T", numbers(2), tags="odd")
         with local.consumer("g", "T", Subscription.tags("even"), client_id="me") as member:
@@ -47,7 +47,7 @@ def test_progress_has_the_columns_of_mqadmin_and_the_filtered_lag(node: LocalNod
         member.beat()
         (row,) = run("progress", "g")
         assert row.pop("inflight") == found[-1].next_queue_offset - 2 > 0
-    before = node.message_at("T", 0, 1)
+    before = node.messages.at("T", 0, 1)
     assert before is not None
     assert row == {
         "group": "g",

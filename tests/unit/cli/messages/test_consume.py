@@ -30,7 +30,7 @@ from rocketray.filters.subscription import Subscription
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
         monkeypatch.setattr(consume, "connect", lambda _data: nullcontext(local))
-        local.create_topic("T", 2)
+        local.topics.ensure("T", 2)
         yield local
 
 

@@ -11,7 +11,7 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 from support.transactions import begin
 
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.cli.arguments.lookup_options import parse_time_ms
 from rocketray.cli.messages import query
 
@@ -51,8 +51,8 @@ def test_what_nobody_has_decided_is_shown_until_somebody_does(
         monkeypatch.setattr(query, "connect", lambda _data: nullcontext(node))
         empty = run_here("transactions")
         assert (empty.code, "undecided: 0" in empty.out) == (0, True)
-        node.create_topic("T", 1)
-        with Producer(node, group="orders", check=lambda _: "unknown") as producer:
+        node.topics.ensure("T", 1)
+        with NodeProducer(node, group="orders", check=lambda _: "unknown") as producer:
             first, second = (begin(producer, "T", body) for body in (b"a", b"b"))
             found = wait_for(2)
             assert [(each["group"], each["halfOffset"], each["checks"]) for each in found] == [

@@ -19,7 +19,7 @@ from rocketray.cli.terminal.output import as_time
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     module = importlib.import_module("rocketray.cli.messages.send")
     with LocalNode(tmp_path) as made:
-        made.create_topic("Trade", 1)
+        made.topics.ensure("Trade", 1)
         monkeypatch.setattr(module, "connect", lambda _data: nullcontext(made))
         yield made
 
@@ -28,7 +28,7 @@ def test_a_message_is_told_with_its_place_id_and_unique_key(node: LocalNode) -> 
     done = run_here("send", "Trade", "paid", "--key", "order-17")
     told = re.fullmatch(r"stored at Trade/0@0  id (\w+)  unique key (\w+)\n", done.out)
     assert told, done
-    stored = node.message_at("Trade", 0, 0)
+    stored = node.messages.at("Trade", 0, 0)
     assert stored is not None
     assert stored.unique_key == told[2]
 

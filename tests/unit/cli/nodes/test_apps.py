@@ -30,7 +30,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]
     monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.02)
     with LocalNode(tmp_path) as local:
         monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(local))
-        local.create_topic("T", 1)
+        local.topics.ensure("T", 1)
         yield local
 
 

@@ -125,7 +125,7 @@ def test_in_a_terminal_a_live_line_counts_the_queues(monkeypatch: pytest.MonkeyP
 
 
 def test_store_hosts_are_said_to_be_no_addresses_of_the_network(node: LocalNode) -> None:
-    node.create_topic("Trade", 1)
+    node.topics.ensure("Trade", 1)
     *_, row, footer = run_here("topics", "describe", "Trade").out.splitlines()
     assert "10.0.0." in row
     assert footer == "store hosts only make message ids unique; nothing listens there"
@@ -137,7 +137,7 @@ def test_store_hosts_are_said_to_be_no_addresses_of_the_network(node: LocalNode)
 
 @pytest.mark.parametrize(("answer", "says"), [("", "not removed; add --yes"), ("n\n", "")])
 def test_a_topic_is_not_removed_without_a_yes(node: LocalNode, answer: str, says: str) -> None:
-    node.create_topic("Big", 1)
+    node.topics.ensure("Big", 1)
     done = run_here("topics", "delete", "Big", stdin=answer)
     assert (done.code, done.out.strip()) == (1, "")
     assert says in done.err

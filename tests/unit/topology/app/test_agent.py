@@ -73,7 +73,7 @@ def test_a_restarted_app_goes_on_where_its_group_stands(node: LocalNode) -> None
             await asyncio.sleep(0.05)
         return seen
 
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     put(node, "T", numbers(40))
     assert sorted(asyncio.run(life(40)), key=int) == numbers(40)
     put(node, "T", numbers(10, first=40))
@@ -87,7 +87,7 @@ def test_only_messages_with_the_tag_arrive_even_where_hashes_collide(node: Local
 
         reader = app.agent(topic, tags="Aa || pay", name="reader")(collecting(seen))
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         for tag in ("Aa", "BB", "pay", "order", None):  # Aa and BB have one hash
             put(node, "T", [str(tag).encode()] * 3, tags=tag)
         async with running(app):
@@ -206,7 +206,7 @@ def test_handlers_of_one_agent_work_side_by_side(node: LocalNode) -> None:
                 inside -= 1
                 seen.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(40))
         async with running(app):
             await until(lambda: len(seen) == 40)
@@ -253,7 +253,7 @@ def test_a_stop_lets_the_message_in_hand_finish_and_hands_out_no_other(node: Loc
                 await asyncio.sleep(0.2)
                 done.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(10))
         await app.start()
         await until(lambda: begun)
@@ -274,7 +274,7 @@ def test_what_a_handler_sends_is_stored_before_its_message_is_committed(node: Lo
             async for value in stream:
                 await out.send(value=value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(500))
         async with running(app):
             await until(lambda: forward.statistics().finished == 500)
@@ -294,7 +294,7 @@ def test_messages_of_other_producers_arrive_with_their_own_keys(node: LocalNode)
             async for event in stream.events():
                 events.append(event)  # noqa: PERF401
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         producer = node.producer()
         producer.send_many(
             "T", [Message("T", b"x", tags="pay", keys=["k1", "k2"], properties={"region": "eu"})]
@@ -313,7 +313,7 @@ def test_messages_of_other_producers_arrive_with_their_own_keys(node: LocalNode)
 
 @pytest.fixture
 def topic(node: LocalNode) -> str:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     with node.producer() as producer:
         producer.send("T", b"x", tags="pay", properties={"amount": "120"})
     return "T"

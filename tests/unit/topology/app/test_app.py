@@ -163,7 +163,7 @@ def test_an_app_starts_and_stops_quickly(node: LocalNode) -> None:
             assert app.started
         return time.perf_counter() - started
 
-    node.create_topic("T", 4)
+    node.topics.ensure("T", 4)
     assert asyncio.run(scenario()) < 5.0
 
 
@@ -207,7 +207,7 @@ def test_a_new_group_may_start_at_the_end(node: LocalNode) -> None:
             await until(lambda: seen)
         assert seen == [b"new"]
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(10))
     asyncio.run(scenario())
 
@@ -223,7 +223,7 @@ def test_a_class_filter_that_fails_crashes_the_app_and_tells_on_which_message(
         assert isinstance(app.crash_reason, FilterError)
         assert "broken on purpose" in str(app.crash_reason)
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(1))
     asyncio.run(scenario())
 
@@ -239,7 +239,7 @@ def test_a_group_may_go_on_without_what_its_predicate_fails_on(node: LocalNode) 
         async with running(app):
             await until(lambda: len(seen) == 2)
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", [b"0", b"no number", b"1", b"2"])
     asyncio.run(scenario())
     assert seen == [b"0", b"2"]
@@ -274,7 +274,7 @@ def test_an_anonymous_agent_has_a_topic_of_its_own(node: LocalNode) -> None:
             await reader.send(value=1)
             await reader.cast(2)
             await until(lambda: seen == [1, 2])
-        assert node.topic("app-reader").queues == 4
+        assert node.topics.get("app-reader").queues == 4
 
     asyncio.run(scenario())
 

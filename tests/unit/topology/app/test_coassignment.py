@@ -58,7 +58,7 @@ def test_an_app_owns_queues_together_only_where_it_asks_for_it(node: LocalNode) 
 
 
 def test_an_app_with_one_assignment_takes_no_other_strategy(node: LocalNode) -> None:
-    node.create_topic("orders", 4)
+    node.topics.ensure("orders", 4)
     everything, instance = Subscription.tags("*"), AppInstance("trade", "one")
     with pytest.raises(ConfigError, match="its groups cannot use strategy 'sticky'"):
         node.consumer("g", "orders", everything, strategy="sticky", together=instance)

@@ -29,7 +29,7 @@ def test_an_agent_reads_every_topic_whose_whole_name_matches(node: LocalNode) ->
         assert sorted(seen) == sorted(numbers(10))
 
     for number, name in enumerate(["Orders-de", "Orders-fr", "Orders-deu", "Old-Orders-de"]):
-        node.create_topic(name, 2)
+        node.topics.ensure(name, 2)
         put(node, name, numbers(5, first=5 * number))
     asyncio.run(scenario())
     assert [committed(node, "app-reader", f"Orders-{name}") for name in ("de", "fr")] == [5, 5]
@@ -44,7 +44,7 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning(
     async def scenario() -> None:
         seen: list[bytes] = []
         async with running(reader(node, seen, consumer_auto_offset_reset="latest")):
-            await asyncio.to_thread(node.create_topic, "Orders-de", 1)
+            await asyncio.to_thread(node.topics.ensure, "Orders-de", 1)
             await asyncio.to_thread(put, node, "Orders-de", numbers(5))
             await until(lambda: len(seen) == 5)
 
@@ -69,7 +69,7 @@ def test_a_topic_that_is_deleted_ends_nothing_but_its_own_reading(
         assert "Orders-fr" not in node.topics.all(), "nobody made it again"
 
     for name in ("Orders-de", "Orders-fr"):
-        node.create_topic(name, 1)
+        node.topics.ensure(name, 1)
     asyncio.run(scenario())
 
 
@@ -91,7 +91,7 @@ def test_a_message_that_fails_comes_again(node: LocalNode) -> None:
             await until(lambda: len(seen) == 3)
         assert seen == [b"0", b"0", b"1"]
 
-    node.create_topic("Orders-de", 1)
+    node.topics.ensure("Orders-de", 1)
     put(node, "Orders-de", numbers(2))
     asyncio.run(scenario())
 

@@ -54,7 +54,7 @@ def test_an_answer_is_one_of_an_internal_topic_that_goes_with_the_instance(node:
         name = app.conf.reply_to
         async with running(app):
             assert await double.ask(21) == 42
-            topic = node.topic(name)
+            topic = node.topics.get(name)
             assert (topic.queues, topic.internal) == (1, True)
             assert topic.retention.max_age_ms == 24 * 3600 * 1000
         assert name not in node.topics.all()

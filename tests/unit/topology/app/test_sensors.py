@@ -111,7 +111,7 @@ def run(node: LocalNode, monitor: Any = None) -> Any:
             app.monitor.count("mine", 2)
         return app.monitor
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     return asyncio.run(scenario())
 
 

@@ -342,7 +342,7 @@ def test_a_handler_that_was_stopped_for_long_gets_nothing_more_before_it_is_know
                 answers.append(asyncio.create_task(answer()))
 
     answers: list[asyncio.Task[None]] = []
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     for queue_id in (0, 0, 1, 1):
         with node.producer() as producer:
             producer.send("T", b"", queue_id=queue_id)

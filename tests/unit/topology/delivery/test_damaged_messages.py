@@ -24,7 +24,7 @@ GOOD = [body for number, body in enumerate(BODIES) if number not in BAD]
 def node(tmp_path: Path) -> LocalNode:
     """A node with twelve messages, of which four were damaged afterwards."""
     node = LocalNode(tmp_path)
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     with node.producer() as producer:
         properties = {"colour": "green"}
         producer.send_many("T", [Message("T", body, properties=properties) for body in BODIES])

@@ -12,6 +12,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.explaining.explanation import Cause
+from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.retries.retry_records import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
@@ -67,7 +68,7 @@ def test_a_broadcast_agent_passes_what_does_not_decode(node: LocalNode) -> None:
         app, topic = make_app(node, value_serializer="json")
         seen: list[Any] = []
         reader = app.agent(topic, name="reader", broadcast=True)(collecting(seen))
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         async with running(app):
             put(node, "T", [b"1", BROKEN, b"2"])
             await until(lambda: seen == [1, 2])
@@ -99,7 +100,7 @@ def test_an_ordered_queue_is_held_at_what_does_not_decode_and_then_gives_it_up(
             async for values in stream.take(5, within=0.02):
                 seen.extend(values)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", [b"1", BROKEN, b"2"])
         async with running(app):
             await until(lambda: seen == [1, 2])
@@ -134,9 +135,9 @@ def test_the_message_at_which_a_queue_is_held_is_known_until_it_is_through(
                     raise ValueError("no such account")
                 seen.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", [b"good", b"bad", b"behind"], keys=["k"])
-        ids = [message.offset_message_id for message in node.messages("T")]
+        ids = [message.offset_message_id for message in node.stored("T")]
         async with running(app):
             await until(lambda: node.groups.all()[0].failing)
             [held] = reader.statistics().held
@@ -144,7 +145,7 @@ def test_the_message_at_which_a_queue_is_held_is_known_until_it_is_through(
             assert held.message.queue_offset == 1
             assert held.message.last_attempt is None
             assert held.message.reason == "ValueError: no such account"
-            explained = [await asyncio.to_thread(node.explain, one, "app-reader") for one in ids]
+            explained = [await asyncio.to_thread(inquire, node, one, "app-reader") for one in ids]
             assert [one.cause for one in explained] == [
                 Cause.DELIVERED,
                 Cause.FAILING,
@@ -171,7 +172,7 @@ def test_an_agent_that_stops_holds_the_queue_and_no_other(node: LocalNode, order
             async for event in stream.events():
                 seen[event.message.partition].append(event.value)
 
-        node.create_topic("T", 2)
+        node.topics.ensure("T", 2)
         with node.producer() as producer:
             for body in (b"0", BROKEN, *[b"1"] * 50):
                 producer.send_async("T", body, queue_id=0)
@@ -203,7 +204,7 @@ def test_a_key_that_does_not_decode_counts_as_a_message_that_does_not(node: Loca
             async for event in stream.events():
                 seen.append((event.key, event.value))  # noqa: PERF401  # as above
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", [b"1"], keys=["{"])
         put(node, "T", [b"2"], keys=["7"])
         async with running(app):
@@ -226,7 +227,7 @@ def test_a_dead_letter_of_a_handler_says_what_it_failed_of(node: LocalNode) -> N
             async for _ in stream:
                 raise LookupError("no account 7\nin the books")
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", [b"1"])
         async with running(app):
             await until(lambda: reader.statistics().dead_lettered)
@@ -250,7 +251,7 @@ def test_a_message_that_fails_for_ever_is_logged_ever_more_seldom(
                 calls.append(1)
                 raise ValueError("on purpose")
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", [b"1"])
         async with running(app):
             await until(lambda: len(calls) >= 70)

@@ -25,7 +25,7 @@ ALL = Subscription.tags("*")
 
 def test_a_slow_handler_stops_the_polling(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(200))
 
     async def scenario() -> None:
@@ -50,7 +50,7 @@ def test_a_full_window_does_not_keep_queues_from_changing_hands(
 ) -> None:
     monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 5)
     monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.05)
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     put(node, "T", numbers(200))
 
     async def scenario() -> None:
@@ -71,7 +71,7 @@ def test_a_member_whose_window_is_full_gets_over_the_loss_of_its_lease(
 ) -> None:
     monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
     monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.05)
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(40))
     now_ms = 1000
 
@@ -102,7 +102,7 @@ def test_a_member_whose_window_is_full_gets_over_the_loss_of_its_lease(
 
 
 def test_what_was_not_handled_is_not_committed(node: LocalNode) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(20))
 
     async def scenario() -> None:
@@ -118,7 +118,7 @@ def test_what_was_not_handled_is_not_committed(node: LocalNode) -> None:
 
 
 def test_a_drain_withdraws_what_no_handler_has_begun(node: LocalNode) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(4))
 
     async def scenario() -> None:
@@ -142,7 +142,7 @@ def test_a_drain_withdraws_what_no_handler_has_begun(node: LocalNode) -> None:
 def test_what_was_overtaken_is_finished_first_or_what_overtook_it_would_come_again(
     node: LocalNode,
 ) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(20))
 
     async def scenario() -> None:
@@ -162,7 +162,7 @@ def test_what_was_overtaken_is_finished_first_or_what_overtook_it_would_come_aga
 
 
 def test_a_drain_gives_up_waiting_after_its_grace(node: LocalNode) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(1))
 
     async def scenario() -> None:
@@ -175,7 +175,7 @@ def test_a_drain_gives_up_waiting_after_its_grace(node: LocalNode) -> None:
 
 
 def test_a_queue_that_is_taken_away_is_committed_first(node: LocalNode) -> None:
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
 
     async def scenario() -> None:
         async with feeding(node) as (feed, queue, _):
@@ -204,7 +204,7 @@ def test_a_queue_that_is_taken_away_is_committed_first(node: LocalNode) -> None:
 
 
 def test_a_queue_is_read_once_the_tables_have_what_belongs_to_it(node: LocalNode) -> None:
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     producer = node.producer()
     for queue_id in (0, 1):
         producer.send_many("T", [Message("T", b"1")], queue_id=queue_id)
@@ -231,7 +231,7 @@ def test_a_queue_is_read_once_the_tables_have_what_belongs_to_it(node: LocalNode
 
 
 def test_a_shard_that_is_away_is_waited_for(node: LocalNode) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(1))
     away = [ShardUnavailableError("T/0", 1, "restarting")] * 2
 
@@ -244,7 +244,7 @@ def test_a_shard_that_is_away_is_waited_for(node: LocalNode) -> None:
 
 
 def test_a_member_that_fails_is_told_about(node: LocalNode) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     error = LookupError("on purpose")
 
     async def scenario() -> None:
@@ -260,7 +260,7 @@ def test_large_messages_stop_the_polling_and_are_decoded_in_pieces(
 ) -> None:
     monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
     monkeypatch.setattr(feed_module, "PIECE_BYTES", 5000)
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     bodies = [bytes([number]) * 2000 for number in range(100)]
     put(node, "T", bodies)
 
@@ -286,7 +286,7 @@ def test_what_stands_behind_an_unfinished_message_is_bounded(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(200))
 
     async def scenario() -> None:
@@ -317,7 +317,7 @@ def test_what_stands_behind_an_unfinished_message_is_bounded(
 
 
 def test_a_queue_that_fails_in_its_order_holds_up_no_other(node: LocalNode) -> None:
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     with node.producer() as producer:
         for queue_id in range(2):
             bodies = [Message("T", body) for body in numbers(30, first=100 * queue_id)]

@@ -28,7 +28,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def node(node: LocalNode) -> LocalNode:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(5))
     return node
 

@@ -58,7 +58,7 @@ def test_each_queue_has_a_handler_of_its_own_and_its_order(node: LocalNode) -> N
             assert one.partitions[number] == {("T", queue)}
         assert committed(node, "app-reader", "T") == 200
 
-    node.create_topic("T", 4)
+    node.topics.ensure("T", 4)
     put_everywhere(node, 50)
     asyncio.run(scenario())
 
@@ -78,7 +78,7 @@ def test_a_slow_queue_does_not_hold_the_others_up(node: LocalNode) -> None:
             goes_on.set()
             await until(lambda: len(one.seen) == 40)
 
-    node.create_topic("T", 4)
+    node.topics.ensure("T", 4)
     put_everywhere(node, 10)
     asyncio.run(scenario())
 
@@ -98,7 +98,7 @@ def test_a_message_that_fails_comes_again_to_its_own_handlers_queue(node: LocalN
             await until(lambda: len(one.seen) == 13)
         assert [value for _, queue, value in one.seen if queue == 2] == [b"0", *numbers(3)]
 
-    node.create_topic("T", 4)
+    node.topics.ensure("T", 4)
     put_everywhere(node, 3)
     asyncio.run(scenario())
 
@@ -120,7 +120,7 @@ def test_handlers_end_with_their_queues_and_begin_where_these_go(
                 assert len(other.partitions) == 2
         assert sorted(value for _, _, value in one.seen + other.seen) == sorted(numbers(10) * 4)
 
-    node.create_topic("T", 4)
+    node.topics.ensure("T", 4)
     put_everywhere(node, 5)
     asyncio.run(scenario())
     assert "returned" not in caplog.text

@@ -36,7 +36,7 @@ def test_what_is_left_behind_by_a_failure_comes_again_after_the_timeout(
                 event.ack()
 
     def offset() -> int:
-        return broker.state.registry.offsets.get("shop-reader", "orders", 0)
+        return broker.node.state.registry.offsets.get("shop-reader", "orders", 0)
 
     async def scenario() -> None:
         async with broker.running(app):
@@ -57,7 +57,7 @@ def test_what_is_left_behind_by_a_failure_comes_again_after_the_timeout(
             assert [at - began for value, at in seen if value == b"0"][1:] == [911_000]
             assert offset() == 3
 
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
     with broker.producer() as producer:
         for number in range(3):
             producer.send("orders", b"%d" % number)
@@ -83,9 +83,9 @@ def test_a_stop_neither_waits_for_what_nobody_acknowledges_nor_commits_over_it(
         async with broker.running(app):
             await until(lambda: len(held) == 10)
 
-    broker.create_topic("orders", 1)
+    broker.topics.ensure("orders", 1)
     with broker.producer() as producer:
         for number in range(10):
             producer.send("orders", b"%d" % number)
     asyncio.run(asyncio.wait_for(scenario(), 30))
-    assert broker.state.registry.offsets.get("shop-reader", "orders", 0) == 4
+    assert broker.node.state.registry.offsets.get("shop-reader", "orders", 0) == 4

@@ -43,7 +43,7 @@ def test_a_queue_whose_message_fails_waits_and_the_others_go_on(node: LocalNode)
                     raise ValueError("on purpose")
                 seen[event.message.partition].append(event.value)
 
-        node.create_topic("T", 2)
+        node.topics.ensure("T", 2)
         put_in_queues(node, 50, 2)
         async with running(app):
             await until(lambda: len(seen[1]) == 50 and len(attempts) >= 3)
@@ -82,7 +82,7 @@ def test_a_queue_that_rests_with_much_behind_it_leaves_room_for_the_others(
                     raise ValueError("on purpose")
                 seen[event.message.partition].append(event.value)
 
-        node.create_topic("T", 3)
+        node.topics.ensure("T", 3)
         put_in_queues(node, 500, 1)
         async with running(app):
             await until(lambda: len(attempts) >= 5)
@@ -120,7 +120,7 @@ def test_handlers_side_by_side_keep_the_order_of_each_queue(node: LocalNode) -> 
                     raise ValueError("on purpose")
                 seen[queue_id].append(event.value)
 
-        node.create_topic("T", 4)
+        node.topics.ensure("T", 4)
         put_in_queues(node, 40, 4)
         async with running(app):
             await until(lambda: sum(map(len, seen.values())) == 160)
@@ -146,7 +146,7 @@ def test_an_ordered_message_over_its_limit_is_a_dead_letter(node: LocalNode) -> 
                     raise ValueError("on purpose")
                 seen.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(6))
         async with running(app):
             await until(lambda: len(seen) == 5 and reader.statistics().dead_lettered)
@@ -177,7 +177,7 @@ def test_lists_keep_the_order_too(node: LocalNode, blames: bool) -> None:
                     raise ValueError("on purpose")
                 seen.extend(values)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(12))
         async with running(app):
             await until(lambda: len(seen) == 12)
@@ -209,7 +209,7 @@ def test_lists_keep_the_order_where_the_stream_itself_fails(
             async for values in stream.take(2, within=0.02):
                 seen.extend(values)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(6))
         async with running(app):
             await until(lambda: len(seen) == 6)

@@ -4,13 +4,13 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.apps import committed, make_app, numbers, put, until
 from support.local_node import LocalNode
 
-from rocketray.actors.producers.producer import Producer, SendFuture, SendResult, SendResults
+from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
@@ -22,7 +22,7 @@ from rocketray.topology.delivery.outbox import Outbox, Outboxes
 class WatchedProducer:
     """A real producer that notes its batches, fails on request and can be held up."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: NodeProducer) -> None:
         self._producer = producer
         self.batches: list[list[bytes]] = []
         self.failures: list[Exception] = []
@@ -70,8 +70,8 @@ class WatchedSend:
 
 @pytest.fixture
 def producer(node: LocalNode) -> WatchedProducer:
-    node.create_topic("T", 1)
-    node.create_topic("U", 1)
+    node.topics.ensure("T", 1)
+    node.topics.ensure("U", 1)
     return WatchedProducer(node.producer())
 
 
@@ -81,7 +81,7 @@ def message(number: int, topic: str = "T") -> Message:
 
 def test_sends_that_wait_together_leave_together_and_in_order(producer: WatchedProducer) -> None:
     async def scenario() -> None:
-        outbox = Outbox(producer)
+        outbox = Outbox(cast("NodeProducer", producer))
         producer.gate.clear()
         first = await outbox.put(message(0), None)
         await asyncio.sleep(0.01)
@@ -97,7 +97,7 @@ def test_sends_that_wait_together_leave_together_and_in_order(producer: WatchedP
 
 def test_a_batch_has_one_topic_and_queue(producer: WatchedProducer) -> None:
     async def scenario() -> None:
-        outbox = Outbox(producer)
+        outbox = Outbox(cast("NodeProducer", producer))
         futures = [
             await outbox.put(message(number, "TU"[number % 2]), 0 if number < 2 else None)
             for number in range(6)
@@ -113,7 +113,7 @@ def test_a_batch_has_one_topic_and_queue(producer: WatchedProducer) -> None:
 
 def test_a_shard_that_is_away_is_asked_again(producer: WatchedProducer) -> None:
     async def scenario() -> None:
-        outbox = Outbox(producer)
+        outbox = Outbox(cast("NodeProducer", producer))
         producer.failures = [ShardUnavailableError("T/0", 1, "restarting")] * 3
         future = await outbox.put(message(1), None)
         assert (await future).offset == 0
@@ -127,7 +127,7 @@ def test_a_shard_that_stays_away_fails_the_send(
     producer: WatchedProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        outbox = Outbox(producer)
+        outbox = Outbox(cast("NodeProducer", producer))
         producer.failures = [ShardUnavailableError("T/0", 60_000, "gone")]
         with pytest.raises(ShardUnavailableError):
             await (await outbox.put(message(1), None))
@@ -140,7 +140,7 @@ def test_a_shard_that_stays_away_fails_the_send(
 
 def test_after_a_lost_message_every_flush_raises(producer: WatchedProducer) -> None:
     async def scenario() -> None:
-        outbox = Outbox(producer)
+        outbox = Outbox(cast("NodeProducer", producer))
         producer.failures = [StoreFullError("no room")]
         await outbox.put(message(1), None)
         flushes = await asyncio.gather(outbox.flush(), outbox.flush(), return_exceptions=True)
@@ -156,11 +156,11 @@ def test_after_a_lost_message_every_flush_raises(producer: WatchedProducer) -> N
 def test_what_a_shard_does_not_acknowledge_in_time_is_waited_for_and_stored_once(
     node: LocalNode,
 ) -> None:
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     shard = node.shard("T", 0)
 
     async def scenario() -> None:
-        outbox = Outbox(Producer(node, timeout_s=0.05))
+        outbox = Outbox(NodeProducer(node, timeout_s=0.05))
         await (await outbox.put(message(0), None))
         with shard.writer._lock:  # a slow disk
             futures = [
@@ -179,7 +179,7 @@ def test_what_a_shard_does_not_acknowledge_in_time_is_waited_for_and_stored_once
 
 def test_flush_does_not_wait_for_what_comes_later(producer: WatchedProducer) -> None:
     async def scenario() -> None:
-        outbox = Outbox(producer)
+        outbox = Outbox(cast("NodeProducer", producer))
 
         async def keep_sending() -> None:
             number = 0
@@ -203,7 +203,7 @@ def test_a_full_outbox_holds_up_its_senders(
     producer: WatchedProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        outbox = Outbox(producer)
+        outbox = Outbox(cast("NodeProducer", producer))
         producer.gate.clear()
         sent: list[int] = []
 
@@ -229,14 +229,14 @@ def test_delayed_sends_tell_where_they_wait_and_how_they_are_recalled(
     node: LocalNode, producer: WatchedProducer
 ) -> None:
     async def scenario() -> None:
-        outbox = Outbox(producer)
+        outbox = Outbox(cast("NodeProducer", producer))
         at_once = await outbox.put(message(0), None)
         later = await outbox.put(message(1), None, Delay(delay_ms=3_600_000))
         now = await outbox.put(message(2), None, Delay(deliver_at_ms=1))
         waits = await later
         assert (waits.topic, waits.partition, waits.offset) == (TIMER_TOPIC, 0, 0)
         assert waits.recall_handle is not None
-        assert node.recall(waits.recall_handle)
+        assert node.delays.recall(waits.recall_handle)
         assert (await at_once).recall_handle is None
         assert {(await at_once).topic, (await now).topic} == {"T"}
         await outbox.close()
@@ -247,8 +247,8 @@ def test_delayed_sends_tell_where_they_wait_and_how_they_are_recalled(
 def test_an_app_whose_output_was_lost_does_not_commit_its_input_when_it_stops(
     node: LocalNode,
 ) -> None:
-    node.create_topic("T", 1)
-    node.create_topic("Out", 1)
+    node.topics.ensure("T", 1)
+    node.topics.ensure("Out", 1)
     node.topics.set_permission("Out", 4)
     put(node, "T", numbers(10))
 
@@ -286,7 +286,7 @@ def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> No
         return producers[-1]
 
     async def scenario() -> None:
-        outboxes = Outboxes(open_producer)
+        outboxes = Outboxes(cast("Any", open_producer))
         await outboxes.flush()
         assert not opened
         memory, again = await asyncio.gather(outboxes.get("memory"), outboxes.get("memory"))
@@ -305,7 +305,7 @@ def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> No
         await outboxes.close()
         await outboxes.close()
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     asyncio.run(scenario())
 
 
@@ -318,7 +318,7 @@ def test_an_outbox_that_fails_keeps_no_other_from_being_stored(node: LocalNode, 
         return producers[ack]
 
     async def scenario() -> None:
-        outboxes = Outboxes(open_producer)
+        outboxes = Outboxes(cast("Any", open_producer))
         memory, disk = await outboxes.get("memory"), await outboxes.get("disk")
         producers["memory"].failures = [StoreFullError("no room")]
         producers["disk"].gate.clear()
@@ -343,5 +343,5 @@ def test_an_outbox_that_fails_keeps_no_other_from_being_stored(node: LocalNode, 
                 assert raised.value.__notes__ == ["and another: StoreFullError('no room either')"]
             await outboxes.close()
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     asyncio.run(scenario())

@@ -29,7 +29,7 @@ def test_a_message_whose_handler_raised_comes_again_in_its_place(
                     raise ValueError("on purpose")
                 seen.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(25))
         async with running(app):
             await until(lambda: len(seen) == 25)
@@ -61,7 +61,7 @@ def test_when_every_message_fails_once_nothing_stalls(node: LocalNode) -> None:
                     raise ValueError("on purpose")
                 seen.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(30))
         async with running(app):
             started = time.perf_counter()
@@ -88,7 +88,7 @@ def test_an_ordered_message_that_always_fails_is_never_skipped_and_does_not_hold
                     raise ValueError("on purpose")
                 seen.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(6))
         async with running(app):
             await until(lambda: len(attempts) == 6)
@@ -228,7 +228,7 @@ def test_a_failure_behind_another_topic_loses_nothing(node: LocalNode) -> None:
                     raise ValueError("on purpose")
                 seen.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(10))
         async with running(app):
             await until(lambda: len(seen) == 9)
@@ -256,7 +256,7 @@ def test_a_key_function_that_fails_loses_nothing(node: LocalNode) -> None:
             async for value in stream.group_by(parity, name="parity"):
                 seen.append(value)  # noqa: PERF401
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(10))
         async with running(app):
             await until(lambda: len(seen) == 10)

@@ -17,7 +17,7 @@ from support.local_node import LocalNode
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.groups.member_options import MemberOptions
-from rocketray.actors.producers.producer import Producer, SendResults
+from rocketray.actors.producers.producer import NodeProducer, SendResults
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import ConfigError
@@ -81,7 +81,7 @@ def test_each_message_is_sent_back_once_whatever_fails_on_the_way(
                 if value.startswith(b"bad"):
                     raise ValueError(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", [b"ok", b"bad 1", b"bad 2", b"ok"])
         async with running(app):
             await until(lambda: reader.statistics().sent_back == 2)
@@ -101,16 +101,16 @@ def test_a_message_that_is_settled_while_there_is_no_room_is_not_sent_back(
 ) -> None:
     monkeypatch.setattr(returns_module, "WAITING_MAX", 1)
     may_store = threading.Event()
-    forward = Producer.forward
+    forward = NodeProducer.forward
 
     def slow(
-        producer: Producer, topic: str, queue_id: int, messages: list[ForwardedMessage]
+        producer: NodeProducer, topic: str, queue_id: int, messages: list[ForwardedMessage]
     ) -> SendResults:
         may_store.wait(30)
         return forward(producer, topic, queue_id, messages)
 
-    monkeypatch.setattr(Producer, "forward", slow)
-    node.create_topic("T", 2)
+    monkeypatch.setattr(NodeProducer, "forward", slow)
+    node.topics.ensure("T", 2)
     with node.producer() as producer:
         for queue_id in range(2):
             producer.send("T", b"%d" % queue_id, queue_id=queue_id)
@@ -157,7 +157,7 @@ def test_what_is_sent_back_is_on_disk_before_its_offset_is_committed(
             async for _ in stream:
                 raise ValueError("on purpose")
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         async with running(app):
             for number in (1, 2, 3):
                 put(node, "T", [b"%d" % number])

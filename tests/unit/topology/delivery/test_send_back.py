@@ -14,7 +14,7 @@ from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 
 from rocketray.actors.delays.delay_service import DelayService
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, retry_topic
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import ForwardedMessage
@@ -47,7 +47,7 @@ def test_a_message_that_fails_comes_again_until_it_is_a_dead_letter(node: LocalN
                     raise ValueError("on purpose")
                 seen.append(event.value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(10), tags="pay", keys=["k"])
         async with running(app):
             await until(lambda: len(seen) == 9)
@@ -88,7 +88,7 @@ def test_when_every_message_fails_all_are_sent_back_at_once(node: LocalNode) -> 
                 if seen[value] == 1:
                     raise ValueError("on purpose")
 
-        node.create_topic("T", 2)
+        node.topics.ensure("T", 2)
         put(node, "T", numbers(300))
         async with running(app):
             await until(lambda: len(ladder.waiting()) == 300)
@@ -112,7 +112,7 @@ def test_what_does_not_decode_or_is_refused_by_a_filter_is_sent_back(node: Local
             async for value in stream.filter(lambda value: 10 // value):
                 seen.append(value)  # noqa: PERF401
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", [b"1", b"{broken", b"0", b"2"])
         async with running(app):
             await until(lambda: len(seen) == 2 and reader.statistics().sent_back == 2)
@@ -167,7 +167,7 @@ def test_in_manual_mode_what_raised_without_an_acknowledgement_is_sent_back(
                 if event.message.offset in {2, 3}:
                     raise ValueError("on purpose")
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(5))
         async with running(app):
             await until(lambda: len(seen) == 5 and reader.statistics().finished == 5)
@@ -193,7 +193,7 @@ def test_attempts_and_the_topic_of_dead_letters_are_the_agents_choice(node: Loca
         [letter] = stored_in(node, "Broken")
         assert (letter.body, letter.keys) == (b"1", ["k"])
         assert RETRIES not in node.topics.all()
-        assert node.topic("Broken").internal
+        assert node.topics.get("Broken").internal
 
     asyncio.run(scenario())
 
@@ -244,7 +244,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], reason: str) ->
         app.agent(app.topic("T"), name="reader", **options)(collecting([]))
 
 
-class Interrupted(Producer):
+class Interrupted(NodeProducer):
     """Fails to store what is sent back, as often as the test wants."""
 
     failures: Sequence[Exception] = ()
@@ -288,7 +288,7 @@ def test_what_cannot_be_sent_back_yet_is_kept_and_tried_again(
                     raise ValueError("on purpose")
                 seen.append(value)
 
-        node.create_topic("T", 1)
+        node.topics.ensure("T", 1)
         put(node, "T", numbers(6))
         async with running(app):
             await until(lambda: len(seen) == 5)
@@ -334,7 +334,7 @@ def test_an_app_that_dies_around_a_send_back_loses_nothing(
         async for _ in stream:
             raise ValueError("on purpose")
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(4))
     ladder = Ladder(node)
     if is_stored:

@@ -85,7 +85,7 @@ def test_tables_are_recovered_from_their_changelogs(node: LocalNode) -> None:
     assert sum(before.values()) == 51
     assert "u0" not in before
     assert asyncio.run(second()) == before
-    changelog = node.topic("stock-totals-changelog")
+    changelog = node.topics.get("stock-totals-changelog")
     assert changelog.internal
     assert changelog.retention.compacts
 
@@ -165,7 +165,7 @@ def test_unacknowledged_events_neither_are_committed_nor_keep_an_app_from_stoppi
         async with running(app):
             await until(lambda: len(held) == 10)
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(10))
     asyncio.run(scenario())
     assert committed(node, "stock", "T") == 5
@@ -294,7 +294,7 @@ def test_a_handler_that_raises_loses_its_message_as_in_faust(node: LocalNode) ->
         async with running(app):
             await until(lambda: len(seen) == 19)
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(20))
     asyncio.run(scenario())
     assert committed(node, "stock", "T") == 20

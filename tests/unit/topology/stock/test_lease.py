@@ -68,7 +68,7 @@ def test_a_stopped_app_drops_what_it_had_fetched_and_gets_it_again(
             is_away[0] = False
             await until(lambda: len(seen) == 50)
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(50))
     asyncio.run(scenario())
     assert seen == numbers(50)

@@ -36,7 +36,7 @@ def test_a_restarted_app_goes_on_where_it_committed(node: LocalNode) -> None:
             await asyncio.sleep(0.05)
         return seen
 
-    node.create_topic("T", 2)
+    node.topics.ensure("T", 2)
     put(node, "T", numbers(40))
     assert sorted(map(int, asyncio.run(run(40)))) == list(range(40))
     assert committed(node, "stock", "T") == 40
@@ -56,7 +56,7 @@ def test_a_message_that_does_not_decode_is_lost_as_one_on_which_a_handler_raises
             await until(lambda: committed(node, "stock", "T") == 3)
         return seen
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", [b"1", b"{broken", b"2"])
     assert asyncio.run(scenario()) == [1, 2]
 
@@ -91,7 +91,7 @@ def test_two_instances_share_the_queues_and_none_is_missed_or_doubled(node: Loca
             assert queues_of(one) == 4
         return first, second
 
-    node.create_topic("T", 4)
+    node.topics.ensure("T", 4)
     put_in_each(node, 0, 400)
     first, second = asyncio.run(scenario())
     assert sorted(map(int, first + second)) == list(range(900))
@@ -109,7 +109,7 @@ def test_a_topic_gets_the_queues_that_its_agent_asks_for(node: LocalNode) -> Non
             await until(lambda: seen)
 
     asyncio.run(scenario())
-    assert (node.topic("Asking").queues, node.topic("Silent").queues) == (3, 2)
+    assert (node.topics.get("Asking").queues, node.topics.get("Silent").queues) == (3, 2)
 
 
 def test_an_app_that_may_not_make_topics_says_which_one_is_missing(node: LocalNode) -> None:
@@ -159,7 +159,7 @@ def test_a_rebalance_is_done_again_when_the_node_did_not_answer(
         async with running(app):
             await until(lambda: len(seen) == 10)
 
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     put(node, "T", numbers(10))
     asyncio.run(scenario())
     assert not failures

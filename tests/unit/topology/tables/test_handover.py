@@ -11,6 +11,7 @@ from support.apps import committed, running, until
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.topology.app.app import App
 
 QUEUES = 4
@@ -81,7 +82,7 @@ def test_what_is_committed_is_in_the_changelog(
     seen: list[tuple[int, int]] = []
 
     def watched(member: GroupConsumer, topic: str, queue_id: int, offset: int) -> None:
-        tail = node.queue_tail("app-last-changelog", queue_id)
+        tail = QueueTail(node.data, "app-last-changelog", queue_id)
         changes = tail.read(0, 100_000)
         seen.append((offset, int(changes[-1].body) if changes else 0))
         tail.close()

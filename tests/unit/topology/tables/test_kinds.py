@@ -10,6 +10,7 @@ import pytest
 from support.apps import running, until
 from support.local_node import LocalNode
 
+from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.topology.app.app import App
 
 
@@ -64,7 +65,7 @@ def test_a_changelog_of_sets_has_one_key_for_each_member(node: LocalNode) -> Non
     keys = {
         message.properties["__SHARDINGKEY"]: message.body
         for queue_id in (0, 1)
-        for message in node.queue_tail("app-pages-changelog", queue_id).read(0, 100)
+        for message in QueueTail(node.data, "app-pages-changelog", queue_id).read(0, 100)
     }
     assert keys == {'["home","a"]': b"1", '["home","b"]': b""}
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,9 @@ from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.topology.tables import part_reader
 from rocketray.topology.tables.part_reader import PartReader
+
+if TYPE_CHECKING:
+    from rocketray.actors.topics.queue_tail import QueueTail
 
 
 class Log:
@@ -71,7 +75,9 @@ class Part:
 
     def __init__(self, log: Log) -> None:
         self.values: dict[str, int] = {}
-        self.reader = PartReader("t", log, apply=self.apply, drop=self.values.clear)
+        self.reader = PartReader(
+            "t", cast("QueueTail", log), apply=self.apply, drop=self.values.clear
+        )
 
     async def apply(self, changes: list[StoredMessage]) -> None:
         for change in changes:

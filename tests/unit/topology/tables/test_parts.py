@@ -27,7 +27,7 @@ class Instance:
         self._node = node
         self.app = App("app", connection=node)
         self.table = self.app.Table("counts", default=int, partitions=3)
-        node.create_topic(self.table.changelog_topic_name, 3)
+        node.topics.ensure(self.table.changelog_topic_name, 3)
         self.gain, self.lose = self.app.tables.gain, self.app.tables.lose
         self.before_reading: Callable[[str], Awaitable[None]] | None = None
         recover = PartReader.recover

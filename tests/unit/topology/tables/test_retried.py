@@ -72,9 +72,7 @@ def test_a_retried_message_changes_the_part_of_the_queue_that_it_came_from(
             assert not two.places
             await passing(clock, lambda: len(one.places) + len(two.places) == 60)
             await broker.settle()
-            queue_of = {
-                one.properties["__SHARDINGKEY"]: one.queue_id for one in broker.messages("T")
-            }
+            queue_of = {one.properties["__SHARDINGKEY"]: one.queue_id for one in broker.stored("T")}
             for instance in (one, two):
                 assert instance.places
                 assert {queue for _, _, queue in instance.places} <= set(instance.owned())
@@ -83,7 +81,7 @@ def test_a_retried_message_changes_the_part_of_the_queue_that_it_came_from(
             assert Counter(dict(one.counts.items())) + Counter(dict(two.counts.items())) == sent
             changes = {
                 (message.queue_id, message.properties["__SHARDINGKEY"])
-                for message in broker.messages("app-counts-changelog")
+                for message in broker.stored("app-counts-changelog")
             }
             assert changes == {(queue_of[key], f'"{key}"') for key in sent}
         again = Instance(broker)  # every part is made again by whoever gets its queue
@@ -91,10 +89,10 @@ def test_a_retried_message_changes_the_part_of_the_queue_that_it_came_from(
             await passing(clock, lambda: len(again.owned()) == QUEUES)
             assert Counter(dict(again.counts.items())) == sent
 
-    broker.create_topic("T", QUEUES)
+    broker.topics.ensure("T", QUEUES)
     if retry_queues:  # from a time when the app had no tables
         broker.topics.ensure("%RETRY%app-reader", retry_queues, internal=True)
     asyncio.run(scenario())
-    [retry, *_] = broker.messages("%RETRY%app-reader")
+    [retry, *_] = broker.stored("%RETRY%app-reader")
     assert retry.properties[RETRY_TOPIC] == "T"
     assert int(retry.properties[RETRY_QUEUE_ID]) in range(QUEUES)

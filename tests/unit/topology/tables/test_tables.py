@@ -14,6 +14,7 @@ from support.durable import CommitWatch, summed_input
 from support.ladder import stored_in
 from support.local_node import LocalNode
 
+from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.app.app import App
 from rocketray.topology.values import failure_rules
@@ -78,7 +79,7 @@ def test_only_the_last_change_of_a_key_is_written_for_each_commit(node: LocalNod
         async with running(app):
             await send(topic, 500, keys=1)
             await until(lambda: len(seen) == 500)
-        assert node.queue_tail("app-totals-changelog", 0).end() == 1
+        assert QueueTail(node.data, "app-totals-changelog", 0).end() == 1
 
     asyncio.run(scenario())
 
@@ -119,7 +120,7 @@ def test_the_changelog_has_as_many_queues_as_the_source(node: LocalNode) -> None
         async with running(app):
             await send(topic, 30)
             await until(lambda: len(seen) == 30)
-        changelog = node.topic("app-totals-changelog")
+        changelog = node.topics.get("app-totals-changelog")
         assert changelog.queues == 3
         assert changelog.internal
         assert changelog.retention == RetentionPolicy(compacts=True)
@@ -249,8 +250,8 @@ def test_grouped_counts_are_right_and_stay_so(node: LocalNode) -> None:
 
     asyncio.run(life(0, 100))
     assert asyncio.run(life(100, 100)) == {f"u{k}": sum(range(k, 200, 5)) for k in range(5)}
-    assert node.topic("reader-Orders-user-repartition").queues == 3
-    assert node.topic("app-totals-changelog").queues == 3
+    assert node.topics.get("reader-Orders-user-repartition").queues == 3
+    assert node.topics.get("app-totals-changelog").queues == 3
 
 
 def test_a_list_of_values_is_of_one_queue_so_its_changes_are_too(node: LocalNode) -> None:
@@ -267,7 +268,7 @@ def test_a_list_of_values_is_of_one_queue_so_its_changes_are_too(node: LocalNode
                     counts[f"of queue {value % 3}"] += 1
                 seen.extend(values)
 
-        node.create_topic("T", 3)
+        node.topics.ensure("T", 3)
         async with running(app):
             for number in range(90):
                 await topic.send(value=number, partition=number % 3)

@@ -169,7 +169,7 @@ def test_sending_makes_the_topic_and_tells_where_the_message_is(node: LocalNode)
         second = await (await topic.send(value=b"2", partition=2))
         assert (first.topic, first.partition, first.offset) == ("T", 2, 0)
         assert second.offset == 1
-        assert node.topic("T").queues == 3
+        assert node.topics.get("T").queues == 3
         assert [one.result() for one in called] == [first]
         await app.stop()
 
@@ -214,7 +214,7 @@ def test_a_selector_chooses_the_queue(node: LocalNode) -> None:
         await app.stop()
 
     asyncio.run(main())
-    assert len(node.messages("Trade")) == 8
+    assert len(node.stored("Trade")) == 8
 
 
 def test_a_selector_has_nothing_to_choose_from_without_a_topic(node: LocalNode) -> None:
@@ -299,7 +299,9 @@ def test_a_topic_is_made_with_its_retention_by_whoever_uses_it_first(
             pass
 
     asyncio.run(scenario())
-    assert [node.topic(name).retention for name in ("Sent", "Declared", "Read")] == 3 * [policy]
+    assert [node.topics.get(name).retention for name in ("Sent", "Declared", "Read")] == 3 * [
+        policy
+    ]
 
 
 @pytest.mark.parametrize("retention", [0, -1, timedelta(0), "72h", True])

@@ -31,14 +31,14 @@ def clock() -> Clock:
 @pytest.fixture
 def broker(tmp_path: Path, clock: Clock) -> Iterator[Broker]:
     with Broker(tmp_path, clock=clock) as node:
-        node.create_topic("Trade", 1)
+        node.topics.ensure("Trade", 1)
         yield node
 
 
 def send(broker: Broker, *keys: str) -> StoredMessage:
     with broker.producer() as producer:
         result = producer.send("Trade", b"body", keys=keys)
-    stored = broker.view(result.offset_message_id)
+    stored = broker.messages.view(result.offset_message_id)
     assert stored is not None
     return stored
 
@@ -104,7 +104,7 @@ def test_a_dead_letter_and_one_that_is_redriven(
     clock.advance(seconds=1)
     topic = None if dead_letters == "%DLQ%g" else dead_letters
     with broker.producer() as producer:
-        assert redrive(broker, producer, "g", ALL, topic=topic) == 1
+        assert redrive(broker.node, producer, "g", ALL, topic=topic) == 1
     assert consume(broker, retry_topic("g")).body == b"body"
     assert broker.explain(message.unique_key, "g").cause is Cause.DELIVERED
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
 
-from rocketray.actors.topics.topics import Topics
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.retries.retry_records import (
+    GIVEN_UP_BY,
+    REDRIVEN_FROM,
+    dead_letter_topic,
+    origin_of,
+    retry_topic,
+)
 from rocketray.delay import DELAY_LEVEL, DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC
 from rocketray.message import StoredMessage
 
-from .retry_records import GIVEN_UP_BY, REDRIVEN_FROM, dead_letter_topic, origin_of, retry_topic
-
-__all__ = ["RetryTrace", "Stage", "Traces", "first_of", "is_given_back", "trace"]
+__all__ = ["RetryTrace", "Stage", "first_of", "is_given_back", "trace"]
 
 _COPIES_MAX = 1000
 
@@ -28,20 +32,6 @@ class Stage(IntEnum):
     WAITING = 0
     BACK = 1
     DEAD_LETTER = 2
-
-
-class Traces(Protocol):
-    """The node calls that this module needs."""
-
-    def view(self, offset_message_id: str) -> StoredMessage | None:
-        """Return the message with that offset id, or None."""
-
-    @property
-    def topics(self) -> Topics:
-        """The node's topics."""
-
-    def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
-        """Return the topic's messages with a business key or unique key, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +56,14 @@ def is_given_back(message: StoredMessage, group: str) -> bool:
     return _stage(message, group) is not None
 
 
-def first_of(node: Traces, message: StoredMessage, group: str) -> StoredMessage:
+def first_of(node: NodeClient, message: StoredMessage, group: str) -> StoredMessage:
     """Return the original of *message*, a copy of *group*, or *message* if it has none now."""
     if _stage(message, group) is None:
         return message
-    return node.view(origin_of(message)) or message
+    return node.messages.view(origin_of(message)) or message
 
 
-def trace(node: Traces, message: StoredMessage, group: str) -> RetryTrace | None:
+def trace(node: NodeClient, message: StoredMessage, group: str) -> RetryTrace | None:
     """Return the trace of *message* in *group*; None if it has no copies, or no key."""
     key = message.unique_key or next(iter(message.keys), None)
     if key is None:
@@ -82,7 +72,7 @@ def trace(node: Traces, message: StoredMessage, group: str) -> RetryTrace | None
     copies = [
         (_age(copy, stage), copy, stage)
         for topic in _topics(node, group)
-        for copy in node.query(topic, key, _COPIES_MAX)
+        for copy in node.messages.query(topic, key, _COPIES_MAX)
         if (stage := _stage(copy, group)) is not None and origin_of(copy) == origin
     ]
     if not copies:
@@ -92,7 +82,7 @@ def trace(node: Traces, message: StoredMessage, group: str) -> RetryTrace | None
     return RetryTrace(newest, stage, returns)
 
 
-def _topics(node: Traces, group: str) -> Iterator[str]:
+def _topics(node: NodeClient, group: str) -> Iterator[str]:
     """Yield the topics that may have copies; other groups' retry topics have none."""
     own = {SCHEDULE_TOPIC, retry_topic(group), dead_letter_topic(group)}
     for name in node.topics.all():

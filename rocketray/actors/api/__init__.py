@@ -1,0 +1,1 @@
+"""The calls of a node that all its clients share, whatever the transport."""

@@ -1,0 +1,66 @@
+"""A client of a node, over any transport: the node's calls by subject.
+
+Calls that need no work of the client are those of the interface that the node's process implements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rocketray.actors.calls.endpoint import CallTransport, client_of
+from rocketray.actors.filtering.filter_api import FILTERS, FilterApi
+from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.shards.shard_api import ShardApi, shard_of, shards_of
+from rocketray.actors.shards.shard_writer import ShardStatistics
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topics import Topics
+from rocketray.actors.topics.topics_api import TOPICS
+
+from .node_messages import NodeMessages
+from .system_api import DELAYS, TRANSACTIONS, NodeDelays, NodeTransactions
+
+__all__ = ["NodeClient"]
+
+
+class NodeClient:
+    """The calls of the node on one data directory."""
+
+    def __init__(
+        self,
+        data: Path,
+        transport: CallTransport,
+        clock_ms: Callable[[], int] = system_clock_ms,
+    ) -> None:
+        self.data = data
+        self.clock_ms = clock_ms
+        """Return the node's clock in milliseconds since 1970; tests of the testing kit move it."""
+        self._transport = transport
+        self.topics = Topics(client_of(transport, TOPICS))
+        """The calls about topics."""
+        self.groups: GroupsApi = client_of(transport, GROUPS)
+        """The calls about consumer groups."""
+        self.sessions: SessionsApi = client_of(transport, SESSIONS)
+        """The calls of group members."""
+        self.filters: FilterApi = client_of(transport, FILTERS)
+        """The calls of the filter actor."""
+        self.messages = NodeMessages(transport, self.topics)
+        """The lookups of stored messages."""
+        self.transactions = NodeTransactions(client_of(transport, TRANSACTIONS), self.topics)
+        """The calls about transactions."""
+        self.delays = NodeDelays(client_of(transport, DELAYS))
+        """The calls about delayed messages."""
+
+    def shard_calls(self, topic: TopicConfig, queue_id: int) -> ShardApi:
+        """Return the calls of a shard."""
+        return client_of(self._transport, shard_of(topic, queue_id))
+
+    def shard_statistics(self, topic: str) -> list[ShardStatistics]:
+        """Return the counters of a topic's shards, by queue."""
+        shards = shards_of(self.topics.get(topic))
+        return self._transport.call_each(shards, ShardApi.statistics)
+
+    def is_local(self) -> bool:
+        """Return whether this process is on the node's machine, and can map the shards' memory."""
+        return self._transport.is_local()

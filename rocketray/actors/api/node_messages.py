@@ -1,0 +1,96 @@
+"""The stored messages of a node: lookups in one shard, or in all shards of a topic at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rocketray.actors.calls.endpoint import CallTransport, Endpoint, client_of
+from rocketray.actors.shards.shard_api import LookupApi, lookups_of
+from rocketray.actors.shards.stored_facts import StoredFacts
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.topics import Topics
+from rocketray.errors import InvalidMessageError
+from rocketray.message import StoredMessage
+from rocketray.store.formats.message_id import decode_offset_id
+
+__all__ = ["NodeMessages"]
+
+
+class NodeMessages:
+    """The stored messages of a node."""
+
+    def __init__(self, transport: CallTransport, topics: Topics) -> None:
+        self._transport = transport
+        self._topics = topics
+
+    def view(self, offset_message_id: str) -> StoredMessage | None:
+        """Return the message with that offset id, its own or that before its import, or None.
+
+        An id that names none of the node's shards is looked up in all of them.
+
+        Raises:
+            ConfigError: it is not an offset id.
+        """
+        wanted = decode_offset_id(offset_message_id)
+        topics = self._topics.all()
+        place = TopicCatalog(topics).shard_of_host(wanted.store_host)
+        if place is not None:
+            found = self._in(*place).view(wanted.physical_offset)
+            if found is not None:
+                return found
+        old_id = offset_message_id.upper()
+        for topic in topics:
+            for message in self.query(topic, old_id):
+                if message.imported_offset_id == old_id:
+                    return message
+        return None
+
+    def at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        """Return the message at a queue offset, or None."""
+        return self._in(topic, queue_id).message_at(queue_offset)
+
+    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """Return the queue offset of the first message stored then or later, else the end."""
+        return self._in(topic, queue_id).offset_at_time(time_ms)
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = 2**63 - 1,
+    ) -> list[StoredMessage]:
+        """Return the topic's messages with a business key or unique key, oldest first."""
+        if not key:
+            raise InvalidMessageError("the key to look up is empty")
+        span = max_count, begin_ms, end_ms
+        found = self._transport.call_each(self._all(topic), LookupApi.query, key, *span)
+        return _merge(found, max_count)
+
+    def query_by_time(
+        self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
+    ) -> list[StoredMessage]:
+        """Return the messages stored from *begin_ms* to *end_ms* inclusive, oldest first."""
+        span = begin_ms, end_ms, max_count
+        return _merge(
+            self._transport.call_each(self._all(topic), LookupApi.query_by_time, *span), max_count
+        )
+
+    def facts(self, message: StoredMessage) -> StoredFacts:
+        """Return the facts that the message's shard has about it, for explanations."""
+        return self._in(message.topic, message.queue_id).facts(message)
+
+    def _in(self, topic: str, queue_id: int) -> LookupApi:
+        return client_of(self._transport, lookups_of(self._topics.get(topic), queue_id))
+
+    def _all(self, topic: str) -> list[Endpoint[LookupApi]]:
+        config = self._topics.get(topic)
+        return [lookups_of(config, queue_id) for queue_id in range(config.queues)]
+
+
+def _merge(answers: Iterable[Sequence[StoredMessage]], max_count: int) -> list[StoredMessage]:
+    """Return the first *max_count* messages of the results of several shards, oldest first."""
+    found = [message for answer in answers for message in answer]
+    found.sort(key=lambda message: (message.store_timestamp_ms, message.queue_id))
+    return found[:max_count]

@@ -1,0 +1,89 @@
+"""The services of a shard process for each of its shards: writing to it, and lookups in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rocketray.actors.calls.endpoint import CALL_TIMEOUT_S, Endpoint, once, process_actor
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.runtime.clock import steady_clock_ms
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.message import StoredMessage
+from rocketray.store.retention import RetentionPolicy
+
+from .shard_writer import ShardStatistics
+from .stored_facts import StoredFacts
+
+__all__ = ["LookupApi", "ShardApi", "call_ends_ms", "lookups_of", "shard_of", "shards_of"]
+
+
+class ShardApi(Protocol):
+    """The calls of producers and of the coordinator; see ``OwnedShard``."""
+
+    def attach(self, path: str) -> None:
+        """Begin to read a producer's ring."""
+
+    @once
+    def append(
+        self, payload: bytes, durability: int, *, attempt: int = 0, not_after_ms: int | None = None
+    ) -> Ack:
+        """Store a packed batch, not later than *not_after_ms*, and return its outcome."""
+
+    def statistics(self) -> ShardStatistics:
+        """Return counters and offsets."""
+
+    def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
+        """Accept batches of producers, or refuse them."""
+
+    def keep_bitmaps(
+        self, living: Sequence[LiveSubscription] | None
+    ) -> dict[str, ConsumerFilterData]:
+        """Keep filter bitmaps for these groups from now on, or none."""
+
+    def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
+        """Remove old files that no group needs."""
+
+
+class LookupApi(Protocol):
+    """The calls that look up messages of one shard; see ``ShardLookups``."""
+
+    def view(self, physical_offset: int) -> StoredMessage | None:
+        """Return the message at a physical offset, or None if no record begins there."""
+
+    def facts(self, message: StoredMessage) -> StoredFacts:
+        """Return the facts on a message of this shard."""
+
+    def message_at(self, queue_offset: int) -> StoredMessage | None:
+        """Return the message at a queue offset, or None if there is none."""
+
+    def offset_at_time(self, time_ms: int) -> int:
+        """Return the offset of the first message stored at that time or later, else the end."""
+
+    def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
+        """Return the messages with that key, oldest first."""
+
+    def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
+        """Return the first messages stored from *begin_ms* up to and including *end_ms*."""
+
+
+def shard_of(topic: TopicConfig, queue_id: int) -> Endpoint[ShardApi]:
+    """Return the endpoint of a shard."""
+    return Endpoint(process_actor(topic.process_of(queue_id)), ShardApi, (topic.name, queue_id))
+
+
+def shards_of(topic: TopicConfig) -> list[Endpoint[ShardApi]]:
+    """Return the endpoints of all shards of a topic, by queue."""
+    return [shard_of(topic, queue_id) for queue_id in range(topic.queues)]
+
+
+def lookups_of(topic: TopicConfig, queue_id: int) -> Endpoint[LookupApi]:
+    """Return the endpoint of the lookups in a shard."""
+    return Endpoint(process_actor(topic.process_of(queue_id)), LookupApi, (topic.name, queue_id))
+
+
+def call_ends_ms() -> int:
+    """Return when the caller of a call made now stops waiting, on the machine's steady clock."""
+    return steady_clock_ms() + int(CALL_TIMEOUT_S * 1000)

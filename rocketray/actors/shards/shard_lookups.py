@@ -1,0 +1,83 @@
+"""Lookups of stored messages in one shard: the object behind ``LookupApi``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
+from rocketray.message import PhysicalOffset, StoredMessage
+
+from .shard_writer import ShardWriter
+from .stored_facts import StoredFacts
+
+__all__ = ["QUERY_MAX", "ShardLookups"]
+
+QUERY_MAX = 10_000  # messages that one call returns at most
+
+
+class ShardLookups:
+    """The lookups of one shard; for any thread of its process."""
+
+    def __init__(
+        self, writer: ShardWriter, topic: str, queue_id: int, *, drain: Callable[[], object]
+    ) -> None:
+        """Take *drain*, which stores the batches in the rings."""
+        self._writer = writer
+        self._topic = topic
+        self._queue_id = queue_id
+        self._drain = drain
+
+    def view(self, physical_offset: int) -> StoredMessage | None:
+        """Return the message at a physical offset, or None if no record begins there."""
+        try:
+            with self._writer.reading():
+                found = self._writer.store.reads.view(PhysicalOffset(physical_offset))
+        except (CorruptRecordError, OffsetOutOfRangeError):
+            return None
+        return found if found.physical_offset == physical_offset else None
+
+    def facts(self, message: StoredMessage) -> StoredFacts:
+        """Return the facts on a message of this shard."""
+        return self._writer.facts(message)
+
+    def message_at(self, queue_offset: int) -> StoredMessage | None:
+        """Return the message at a queue offset, or None if there is none."""
+        with self._writer.reading():
+            return self._writer.message_at(queue_offset)
+
+    def offset_at_time(self, time_ms: int) -> int:
+        """Return the offset of the first message stored at that time or later, else the end."""
+        with self._writer.reading():
+            reads = self._writer.store.reads
+            return reads.queue_offset_by_time(self._topic, self._queue_id, time_ms)
+
+    def query(
+        self, key: str, max_count: int = QUERY_MAX, begin_ms: int = 0, end_ms: int = 2**63 - 1
+    ) -> list[StoredMessage]:
+        """Return the messages with that key, oldest first, including those in a ring until now.
+
+        A sender that does not know whether a message is stored calls this, and sends it again if
+        not.
+        """
+        self._drain()
+        count = min(max_count, QUERY_MAX)
+        with self._writer.reading():
+            return self._writer.store.reads.query(self._topic, key, count, begin_ms, end_ms)
+
+    def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
+        """Return the first messages stored from *begin_ms* up to and including *end_ms*."""
+        reads = self._writer.store.reads
+        found: list[StoredMessage] = []
+        with self._writer.reading():
+            first = reads.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
+            end = reads.max_queue_offset(self._topic, self._queue_id)
+            for offset in range(first, end):
+                if len(found) == min(max_count, QUERY_MAX):
+                    break
+                entry = reads.queue_entry(self._topic, self._queue_id, offset)
+                message = reads.view(entry.physical_offset)
+                if message.store_timestamp_ms > end_ms:
+                    break
+                if message.store_timestamp_ms >= begin_ms:
+                    found.append(message)
+        return found
