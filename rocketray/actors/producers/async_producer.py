@@ -4,7 +4,7 @@ A send that waits for nothing is made on the loop itself: its message is collect
 the ring if that has room. Any other send runs in a thread: the first one to a queue, one that has
 to wait for room, one by a call, a delayed or a transactional one. At most one of these runs for a
 queue, and later sends to that queue wait in order after it, in their tasks. A cancelled task sends
-nothing if its send still waited for its turn; a send in a thread goes on, and keeps its turn.
+nothing if its send still waited for its turn; a send in a thread continues, and keeps its turn.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class NodeAsyncProducer:
         self._opened: NodeProducer | None = None
         self._is_closed = False
         self._changing = threading.Lock()
-        """Held while the producer is made or closed, in a thread: that goes on if its task ends."""
+        """Held by the thread that makes or closes the producer, also after its task ended."""
         self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="send")
         self._turns: defaultdict[tuple[str, int | None], _Turn] = defaultdict(_Turn)
         """The sends that wait, by their queue; or by their topic, which is not known yet."""
@@ -188,7 +188,7 @@ class NodeAsyncProducer:
         self._is_closed = True
         try:
             closing = asyncio.get_running_loop().run_in_executor(self._threads, self._close)
-            await asyncio.shield(closing)  # goes on if this task is cancelled
+            await asyncio.shield(closing)  # continues if this task is cancelled
         finally:
             self._threads.shutdown(wait=False)
 
@@ -229,7 +229,7 @@ class NodeAsyncProducer:
             self._in_thread(singles.begin, "send", topic, body, ack, options)
         )
         sending.add_done_callback(turn.end)
-        return await asyncio.shield(sending)  # its thread goes on, also if this task is cancelled
+        return await asyncio.shield(sending)  # its thread continues, also if this task is cancelled
 
     def _check_not_closed(self) -> None:
         if self._is_closed:
