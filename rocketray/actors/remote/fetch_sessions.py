@@ -151,6 +151,7 @@ class _Session:
         self._queues: dict[int, _SentQueue] = {}
         self._fetching = threading.Lock()
         self._latest = 0  # number of a fetch
+        self._ending = threading.Lock()
         self._ended = 0  # fetches up to that number wait no more
         self._is_closed = False
 
@@ -181,7 +182,8 @@ class _Session:
                 self._streams.bell.wait(rung, min(deadline_s - now_s, _PROGRESS_S))
 
     def wake(self, number: int) -> None:
-        self._ended = max(self._ended, number)
+        with self._ending:
+            self._ended = max(self._ended, number)
         self._streams.bell.ring()
 
     def close(self) -> None:
@@ -285,7 +287,7 @@ class _SentQueue:
     def frame(self) -> bytes | None:
         """Return the next frame; None if there is none now."""
         self.stream.let_go(self.position)
-        if not self._unsent:
+        while not self._unsent:
             taken = self.stream.take(_TAKE_MESSAGES)
             if taken is None:
                 return None
@@ -293,7 +295,7 @@ class _SentQueue:
             self._counted += FilterCounters(missed=missed, collisions=collisions)
             if not len(taken.entries):
                 self.position = taken.next_queue_offset
-                return None
+                continue  # the next ones have rung already
             place = self._topic, self.stream.queue_id, taken.next_queue_offset
             self._unsent += ConsumedBatch(*place, taken.entries, taken.reader).pieces(FRAME_BYTES)
         batch = self._unsent[0]

@@ -1,15 +1,16 @@
 """The streams of a member on another node than the shards: filled by long polls to the gateway.
 
 One thread fetches for all queues of the member, from the position up to which each was fetched
-(fetch_api.py). The member's polling thread takes the messages from memory.
+(fetch_api.py). The member's polling thread takes the messages from memory, without a call.
 
 Invariants
   1. The batches of a queue continue each other: a reply counts only for a queue that still has the
      position and the part for which it was asked.
   2. A queue holds ``CREDIT_BYTES``, and one frame more at most. It is asked for again when half of
-     that is taken; so a queue that the member does not read costs no calls.
+     that is taken. If no queue has room, a fetch waits all the same: that keeps the session.
   3. A failed call is repeated, and asks for the same positions. Nothing is lost or comes twice.
-  4. A wait of the gateway that does not name a queue with room is ended, once.
+  4. A wait of the gateway that does not name a queue with room is ended by another thread. It calls
+     again each ``_RETRY_S`` until the fetch returns: a call may be lost, or come before the fetch.
 """
 
 from __future__ import annotations
@@ -65,13 +66,18 @@ class FetchedStreams:
         self._ends: dict[int, int] = {}
         self._number = 0  # of the last fetch
         self._asked: Fetch | None = None  # which is under way
-        self._woken = 0  # number of a fetch
+        self._woken = 0  # number of a fetch, which is to end
+        self._has_to_wake = threading.Event()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._keep_fetching, daemon=True, name="fetch")
+        self._threads = [
+            threading.Thread(target=self._keep_fetching, daemon=True, name="fetch"),
+            threading.Thread(target=self._keep_waking, daemon=True, name="fetch-wake"),
+        ]
 
     def start(self) -> None:
-        """Start the thread; without it, the caller calls :meth:`step`."""
-        self._thread.start()
+        """Start the threads; without them, the caller calls :meth:`step` and :meth:`wake`."""
+        for thread in self._threads:
+            thread.start()
 
     def bounds(self, queue_id: int) -> QueueBounds:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
@@ -103,10 +109,17 @@ class FetchedStreams:
             if found is not None and found.credit_bytes > 0 and found[:2] == wanted[:2]:
                 return
             self._woken = asked.number
+        self._has_to_wake.set()
+
+    def wake(self) -> None:
+        """Run one turn of the waking thread: end a wait as :meth:`want` said."""
+        asked = self._asked
+        if asked is None or asked.number != self._woken:
+            return
         try:
             self._gateway.wake(self._session, asked.number)
-        except (StreamError, OSError) as error:
-            _LOG.debug("the gateway does not answer, so the fetch ends, too: %s", error)
+        except Exception as error:  # noqa: BLE001  # else the thread ends without a trace
+            _LOG.debug("the gateway does not answer, trying again: %r", error)
 
     def drop(self, stream: FetchedStream) -> None:
         """Fetch no more for *stream*."""
@@ -115,8 +128,9 @@ class FetchedStreams:
                 del self._streams[stream.queue_id]
 
     def close(self) -> None:
-        """End the session and the thread."""
+        """End the session and the threads."""
         self._closed.set()
+        self._has_to_wake.set()
         with self.lock:
             self.lock.notify_all()
         try:
@@ -124,11 +138,12 @@ class FetchedStreams:
         except (StreamError, OSError) as error:
             _LOG.debug("the gateway drops the session later: %s", error)
         else:
-            if self._thread.ident is not None:
-                self._thread.join()
+            for thread in self._threads:
+                if thread.ident is not None:
+                    thread.join()
 
     def step(self, timeout_s: float = 0.0) -> None:
-        """Run one turn of the thread: fetch once, and wait up to *timeout_s* for messages."""
+        """Run one turn of the fetching thread: fetch, and wait up to *timeout_s* for messages."""
         with self.lock:
             fetch = self._next_fetch()
             if fetch is None:
@@ -166,7 +181,7 @@ class FetchedStreams:
             for queue_id, stream in self._streams.items()
             if stream.is_attached and stream.retry_s <= now_s
         }
-        if not any(one.credit_bytes for one in queues.values()):
+        if not queues:
             return None
         self._number += 1
         return Fetch(self._session, self._number, self._group, self.topic, queues)
@@ -174,6 +189,12 @@ class FetchedStreams:
     def _keep_fetching(self) -> None:
         while not self._closed.is_set() and self.failure is None:
             self.step(POLL_MAX_S)
+
+    def _keep_waking(self) -> None:
+        while not self._closed.is_set():
+            self._has_to_wake.wait(_RETRY_S)
+            self._has_to_wake.clear()
+            self.wake()
 
 
 class FetchedStream:

@@ -170,6 +170,18 @@ def test_a_queue_gets_no_more_than_its_credit_and_one_frame(
     assert 3000 <= sum(map(len, found.frames)) <= 5000
 
 
+def test_matches_behind_those_that_are_no_match_after_all_do_not_wait(
+    broker: Broker, sessions: FetchSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "_TAKE_MESSAGES", 2)
+    with broker.producer() as producer:  # the hashes of these tags are the same
+        messages = [Message("Trade", b"", tag) for tag in ["BB"] * 5 + ["Aa"]]
+        producer.send_many("Trade", messages, queue_id=0)
+    part = QueuePart(Subscription.tags("Aa"), None)
+    found = sessions.fetch(Calls(sessions).wanted(0, part=part), 0)[0]
+    assert (offsets(found), found.counters.collisions) == ([5], 5)
+
+
 def test_a_part_that_stops_is_read_no_further(broker: Broker, sessions: FetchSessions) -> None:
     send(broker, 0, 10)
     calls = Calls(sessions)

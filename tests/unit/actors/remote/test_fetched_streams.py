@@ -16,7 +16,7 @@ from support.lossy_calls import LossyCalls
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote import fetch_sessions, fetched_streams
-from rocketray.actors.remote.fetch_api import Fetch, FetchedQueue
+from rocketray.actors.remote.fetch_api import POLL_MAX_S, Fetch, FetchedQueue
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.fetched_streams import FetchedStream, FetchedStreams
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
@@ -386,6 +386,60 @@ def test_a_wait_that_does_not_ask_for_a_queue_is_ended_once(stepped: Stepped) ->
     assert bodies(first) == []
 
 
+def test_a_member_that_reads_nothing_keeps_its_session(
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched_streams, "CREDIT_BYTES", 1000)
+    monkeypatch.setattr(fetch_sessions, "FRAME_BYTES", 1000)
+    stream = stepped.open(0)
+    stepped.send(0, *[b"x" * 400] * 20)
+    for _ in range(10):
+        stepped.streams.step()
+        stepped.now_s += POLL_MAX_S
+        stepped.gateway.sweep()
+    got: list[bytes] = []
+    while len(got) < 20:
+        got += bodies(stream)
+        stepped.streams.step()
+    assert stream.counters().scanned == 20, "no other stream began, and scanned them again"
+
+
+def test_a_take_makes_no_call_and_a_wait_without_its_queue_is_ended_until_it_returns(
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched_streams, "CREDIT_BYTES", 1000)
+    stream = stepped.open(0)
+    stepped.send(0, *[b"x" * 400] * 3)
+    stepped.streams.step()
+    fetch, woken = stepped.gateway.fetch, []
+
+    def wake(_session: str, number: int) -> None:
+        woken.append(number)
+        raise RuntimeError("a fault")
+
+    def take_meanwhile(wanted: Fetch, timeout_s: float) -> dict[int, FetchedQueue]:
+        assert wanted.queues[0].credit_bytes == 0
+        assert bodies(stream, 1) == [b"x" * 400]
+        stepped.streams.wake()
+        assert woken == [], "there is too little room yet"
+        assert bodies(stream) == [b"x" * 400] * 2
+        assert woken == [], "the gateway may be away"
+        stepped.streams.wake()
+        stepped.streams.wake()
+        assert woken == [wanted.number] * 2
+        return fetch(wanted, timeout_s)
+
+    monkeypatch.setattr(stepped.gateway, "wake", wake)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(stepped.gateway, "fetch", take_meanwhile)
+        stepped.streams.step()
+    stepped.streams.wake()
+    assert len(woken) == 2
+    stepped.send(0, b"next")
+    stepped.streams.step()
+    assert bodies(stream) == [b"next"]
+
+
 def test_counters_are_summed_over_the_streams_at_the_gateway(stepped: Stepped) -> None:
     stream = stepped.open(0, Subscription.tags("b"))
     stepped.send(0, b"1", b"2")
@@ -416,7 +470,7 @@ def test_a_gateway_that_fails_in_another_way_ends_the_fetches_with_its_error(
 
     monkeypatch.setattr(stepped.gateway, "fetch", fail)
     stepped.streams.start()
-    stepped.streams._thread.join(60)
+    stepped.streams._threads[0].join(60)
     for _ in range(2):
         with pytest.raises(StreamError, match="a fault"):
             stream.take(1)
@@ -451,5 +505,5 @@ def test_a_close_ends_a_fetch_that_waits(node: LocalNode) -> None:
         streams = member._streams
         assert isinstance(streams, FetchedStreams)
         wait_until(lambda: streams._asked is not None)
-    assert not streams._thread.is_alive()
-    assert not [one for one in threading.enumerate() if one.name == "fetch"]
+    assert not any(thread.is_alive() for thread in streams._threads)
+    assert not [one for one in threading.enumerate() if one.name.startswith("fetch")]
