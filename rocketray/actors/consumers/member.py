@@ -172,13 +172,12 @@ class GroupConsumer:
         self._leave()
 
     def _leave(self) -> None:
-        self._queues.close(frozenset(self._queues.streams), self.on_revoke)
-        try:
-            self._node.sessions.leave(self._complete(self._session.leave()))
-        finally:
+        with contextlib.ExitStack() as exits:  # whatever fails, the rest is done
+            exits.callback(self._streams.close)
             if self._local is not None:
-                self._local.close()
-            self._streams.close()
+                exits.callback(self._local.close)
+            exits.callback(self._send_leave)
+            self._queues.close(frozenset(self._queues.streams), self.on_revoke)
 
     def __enter__(self) -> Self:
         """Return the member itself; it is closed at the end of the block."""
@@ -210,7 +209,7 @@ class GroupConsumer:
 
     def beat(self) -> None:
         """Report to the coordinator, and take what it grants; the next poll acts on it."""
-        plan = self._session.follower.plan
+        plan, was_leased = self._session.follower.plan, self.is_leased
         try:
             self._session.beat(self._send)
         except (ShardUnavailableError, OSError) as error:
@@ -219,7 +218,8 @@ class GroupConsumer:
             self._failure = error
         except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the coordinator failed at a heartbeat: {error!r}")
-        if self.needs_rebalance or self._session.follower.plan != plan:
+        has_resumed = self.is_leased and not was_leased
+        if has_resumed or self.needs_rebalance or self._session.follower.plan != plan:
             self._bell.ring()
 
     def _send(self, beat: Heartbeat) -> HeartbeatReply:
@@ -227,6 +227,9 @@ class GroupConsumer:
         if self._local is None:
             return reply
         return replace(reply, granted={queue: self._local.get(queue) for queue in reply.granted})
+
+    def _send_leave(self) -> None:
+        self._node.sessions.leave(self._complete(self._session.leave()))
 
     def _complete(self, beat: Heartbeat) -> Heartbeat:
         """Return a heartbeat of the session with the rest of the report."""

@@ -29,7 +29,6 @@ from dataclasses import replace
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.lease import Lease
 from rocketray.actors.groups.subscription_change import PlanFollower
-from rocketray.errors import ShardUnavailableError
 
 __all__ = ["MemberSession"]
 
@@ -63,7 +62,7 @@ class MemberSession:
         beat = self._heartbeat()
         try:
             reply = send(beat)
-        except (ShardUnavailableError, OSError):
+        except BaseException:  # lost on its way, or refused before its commits were taken
             with self._lock:
                 self._commits = {**beat.commits, **self._commits}
             raise

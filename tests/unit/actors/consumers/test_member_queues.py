@@ -12,6 +12,7 @@ from support.local_node import LocalNode
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.filter_api import FilterApi
+from rocketray.actors.groups.lease import LEASE_MS
 from rocketray.errors import CorruptRecordError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
@@ -207,3 +208,17 @@ def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
     monkeypatch.setattr(node, "hinder", refuse)
     with pytest.raises(StreamError, match="the reason"):
         join(node)
+
+
+def test_a_lease_that_runs_again_wakes_the_poll(node: HinderedNode) -> None:
+    now_ms = 0
+    node.create_topic("T", 1)
+    with join(node, now_ms=lambda: now_ms) as member:
+        now_ms = LEASE_MS
+        seen = [(member.is_leased, member._bell.count())]
+        for _ in range(2):
+            member.beat()
+            seen.append((member.is_leased, member._bell.count()))
+    (was_leased, rung), *after = seen
+    assert not was_leased
+    assert after == [(True, rung + 1)] * 2

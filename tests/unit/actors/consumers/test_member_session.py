@@ -10,7 +10,7 @@ from rocketray.actors.consumers.member_session import MemberSession
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardUnavailableError, SubscriptionRefusedError
 from rocketray.filters.subscription import Subscription
 
 QUEUES = 2
@@ -137,6 +137,21 @@ def test_the_start_of_a_new_group_and_a_corrected_offset_are_reported(clock: Clo
     assert sent.starts == {0: 3}
     assert sent.commits == {0: 3, 1: 6}
     assert grant(session, {0: 3, 1: 6}).commits == {}
+
+
+def test_commits_of_a_heartbeat_that_is_refused_are_in_the_last_one(clock: Clock) -> None:
+    session = new_session(clock)
+    grant(session, {0: 0, 1: 0})
+    read(session)
+    session.commit(0, 3)
+
+    def refuse(_beat: Heartbeat) -> HeartbeatReply:
+        raise SubscriptionRefusedError("g", "T", "refused, as the test asked")
+
+    with pytest.raises(SubscriptionRefusedError):
+        session.beat(refuse)
+    session.commit(1, 4)
+    assert session.leave().commits == {0: 3, 1: 4}
 
 
 def test_a_commit_is_repeated_until_it_is_answered_and_to_a_coordinator_that_lost_it(
