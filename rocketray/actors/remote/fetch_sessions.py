@@ -65,14 +65,15 @@ class FetchSessions:
     def attach(self, fetch: Fetch) -> None:
         """Have the filter begin with the queues of *fetch*, beside those of earlier ones.
 
-        A waiting fetch returns, so that the next one names these queues, too.
+        Waiting fetches return, so that the next one names these queues, too.
 
         Raises:
             FilterError: the filter does not compile, or the node may not run its predicate.
             ShardUnavailableError: the filter actor or a shard is unavailable.
             StreamError: there are too many sessions.
         """
-        self._find(fetch).attach(fetch.queues)
+        with self._called(fetch) as session:
+            session.attach(fetch.queues)
 
     def fetch(self, fetch: Fetch, timeout_s: float) -> dict[int, FetchedQueue]:
         """Return the matches of a member, or wait for them up to *timeout_s* and ``POLL_MAX_S``.
@@ -81,11 +82,8 @@ class FetchSessions:
             StreamError: there are too many sessions.
         """
         deadline_s = self._clock_s() + max(0.0, min(POLL_MAX_S, timeout_s))
-        found = self._find(fetch).fetch(fetch, deadline_s)
-        with self._lock:
-            if fetch.session in self._sessions:
-                self._called_s[fetch.session] = self._clock_s()
-        return found
+        with self._called(fetch) as session:
+            return session.fetch(fetch, deadline_s)
 
     def wake(self, session: str, number: int) -> None:
         """End the wait of the session's fetches up to that number."""
@@ -102,7 +100,11 @@ class FetchSessions:
         """Drop idle sessions (invariant 4)."""
         with self._lock:
             now_s = self._clock_s()
-            idle = [name for name, at_s in self._called_s.items() if now_s - at_s > IDLE_S]
+            idle = [
+                name
+                for name, at_s in self._called_s.items()
+                if now_s - at_s > IDLE_S and not self._sessions[name].is_called
+            ]
         if idle:
             _LOG.info("%d members on other nodes fetch no more", len(idle))
         self._drop(idle)
@@ -112,6 +114,16 @@ class FetchSessions:
         with self._lock:
             names = list(self._sessions)
         self._drop(names)
+
+    @contextmanager
+    def _called(self, fetch: Fetch) -> Iterator[_Session]:
+        session = self._find(fetch)
+        try:
+            yield session
+        finally:
+            with self._lock:
+                if fetch.session in self._sessions:
+                    self._called_s[fetch.session] = self._clock_s()
 
     def _find(self, fetch: Fetch) -> _Session:
         with self._lock:
@@ -155,10 +167,17 @@ class _Session:
         self._ended = 0  # fetches up to that number wait no more
         self._is_closed = False
 
+    @property
+    def is_called(self) -> bool:
+        """Whether a call is under way, which takes long if the filter actor does not answer."""
+        return self._fetching.locked() or self._lock.locked()
+
     def attach(self, queues: Mapping[int, QueueFetch]) -> None:
         with self._open():
             for queue_id, wanted in queues.items():
-                self._align(queue_id, wanted)
+                self._align(queue_id, wanted).have_filled()
+            number = self._latest
+        self.wake(number)  # it may have begun with a stream that is replaced now
 
     def fetch(self, fetch: Fetch, deadline_s: float) -> dict[int, FetchedQueue]:
         self.wake(fetch.number - 1)  # the member waits for earlier ones no more
@@ -168,8 +187,7 @@ class _Session:
             self._latest = fetch.number
             begin_s = self._clock_s()
             with self._open():
-                errors = self._begin(fetch)
-                begun = dict(self._queues)
+                begun, errors = self._begin(fetch)
             while True:
                 rung = self._streams.bell.count()
                 with self._open():
@@ -202,29 +220,49 @@ class _Session:
                 raise ShardUnavailableError("gateway", 0, "the member's session was dropped")
             yield
 
-    def _begin(self, fetch: Fetch) -> dict[int, StreamError | OSError]:
-        """Have a stream for each queue of *fetch* that has credit; return what failed."""
+    def _begin(
+        self, fetch: Fetch
+    ) -> tuple[dict[int, _SentQueue], dict[int, StreamError | OSError]]:
+        """Have a stream for each queue of *fetch* that has credit; return them, and what failed.
+
+        A filter actor that does not answer holds up one queue. A fetch that nobody waits for begins
+        one queue: the next fetch goes on.
+        """
         for queue_id in self._queues.keys() - fetch.queues.keys():
             self._queues.pop(queue_id).close()
+        begun: dict[int, _SentQueue] = {}
         errors: dict[int, StreamError | OSError] = {}
+        away: ShardUnavailableError | None = None  # why no stream can be filled
         for queue_id, wanted in fetch.queues.items():
+            if wanted.credit_bytes <= 0:
+                continue
             try:
-                if wanted.credit_bytes > 0:
-                    self._align(queue_id, wanted)
+                queue = self._align(queue_id, wanted)
             except (StreamError, OSError) as error:
                 errors[queue_id] = error
-        return errors
+                continue
+            begun[queue_id] = queue
+            try:
+                if away is not None and not queue.stream.is_attached:
+                    raise away
+                queue.have_filled()
+            except ShardUnavailableError as error:
+                errors[queue_id] = away = error
+            except (StreamError, OSError) as error:
+                errors[queue_id] = error
+            if self._is_closed or self._ended >= fetch.number:
+                break
+        return begun, errors
 
-    def _align(self, queue_id: int, wanted: QueueFetch) -> None:
-        """Have a stream that continues at the wanted position (invariant 1)."""
+    def _align(self, queue_id: int, wanted: QueueFetch) -> _SentQueue:
+        """Return a stream that continues at the wanted position (invariant 1)."""
         queue = self._queues.get(queue_id)
         if queue is None or (queue.stream.part, queue.position) != wanted[:2]:
             if queue is not None:
                 self._queues.pop(queue_id).close()
             stream = self._streams.open(queue_id, wanted.part, wanted.position)
             queue = self._queues[queue_id] = _SentQueue(self._topic, stream)
-        if not queue.stream.is_attached:
-            queue.stream.attach()
+        return queue
 
     def _collect(
         self,
@@ -234,7 +272,7 @@ class _Session:
     ) -> dict[int, FetchedQueue]:
         """Take frames of the queues in turn, as far as their credit and the reply allow.
 
-        Another call may attach other streams meanwhile: those are for a later fetch.
+        Another call may replace streams meanwhile: those are for a later fetch.
         """
         failed = dict(errors)
         frames: dict[int, list[bytes]] = {queue_id: [] for queue_id in fetch.queues}
@@ -283,6 +321,11 @@ class _SentQueue:
         self._name = uuid.uuid4().hex
         self._unsent: deque[ConsumedBatch] = deque()
         self._counted = NO_COUNTERS
+
+    def have_filled(self) -> None:
+        """Have the filter actor fill the stream, unless it does so already."""
+        if not self.stream.is_attached:
+            self.stream.attach()
 
     def frame(self) -> bytes | None:
         """Return the next frame; None if there is none now."""

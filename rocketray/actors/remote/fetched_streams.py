@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class FetchedStreams:
         """Prepare to fetch; *clock_s* is monotonic."""
         self.bell = _Bell()
         self.failure: StreamError | None = None
-        """Why no queue can be fetched any more."""
+        """Why the last fetch failed; the next ``take`` without messages raises it, once."""
         self._gateway = gateway
         self._group = group
         self.topic = topic
@@ -152,27 +152,33 @@ class FetchedStreams:
             self._asked = fetch
             if len(fetch.queues) < len(self._streams):
                 timeout_s = min(timeout_s, _RETRY_S)  # a queue failed, and is tried again then
+        failure: StreamError | None = None
         try:
-            reply = self._gateway.fetch(fetch, timeout_s)
-            frames = {at: list(map(unpack_records, one.frames)) for at, one in reply.items()}
+            self._take_in(fetch, self._gateway.fetch(fetch, timeout_s))
         except (ShardUnavailableError, OSError) as error:
             if not self._closed.is_set():
                 _LOG.warning("the gateway does not answer, trying again: %s", error)
                 self._closed.wait(_RETRY_S)
             return
         except StreamError as error:
-            self.failure = error
+            failure = error
         except Exception as error:  # noqa: BLE001  # else the thread ends without a trace
-            self.failure = StreamError(f"the gateway failed at a fetch: {error!r}")
-        else:
-            with self.lock:
-                for queue_id, found in reply.items():
-                    stream = self._streams.get(queue_id)
-                    if stream is not None and stream.wanted()[:2] == fetch.queues[queue_id][:2]:
-                        stream.put(found, frames[queue_id], self._clock_s())
+            failure = StreamError(f"the gateway failed at a fetch: {error!r}")
         finally:
             self._asked = None
+        with self.lock:
+            self.failure = failure
         self.bell.ring()
+        if failure is not None:
+            self._closed.wait(_RETRY_S)
+
+    def _take_in(self, fetch: Fetch, reply: Mapping[int, FetchedQueue]) -> None:
+        unpacked = {at: _unpacked(fetch.queues[at].position, one) for at, one in reply.items()}
+        with self.lock:
+            for queue_id, (found, batches) in unpacked.items():
+                stream = self._streams.get(queue_id)
+                if stream is not None and stream.wanted()[:2] == fetch.queues[queue_id][:2]:
+                    stream.put(found, batches, self._clock_s())
 
     def _next_fetch(self) -> Fetch | None:
         now_s = self._clock_s()
@@ -187,7 +193,7 @@ class FetchedStreams:
         return Fetch(self._session, self._number, self._group, self.topic, queues)
 
     def _keep_fetching(self) -> None:
-        while not self._closed.is_set() and self.failure is None:
+        while not self._closed.is_set():
             self.step(POLL_MAX_S)
 
     def _keep_waking(self) -> None:
@@ -259,6 +265,7 @@ class FetchedStream:
             self._position = self.next_queue_offset
             self._batches.clear()
             self._waiting_bytes = 0
+            self._error, self.retry_s = None, 0.0
             self.is_attached = False
 
     def take(self, max_count: int) -> TakenMatches | None:
@@ -294,9 +301,10 @@ class FetchedStream:
         """Do nothing: messages that were taken are in memory."""
 
     def _without_messages(self) -> TakenMatches | None:
-        error = self._source.failure or self._error
+        failure, self._source.failure = self._source.failure, None
+        error = failure or self._error
         if error is not None:
-            if isinstance(error, ShardUnavailableError):
+            if error is self._error and isinstance(error, ShardUnavailableError):
                 self._error = None  # raised once for each attempt
             raise error.with_traceback(None)  # else each poll adds to it
         if self.next_queue_offset == self._position:
@@ -326,6 +334,14 @@ class _Bell:
     def wait(self, seen: int, timeout_s: float) -> None:
         with self._rung:
             self._rung.wait_for(lambda: self._count != seen, timeout_s)
+
+
+def _unpacked(position: int, found: FetchedQueue) -> tuple[FetchedQueue, list[Unpacked]]:
+    """Return *found* and its batches; nothing but an error at *position* if a frame is damaged."""
+    try:
+        return found, [unpack_records(frame) for frame in found.frames]
+    except StreamError as error:
+        return FetchedQueue([], position, error=error), []
 
 
 def _size(batch: Unpacked) -> int:

@@ -212,7 +212,7 @@ def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
 
 def test_a_lease_that_runs_again_wakes_the_poll(node: HinderedNode) -> None:
     now_ms = 0
-    node.create_topic("T", 1)
+    node.topics.ensure("T", 1)
     with join(node, now_ms=lambda: now_ms) as member:
         now_ms = LEASE_MS
         seen = [(member.is_leased, member._bell.count())]

@@ -12,6 +12,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.cluster.gateway_actor import GATEWAY_THREADS
+from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote import fetch_sessions
 from rocketray.actors.remote.fetch_api import Fetch, FetchedQueue, QueueFetch
@@ -24,6 +25,7 @@ from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker
 
 PART = QueuePart(Subscription.tags("a"), None)
+OTHER_PART = QueuePart(Subscription.tags("b"), None)
 CREDIT = 1 << 20
 
 
@@ -313,6 +315,73 @@ def test_a_fetch_that_waits_is_ended_by_a_call_a_newer_fetch_and_the_end_of_its_
     waiting = Waiting(sessions, calls.wanted(0))
     sessions.leave("one")
     assert isinstance(waiting.get(), ShardUnavailableError)
+
+
+def test_a_fetch_that_waits_returns_when_a_stream_begins(sessions: FetchSessions) -> None:
+    """It may wait for the stream that is replaced."""
+    calls = Calls(sessions)
+    waiting = Waiting(sessions, calls.wanted(0))
+    sessions.attach(Fetch("one", 0, "g", "Trade", {0: QueueFetch(OTHER_PART, 0, CREDIT)}))
+    assert waiting.get() == {}
+    assert calls.fetch(0)[0].error is None
+
+
+def test_a_filter_that_is_away_is_called_once_a_fetch(
+    broker: Broker, sessions: FetchSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, 3, 1)
+    calls, tried = Calls(sessions), []
+    sessions.attach(Fetch("one", 0, "g", "Trade", {3: QueueFetch(PART, 0, CREDIT)}))
+
+    def be_away(stream: QueueStream) -> None:
+        tried.append(stream.queue_id)
+        raise ShardUnavailableError("filter", 1000, "away, as the test asked")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(QueueStream, "attach", be_away)
+        found = calls.fetch(0, 0, 0, 0)
+    assert len(tried) == 1
+    assert [type(found[at].error) for at in range(3)] == [ShardUnavailableError] * 3
+    assert offsets(found[3]) == [0]
+    assert all(one.error is None for one in calls.fetch(0, 0, 0, 1).values())
+
+
+def test_a_fetch_that_nobody_waits_for_calls_the_filter_no_more(
+    broker: Broker, sessions: FetchSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for queue_id in range(4):
+        send(broker, queue_id, 1)
+    calls, attach = Calls(sessions), QueueStream.attach
+
+    def be_woken(stream: QueueStream) -> None:
+        sessions.wake("one", calls.number)
+        attach(stream)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(QueueStream, "attach", be_woken)
+        assert list(map(offsets, calls.fetch(0, 0, 0, 0).values())) == [[0]]
+    assert [offsets(one) for _, one in sorted(calls.fetch(1, 0, 0, 0).items())] == [[], *[[0]] * 3]
+
+
+def test_a_session_whose_call_takes_long_is_not_idle(
+    broker: Broker, sessions: FetchSessions, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, 0, 1)
+    attach = QueueStream.attach
+
+    def take_long(stream: QueueStream) -> None:
+        clock.now_s += 2 * IDLE_S
+        sessions.sweep()
+        attach(stream)
+
+    calls = Calls(sessions)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(QueueStream, "attach", take_long)
+        found = calls.fetch(0)[0]
+        assert offsets(found) == [0]
+        sessions.attach(Fetch("one", 0, "g", "Trade", {1: QueueFetch(PART, 0, CREDIT)}))
+    sessions.sweep()
+    assert calls.fetch(1)[0].stream == found.stream
 
 
 def test_rejected_messages_end_a_wait_after_a_while(
