@@ -143,7 +143,9 @@ def test_commits_of_a_heartbeat_that_is_refused_are_in_the_last_one(clock: Clock
     session = new_session(clock)
     grant(session, {0: 0, 1: 0})
     read(session)
+    grant(session, {1: 0})
     session.commit(0, 3)
+    session.revoke(session.lost())
 
     def refuse(_beat: Heartbeat) -> HeartbeatReply:
         raise SubscriptionRefusedError("g", "T", "refused, as the test asked")
