@@ -23,6 +23,7 @@ ARGUMENTS: dict[str, object] = {
     "what": "a body",
     "size": 10,
     "limit": 5,
+    "near": "Trades",
     "expression": "a =",
     "start": 2,
     "end": 3,
