@@ -62,7 +62,9 @@ class MemberQueues:
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self.streams: dict[int, MemberStream] = {}
-        self._reopen_ms = self._retry_ms = clock_ms()
+        self._reopen_ms = clock_ms()
+        self._attach_ms: dict[int, int] = {}  # by queue, when to try again to attach its stream
+        self._may_attach = True  # in this turn: each call to a filter that is away takes long
         self._error: StreamError | OSError | None = None
         self._known: set[int] = set()  # queues read at any time
         self._counted = NO_COUNTERS  # of released queues, and the member's own counts
@@ -116,8 +118,7 @@ class MemberQueues:
         """Whether a queue waits to be opened or attached, and the retry time has come."""
         if self._session.must_begin and self._clock_ms() >= self._reopen_ms:
             return True
-        are_attached = all(stream.is_attached for stream in tuple(self.streams.values()))
-        return not are_attached and self._clock_ms() >= self._retry_ms
+        return any(self._has_to_attach(stream) for stream in tuple(self.streams.values()))
 
     # For the polling thread only
 
@@ -127,6 +128,7 @@ class MemberQueues:
         self.close(lost, on_revoke)
         self._session.revoke(lost)
         assigned = self._session.assign()
+        self._may_attach = True
         if self._clock_ms() < self._reopen_ms:
             return
         for queue_id, offset in sorted(assigned.items()):
@@ -144,6 +146,7 @@ class MemberQueues:
             OSError: a file cannot be read or created.
         """
         self.check()
+        self._may_attach = True
         batches = []
         finished = self._session.finished()
         for stream in tuple(self.streams.values()):
@@ -200,8 +203,16 @@ class MemberQueues:
         part = follower.part(stream.queue_id, stream.next_queue_offset, end)
         if part != stream.part:
             stream.read_on(part)
-        if not stream.is_attached and self._clock_ms() >= self._retry_ms:
-            stream.attach()
+        if self._may_attach and self._has_to_attach(stream):
+            try:
+                stream.attach()
+            except ShardUnavailableError:
+                self._may_attach = False
+                raise
+
+    def _has_to_attach(self, stream: MemberStream) -> bool:
+        is_due = self._clock_ms() >= self._attach_ms.get(stream.queue_id, 0)
+        return is_due and not stream.is_attached
 
     def _batches(self, stream: MemberStream, max_messages: int) -> list[ConsumedBatch]:
         """Return one batch, which may be empty and still move the group on, or none."""
@@ -226,8 +237,8 @@ class MemberQueues:
             again_ms = self._clock_ms() + error.retry_after_ms
             if queue_id not in self.streams:  # the others are still read and attached
                 self._reopen_ms = again_ms
-            else:
-                self._retry_ms = again_ms
+            elif not self.streams[queue_id].is_attached:
+                self._attach_ms[queue_id] = again_ms
             _LOG.warning("%s/%d waits for group %s: %s", self._topic, queue_id, self._group, error)
         else:
             self._error = self._error or error

@@ -284,7 +284,7 @@ class _Session:
         while turns and room > 0:
             queue_id = turns.popleft()
             try:
-                frame = self._queues[queue_id].frame()
+                frame = self._queues[queue_id].frame(credit[queue_id])
             except (StreamError, OSError) as error:
                 failed[queue_id] = error
                 continue
@@ -327,7 +327,7 @@ class _SentQueue:
         if not self.stream.is_attached:
             self.stream.attach()
 
-    def frame(self) -> bytes | None:
+    def frame(self, credit_bytes: int) -> bytes | None:
         """Return the next frame; None if there is none now."""
         self.stream.let_go(self.position)
         while not self._unsent:
@@ -340,7 +340,8 @@ class _SentQueue:
                 self.position = taken.next_queue_offset
                 continue  # the next ones have rung already
             place = self._topic, self.stream.queue_id, taken.next_queue_offset
-            self._unsent += ConsumedBatch(*place, taken.entries, taken.reader).pieces(FRAME_BYTES)
+            batch = ConsumedBatch(*place, taken.entries, taken.reader)
+            self._unsent += batch.pieces(min(FRAME_BYTES, credit_bytes))
         batch = self._unsent[0]
         frame = pack_records(batch.reader, batch.entries, batch.next_queue_offset)
         self._unsent.popleft()

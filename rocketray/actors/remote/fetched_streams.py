@@ -6,8 +6,9 @@ One thread fetches for all queues of the member, from the position up to which e
 Invariants
   1. The batches of a queue continue each other: a reply counts only for a queue that still has the
      position and the part for which it was asked.
-  2. A queue holds ``CREDIT_BYTES``, and one frame more at most. It is asked for again when half of
-     that is taken. If no queue has room, a fetch waits all the same: that keeps the session.
+  2. A queue holds ``CREDIT_BYTES``, or its share of ``MEMBER_BYTES`` if there are many queues, and
+     one frame more at most. It is asked for again when half of that is taken. If no queue has
+     room, a fetch waits all the same: that keeps the session.
   3. A failed call is repeated, and asks for the same positions. Nothing is lost or comes twice.
   4. A wait of the gateway that does not name a queue with room is ended by another thread. It calls
      again each ``_RETRY_S`` until the fetch returns: a call may be lost, or come before the fetch.
@@ -33,10 +34,11 @@ from rocketray.store.reading.record_spans import EntryColumns
 
 from .fetch_api import POLL_MAX_S, Fetch, FetchApi, FetchedQueue, QueueFetch
 
-__all__ = ["CREDIT_BYTES", "FetchedStream", "FetchedStreams"]
+__all__ = ["CREDIT_BYTES", "MEMBER_BYTES", "FetchedStream", "FetchedStreams"]
 
 _LOG = logging.getLogger(__name__)
 CREDIT_BYTES = 4 * 1024 * 1024
+MEMBER_BYTES = 128 * 1024 * 1024
 _RETRY_S = 1.0
 _NO_ENTRIES = EntryColumns.room_for(0)
 
@@ -91,6 +93,10 @@ class FetchedStreams:
         with self.lock:
             self._streams[queue_id] = stream
         return stream
+
+    def credit_bytes(self) -> int:
+        """Return how much a queue may hold; with the lock."""
+        return min(CREDIT_BYTES, MEMBER_BYTES // max(1, len(self._streams)))
 
     def attach(self, stream: FetchedStream) -> None:
         """Begin to fetch for *stream*; raises as ``FetchApi.attach``."""
@@ -228,8 +234,9 @@ class FetchedStream:
 
     def wanted(self) -> QueueFetch:
         """Return what to fetch next; with the lock."""
-        credit = CREDIT_BYTES - self._waiting_bytes
-        return QueueFetch(self.part, self._position, credit if credit >= CREDIT_BYTES // 2 else 0)
+        most = self._source.credit_bytes()
+        credit = most - self._waiting_bytes
+        return QueueFetch(self.part, self._position, credit if credit >= most // 2 else 0)
 
     def put(self, found: FetchedQueue, batches: list[Unpacked], now_s: float) -> None:
         """Add what was fetched; with the lock."""

@@ -10,6 +10,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.lease import LEASE_MS
@@ -84,6 +85,29 @@ def test_a_queue_without_a_directory_keeps_no_member_from_the_others(node: Hinde
         now_ms = 10_000
         member.beat()
         assert take(member, lambda found: found == lost) == lost
+
+
+def test_a_queue_that_cannot_be_attached_keeps_no_other_from_it(
+    node: HinderedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.topics.ensure("T", 3)
+    sent = [send(node, 1, queue_id=queue_id, first=1000 * queue_id + 1000) for queue_id in range(3)]
+    attach, now_ms = QueueStream.attach, 0
+
+    def fail_at_the_first(stream: QueueStream) -> None:
+        nonlocal now_ms
+        if stream.queue_id == 0:
+            now_ms += 60_000  # the call takes longer than any pause
+            raise ShardUnavailableError("T/0", 1000, "away, as the test asked")
+        attach(stream)
+
+    monkeypatch.setattr(QueueStream, "attach", fail_at_the_first)
+    with join(node, now_ms=lambda: now_ms) as member:
+        found: list[bytes] = []
+        for _ in range(9):
+            member.beat()
+            found += [body for batch in member.poll(0.05) for body in batch.bodies()]
+        assert found == [*sent[1], *sent[2]]
 
 
 @contextmanager

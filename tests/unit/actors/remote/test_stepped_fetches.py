@@ -73,6 +73,26 @@ def bodies(stream: FetchedStream, max_count: int = 1000) -> list[bytes]:
     return [] if taken is None else taken.reader.bodies(taken.entries)
 
 
+def test_many_queues_share_what_a_member_holds(
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched_streams, "MEMBER_BYTES", 2000)
+    first = stepped.open(0)
+    assert first.wanted().credit_bytes == 2000
+    second = stepped.open(1)
+    for queue_id in range(2):
+        stepped.send(queue_id, *(b"%100d" % number for number in range(100)))
+    stepped.streams.step()
+    assert first.wanted().credit_bytes == second.wanted().credit_bytes == 0
+    for stream in (first, second):
+        assert 500 <= stream._waiting_bytes <= 1000, "its share"
+    seen: list[bytes] = []
+    while len(seen) < 100:
+        seen += bodies(first)
+        stepped.streams.step()
+    assert seen == [b"%100d" % number for number in range(100)]
+
+
 def test_a_queue_that_is_not_taken_is_not_asked_for(
     stepped: Stepped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +186,7 @@ def test_a_take_makes_no_call_and_a_wait_without_its_queue_is_ended_until_it_ret
 ) -> None:
     monkeypatch.setattr(fetched_streams, "CREDIT_BYTES", 1000)
     stream = stepped.open(0)
-    stepped.send(0, *[b"x" * 400] * 3)
+    stepped.send(0, *[b"x" * 200] * 3)
     stepped.streams.step()
     fetch, woken = stepped.gateway.fetch, []
 
@@ -176,10 +196,10 @@ def test_a_take_makes_no_call_and_a_wait_without_its_queue_is_ended_until_it_ret
 
     def take_meanwhile(wanted: Fetch, timeout_s: float) -> dict[int, FetchedQueue]:
         assert wanted.queues[0].credit_bytes == 0
-        assert bodies(stream, 1) == [b"x" * 400]
+        assert bodies(stream, 1) == [b"x" * 200]
         stepped.streams.wake()
         assert woken == [], "there is too little room yet"
-        assert bodies(stream) == [b"x" * 400] * 2
+        assert bodies(stream) + bodies(stream) == [b"x" * 200] * 2
         assert woken == [], "the gateway may be away"
         stepped.streams.wake()
         stepped.streams.wake()
