@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,15 +115,17 @@ def test_a_range_may_be_of_offsets_of_time_and_of_one_queue(data: Path) -> None:
         look(data, every, PreviewRange(queue_id=7))
 
 
-def test_looking_changes_nothing_on_disk(data: Path) -> None:
+def test_looking_changes_nothing_on_disk(data: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(data, tmp_path / "data")  # the node flushes its own
+
     def checksums() -> dict[str, str]:
-        files = [path for path in data.rglob("*") if path.is_file()]
+        files = [path for path in copy.rglob("*") if path.is_file()]
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
     before = checksums()
-    look(data, Subscription.sql("amount > 10"), show=100)
-    look(data, Subscription.tags("Aa"))
-    sample_recent(data, "Trade", ["amount"], 100)
+    assert look(copy, Subscription.sql("amount > 10"), show=100).matches
+    look(copy, Subscription.tags("Aa"))
+    sample_recent(copy, "Trade", ["amount"], 100)
     assert checksums() == before
 
 
