@@ -64,7 +64,7 @@ class MemberQueues:
         self.streams: dict[int, MemberStream] = {}
         self._reopen_ms = clock_ms()
         self._attach_ms: dict[int, int] = {}  # by queue, when to try again to attach its stream
-        self._may_attach = True  # in this turn: each call to a filter that is away takes long
+        self._may_attach = True  # in this turn: a call to a filter that does not answer takes long
         self._error: StreamError | OSError | None = None
         self._known: set[int] = set()  # queues read at any time
         self._counted = NO_COUNTERS  # of released queues, and the member's own counts

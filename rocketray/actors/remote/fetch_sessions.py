@@ -225,8 +225,8 @@ class _Session:
     ) -> tuple[dict[int, _SentQueue], dict[int, StreamError | OSError]]:
         """Have a stream for each queue of *fetch* that has credit; return them, and what failed.
 
-        A filter actor that does not answer holds up one queue. A fetch that nobody waits for begins
-        one queue: the next fetch goes on.
+        A filter actor that does not answer holds up one queue. A fetch that was ended meanwhile
+        begins one queue, and leaves the others to the next fetch.
         """
         for queue_id in self._queues.keys() - fetch.queues.keys():
             self._queues.pop(queue_id).close()
