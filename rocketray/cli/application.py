@@ -21,8 +21,10 @@ from .filters.filter_commands import filters
 from .groups.dlq import dlq
 from .groups.group_commands import groups
 from .messages.consume import consume
-from .messages.query import query, transactions
-from .messages.send import recall, send
+from .messages.query import query
+from .messages.recall import recall
+from .messages.send import send
+from .messages.transactions import transactions
 from .nodes.apps import down, scale, status, up
 from .nodes.start import start
 from .nodes.topics import topics

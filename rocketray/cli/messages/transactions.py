@@ -1,0 +1,63 @@
+"""``rocketray transactions``: the transactions that producers began and have not decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from rocketray.actors.api.system_api import TransactionOverview
+
+__all__ = ["transactions"]
+
+
+def transactions(
+    *,
+    most: Annotated[
+        int,
+        typer.Option(
+            "--max", metavar="N", min=1, max=10_000, help="Maximum number of transactions."
+        ),
+    ] = 100,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the undecided transactions, oldest first.
+
+    The node asks a producer of the group to check each, and counts the checks; after 15 checks, or
+    72 hours, the transaction is abandoned and kept in TRANS_CHECK_MAX_TIME_TOPIC. While no producer
+    of the group runs, the node does not check. The unique key finds the message: see "rocketray
+    explain". The sums are of transactions that ended since the node started.
+    """
+    with connect(data) as connection:
+        found = connection.transactions.overview(most)
+    if as_json:
+        _print_json(found)
+        return
+    rows = [
+        (half.group, half.unique_key, as_time(half.stored_ms), half.checks) for half in found.halves
+    ]
+    print_table(("producer group", "unique key", "stored", "asked"), rows, right=("asked",))
+    counts = found.counts
+    print_line(
+        f"undecided: {found.undecided}, committed: {counts.committed}, rolled back: "
+        f"{counts.rolled_back}, abandoned: {counts.given_up}, dead letters: {counts.dead_letters}"
+    )
+
+
+def _print_json(found: TransactionOverview) -> None:
+    for half in found.halves:
+        print_json(
+            {
+                "group": half.group,
+                "msgId": half.unique_key,
+                "halfOffset": half.queue_offset,
+                "storeTimestamp": half.stored_ms,
+                "checks": half.checks,
+            }
+        )
