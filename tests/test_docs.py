@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from rocketray.actors.client.standalone import Producer
 from rocketray.actors.producers.producer_options import ProducerOptions, SendOptions
 from rocketray.cli.application import application
+from rocketray.cli.terminal.output import json_fields
 from rocketray.filters.checks import CheckStatus
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
@@ -189,7 +190,7 @@ def test_there_is_one_title_in_each_document() -> None:
 
 def test_every_counter_and_every_warning_is_described() -> None:
     text = (ROOT / "docs/reference/filters.md").read_text()
-    names = [*FilterCounters().to_json(), *(code.value for code in AdviceCode)]
+    names = [*json_fields(FilterCounters()), *(code.value for code in AdviceCode)]
     assert [name for name in names if f"`{name}`" not in text] == []
     refusals = set(CheckStatus) - {CheckStatus.SYSTEM_ERROR}
     assert [status.name for status in refusals if status.name not in text] == []

@@ -87,10 +87,6 @@ class FilterCounters:
         """Return the counters that :meth:`to_array` wrote."""
         return cls(*numbers.tolist())
 
-    def to_json(self) -> dict[str, int]:
-        """Return the numbers by name, in JSON's style: ``tagRejected``."""
-        return {_camel_case(field.name): getattr(self, field.name) for field in fields(self)}
-
     def __add__(self, other: FilterCounters) -> FilterCounters:
         return FilterCounters.from_array(self.to_array() + other.to_array())
 
@@ -100,8 +96,3 @@ class FilterCounters:
 
 NO_COUNTERS = FilterCounters()
 _numbers = attrgetter(*(field.name for field in fields(FilterCounters)))
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))

@@ -231,7 +231,7 @@ def test_lines_are_sent_in_order_and_consumed_by_groups(
     run("send", "Lines", "one more", "--tags", "Aa", "--queue", "0")
     run("send", "Lines", "and another", "--tags", "BB", "--queue", "0")
     lags = run("groups", "lag", "tag", "--json").lines()
-    assert lags[0]["behind"] == 2
+    assert lags[0]["diff"] == 2
     assert [lag["lag"] for lag in lags] == [1, 0], "BB is not Aa"
     [stats] = run("filter", "stats", "tag", "--json").lines()
     assert stats["counters"] == found["counters"]

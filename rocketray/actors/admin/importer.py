@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
@@ -33,13 +34,48 @@ from rocketray.store.formats.sys_flag import INNER_BATCH, PREPARED, ROLLBACK, TR
 from rocketray.store.importing.import_batch import ImportBatch
 from rocketray.store.importing.import_source import ImportSource, SourceRecord
 
-from .import_report import ImportReport, QueueImport
-
-__all__ = ["Importer"]
+__all__ = ["ImportReport", "Importer", "QueueImport"]
 
 _BATCH_BYTES = 512 * 1024
 _BATCH_RECORDS = 4096
 _LOOK_EVERY = 1024  # records between two checks of ``should_stop``
+
+
+@dataclass(slots=True)
+class QueueImport:
+    """The counts of one queue, which has the same number in the source and in the target.
+
+    ``first_queue_offset`` is the source's offset of its first message, None without a message. The
+    target is numbered from 0, so a source offset minus this is the target's offset, as long as
+    nothing was skipped.
+    """
+
+    topic: str
+    queue_id: int
+    read: int = 0
+    imported: int = 0
+    already_there: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    first_queue_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """The result of an import: ``read == imported + already_there + skipped``.
+
+    ``skipped`` counts by reason, and includes those of the queues. ``retimed`` messages had a store
+    time before that of the preceding message, and were given that time: the source's clock was set
+    back. If it is not ``complete``, the import was stopped, and resumes at that point when it is
+    run again.
+    """
+
+    complete: bool
+    read: int
+    imported: int
+    already_there: int
+    skipped: Mapping[str, int]
+    retimed: int
+    queues: tuple[QueueImport, ...]
 
 
 class Importer:
@@ -107,12 +143,21 @@ class Importer:
                 if should_stop():
                     is_complete = False
                     break
-                imported = sum(queue.imported for queue in self._queues.values())
+                imported = sum(queue.counts.imported for queue in self._queues.values())
                 on_progress(record.physical_offset, imported)
             self._take(record)
         for queue in self._queues.values():
             queue.finish(is_complete=is_complete)
-        return self._report(is_complete=is_complete)
+        counts = tuple(queue.counts for queue in self._queues.values())
+        return ImportReport(
+            is_complete,
+            self._read,
+            sum(each.imported for each in counts),
+            sum(each.already_there for each in counts),
+            dict(sorted(self._skipped.items())),
+            sum(queue.retimed for queue in self._queues.values()),
+            counts,
+        )
 
     def _open(self, config: TopicConfig) -> None:
         topic = config.name
@@ -197,19 +242,8 @@ class Importer:
         self._read += count
         self._skipped[reason] += count
         if queue is not None:
-            queue.skip(reason, count)
-
-    def _report(self, *, is_complete: bool) -> ImportReport:
-        queues = tuple(queue.report() for queue in self._queues.values())
-        return ImportReport(
-            queues=queues,
-            read=self._read,
-            imported=sum(queue.imported for queue in queues),
-            already_there=sum(queue.already_there for queue in queues),
-            skipped=dict(sorted(self._skipped.items())),
-            retimed=sum(queue.retimed for queue in self._queues.values()),
-            is_complete=is_complete,
-        )
+            queue.counts.read += count
+            queue.counts.skipped[reason] += count
 
 
 class _Queue:
@@ -226,10 +260,9 @@ class _Queue:
         data: Path,
     ) -> None:
         """Start behind the *stored* messages of the target's queue, of which *last* is the last."""
+        self.counts = QueueImport(topic, queue_id)
         self._data = data
         self._name = f"{topic}/{queue_id}"
-        self._topic = topic
-        self._queue_id = queue_id
         self._shard = shard
         self._stored = stored
         self._resume_at = -1
@@ -237,16 +270,12 @@ class _Queue:
             self._resume_at = decode_offset_id(last.imported_offset_id).physical_offset
         self._last_ms = last.store_timestamp_ms if last else 0
         self._batch = ImportBatch(topic)
-        self._read = self._already_there = 0
-        self._skipped: Counter[str] = Counter()
-        self._first_queue_offset: int | None = None
-        self.imported = 0
         self.retimed = 0
 
     def take(self, record: SourceRecord) -> None:
         """Add the next message of the queue. Raises as :meth:`Importer.run`."""
         if record.physical_offset <= self._resume_at:
-            self._already_there += 1
+            self.counts.already_there += 1
             if record.physical_offset == self._resume_at:
                 self._check_resumed()
         else:
@@ -257,14 +286,9 @@ class _Queue:
             self._batch.add(record, store_ms)
             self.retimed += store_ms != record.fields.store_timestamp_ms
             self._last_ms = store_ms
-        if self._first_queue_offset is None:
-            self._first_queue_offset = record.fields.queue_offset
-        self._read += 1
-
-    def skip(self, reason: str, count: int) -> None:
-        """Count messages of the queue that are skipped."""
-        self._read += count
-        self._skipped[reason] += count
+        if self.counts.first_queue_offset is None:
+            self.counts.first_queue_offset = record.fields.queue_offset
+        self.counts.read += 1
 
     def finish(self, *, is_complete: bool) -> None:
         """Send the last batch; after a complete import it is on disk with everything before it."""
@@ -273,23 +297,11 @@ class _Queue:
         elif self._stored and is_complete:
             self._check_resumed()
 
-    def report(self) -> QueueImport:
-        """Return the result for this queue."""
-        return QueueImport(
-            self._topic,
-            self._queue_id,
-            self._read,
-            self.imported,
-            self._already_there,
-            dict(sorted(self._skipped.items())),
-            self._first_queue_offset,
-        )
-
     def _check_resumed(self) -> None:
-        if self._already_there != self._stored:
+        if self.counts.already_there != self._stored:
             raise StoreError(
                 f"queue {self._name} has {self._stored} messages, and up to the last of them the "
-                f"source has {self._already_there}: they are not from an import of this source, or "
+                f"source has {self.counts.already_there}: they are not from an import of this source, or "
                 "that import skipped damage and this one does not; import into an empty topic"
             )
 
@@ -305,12 +317,12 @@ class _Queue:
             )
         if ack.status is not AppendStatus.OK:
             raise refusal(ack.status, self._name, self._data)
-        expected = self._stored + self.imported
+        expected = self._stored + self.counts.imported
         if ack.first_queue_offset != expected:
             raise StoreError(
                 f"queue {self._name}: a batch was stored at offset {ack.first_queue_offset}, not "
                 f"{expected}: another producer writes to the topic; import into an empty topic "
                 "that no producer writes to"
             )
-        self.imported += count
-        self._batch = ImportBatch(self._topic)
+        self.counts.imported += count
+        self._batch = ImportBatch(self.counts.topic)

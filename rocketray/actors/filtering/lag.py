@@ -71,10 +71,10 @@ class LagQuestion:
 
 @dataclass(frozen=True, slots=True)
 class FilteredLag:
-    """The lag: ``count`` unfinished messages match, of ``behind`` unfinished ones in all."""
+    """The lag: ``count`` unfinished messages match, of ``diff`` unfinished ones in all."""
 
     count: int
-    behind: int
+    diff: int
     exactness: Exactness
 
 
@@ -123,7 +123,7 @@ class LagCounter:
         old = self._count(question, question.subscription, start, at)
         new = self._count(question, question.switch.subscription, at, stop)
         worse = max(old.exactness, new.exactness, key=list(Exactness).index)
-        return FilteredLag(old.count + new.count, old.behind + new.behind, worse)
+        return FilteredLag(old.count + new.count, old.diff + new.diff, worse)
 
     def _control(self, question: LagQuestion) -> ControlPage:
         return ControlPage(control_path(self._data, question.topic, question.queue_id))

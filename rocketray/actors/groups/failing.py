@@ -7,7 +7,7 @@ property of a dead letter.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 __all__ = ["REASON_MAX_CHARS", "FailingMessage", "reason_of"]
 
@@ -15,7 +15,8 @@ REASON_MAX_CHARS = 500
 _ELLIPSIS = "…"
 
 
-class FailingMessage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FailingMessage:
     """The message at which a member holds a queue.
 
     ``attempt`` attempts have failed so far, the last one for ``reason``. After attempt number
@@ -26,15 +27,6 @@ class FailingMessage(NamedTuple):
     attempt: int
     last_attempt: int | None
     reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields in the form that commands print as JSON."""
-        return {
-            "queueOffset": self.queue_offset,
-            "attempt": self.attempt,
-            "lastAttempt": self.last_attempt,
-            "reason": self.reason,
-        }
 
     def __str__(self) -> str:
         of = "" if self.last_attempt is None else f" of {self.last_attempt}"

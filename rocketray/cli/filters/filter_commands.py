@@ -27,7 +27,7 @@ from rocketray.cli.arguments.options import (
     tell_doubts,
 )
 from rocketray.cli.terminal.lines import parse_object, read_lines
-from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table, progress
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
 from rocketray.names import check_topic
@@ -243,7 +243,7 @@ def _preview_fields(topic: str, subscription: Subscription, found: Preview) -> d
         "notDouble",
         "booleanWithText",
     )
-    by_name = counters.to_json()
+    by_name = json_fields(counters)
     return {
         "topic": topic,
         "subscription": subscription.to_json(),
@@ -265,8 +265,7 @@ def _print_preview(found: Preview) -> None:
     counters = found.counters
     rejected = counters.rejected + counters.collisions
     row = (counters.scanned, counters.delivered, rejected, counters.errors, found.bytes_read)
-    columns = ("scanned", "matched", "rejected", "failed", "bytes read")
-    print_table(columns, [row], right=columns)
+    print_table(("scanned", "matched", "rejected", "failed", "bytes read"), [row])
     if counters.scanned < found.held:
         print_line(f"only {counters.scanned} of {found.held} messages were scanned: --max-scan")
     if found.error:
@@ -301,9 +300,9 @@ def stats(
     if as_json:
         for each in chosen:
             names = {"group": each.group, "topic": each.topic}
-            print_json(names | {"counters": each.counters.to_json()})
+            print_json(names | {"counters": json_fields(each.counters)})
         return
-    print_table(("group", "topic", *_COLUMNS), map(_row, chosen), right=tuple(_COLUMNS))
+    print_table(("group", "topic", *_COLUMNS), map(_row, chosen))
 
 
 def _row(group: GroupDescription) -> tuple[object, ...]:

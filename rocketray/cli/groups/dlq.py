@@ -20,7 +20,13 @@ from rocketray.cli.arguments.options import (
     chosen_subscription,
     tell_doubts,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_result, print_table
+from rocketray.cli.terminal.output import (
+    json_fields,
+    print_json,
+    print_line,
+    print_records,
+    print_result,
+)
 from rocketray.names import DEAD_LETTER_PREFIX
 
 if TYPE_CHECKING:
@@ -53,21 +59,9 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
 
     with connect(data) as connection:
         boxes = letter_boxes(connection)
-    if as_json:
-        for box in boxes:
-            print_json(
-                {
-                    "group": box.group,
-                    "topic": box.topic,
-                    "letters": box.letters,
-                    "redriven": box.redriven,
-                    "newestReason": box.newest_reason,
-                }
-            )
-        return
-    rows = [(box.group, box.topic, box.letters, box.redriven, box.newest_reason) for box in boxes]
-    columns = ("group", "topic", "letters", "redriven", "newest error")
-    print_table(columns, rows, right=("letters", "redriven"))
+    columns = {each: each for each in ("group", "topic", "letters", "redriven")}
+    columns["newest error"] = "newestReason"
+    print_records(map(json_fields, boxes), columns, as_json=as_json)
 
 
 @dlq.command()

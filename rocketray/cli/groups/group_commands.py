@@ -21,8 +21,10 @@ from rocketray.cli.arguments.options import (
 from rocketray.cli.terminal.output import (
     as_time,
     counted,
+    json_fields,
     print_json,
     print_line,
+    print_records,
     print_result,
     print_table,
 )
@@ -61,7 +63,6 @@ _SHOWN = {  # the group and the topic stand above, what the lag is worth beside 
     for name, column in _COLUMNS.items()
     if name not in ("group", "topic", "exactness", "clientId", "held")
 } | {"clientId": _COLUMNS["clientId"]}
-_NUMBERS = ("queue", "broker offset", "consumer offset", "diff", "inflight", "lag")
 
 
 def progress(
@@ -86,7 +87,7 @@ def progress(
     errors = {(each.group, each.topic): each.counters.errors for each in found}
     if as_json:
         for row in rows:
-            held = row["held"] and row["held"].to_json()
+            held = row["held"] and json_fields(row["held"])
             print_json(row | {"held": held, "filterErrors": errors[row["group"], row["topic"]]})
         return
     for (name, topic), of_topic in groupby(rows, key=itemgetter("group", "topic")):
@@ -95,7 +96,7 @@ def progress(
             {**row, "lag": _lag(row), "lastTime": as_time(row["lastTime"])} for row in of_topic
         ]
         print_table(
-            list(_SHOWN.values()), [[row[each] for each in _SHOWN] for row in cells], right=_NUMBERS
+            list(_SHOWN.values()), [[row[each] for each in _SHOWN] for row in cells], right=("lag",)
         )
         for row in cells:
             if row["held"]:
@@ -177,9 +178,8 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
         )
         for group in found
     ]
-    numbers = ("members", "missed", "sent back", "dead letters")
-    columns = ("group", "topic", "subscribed to", *numbers, "next offsets")
-    print_table(columns, rows, right=numbers)
+    counts = ("members", "missed", "sent back", "dead letters")
+    print_table(("group", "topic", "subscribed to", *counts, "next offsets"), rows)
 
 
 @groups.command()
@@ -191,37 +191,30 @@ def lag(
 ) -> None:
     """Show the lag of groups, queue by queue.
 
-    Behind counts all messages that a group has not finished, lag those of them that match its
+    Diff counts all messages that a group has not finished, lag those of them that match its
     filter. A lag is exact, or "at least" if counting further would have cost too much: repeat the
     command, and the count continues from there. A predicate is not evaluated: then lag counts all
     messages ("unfiltered").
     """
     with connect(data) as connection:
         rows = [
-            (each.group, each.topic, queue, each.offsets[queue], found)
+            {
+                "group": each.group,
+                "topic": each.topic,
+                "queueId": queue,
+                "offset": each.offsets[queue],
+                "diff": found.diff,
+                "lag": found.count,
+                "exactness": found.exactness.value,
+            }
             for each in chosen_groups(connection.groups.all(), group)
             for queue, found in connection.filters.lag(each).items()
         ]
-    if as_json:
-        for name, topic, queue, offset, found in rows:
-            print_json(
-                {
-                    "group": name,
-                    "topic": topic,
-                    "queueId": queue,
-                    "offset": offset,
-                    "behind": found.behind,
-                    "lag": found.count,
-                    "exactness": found.exactness.value,
-                }
-            )
-        return
-    cells = [
-        (name, topic, queue, offset, found.behind, found.count, found.exactness.value)
-        for name, topic, queue, offset, found in rows
-    ]
-    columns = ("group", "topic", "queue", "next offset", "behind", "lag", "exactness")
-    print_table(columns, cells, right=columns[2:6])
+    columns = {
+        each: each
+        for each in ("group", "topic", "queue", "next offset", "diff", "lag", "exactness")
+    }
+    print_records(rows, columns | {"queue": "queueId", "next offset": "offset"}, as_json=as_json)
 
 
 @groups.command()
@@ -270,7 +263,7 @@ def _fields(group: GroupDescription) -> dict[str, Any]:
         "changingTo": None if group.plan is None else group.plan.new.to_json(),
         "offsets": {str(queue): offset for queue, offset in sorted(group.offsets.items())},
         "members": group.members,
-        "counters": group.counters.to_json(),
+        "counters": json_fields(group.counters),
     }
 
 

@@ -19,7 +19,7 @@ from rocketray.cli.arguments.options import (
     TopicArgument,
     chosen_groups,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import print_line, print_records
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -161,14 +161,10 @@ def _move(
         if not dry_run:
             who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
             carry_out(connection.groups, moves, _WAIT_S, who=who)
-    if as_json:
-        for move in moves:
-            print_json({**_fields(move), "moved": not dry_run})
-        return
-    columns = ("topic", "queue", "from", "to", "skipped", "repeated")
-    rows = [list(_fields(move).values())[1:] for move in moves]
-    print_table(columns, rows, right=columns[1:])
-    if dry_run:
+    columns = {each: each for each in ("topic", "queue", "from", "to", "skipped", "repeated")}
+    rows = [{**_fields(move), "moved": not dry_run} for move in moves]
+    print_records(rows, columns | {"queue": "queueId"}, as_json=as_json)
+    if dry_run and not as_json:
         print_line("nothing was changed; leave out --dry-run to do it")
 
 

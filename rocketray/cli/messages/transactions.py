@@ -42,7 +42,7 @@ def transactions(
     rows = [
         (half.group, half.unique_key, as_time(half.stored_ms), half.checks) for half in found.halves
     ]
-    print_table(("producer group", "unique key", "stored", "asked"), rows, right=("asked",))
+    print_table(("producer group", "unique key", "stored", "asked"), rows)
     counts = found.counts
     print_line(
         f"undecided: {found.undecided}, committed: {counts.committed}, rolled back: "

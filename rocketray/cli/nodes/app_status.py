@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rocketray.cli.terminal.output import (
     as_time,
     counted,
+    json_fields,
     print_json,
     print_line,
     print_result,
@@ -105,7 +106,7 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
         )
         for host in hosts
     ]
-    print_table(_HOST_COLUMNS, rows, right=("host", "pid", "restarts"))
+    print_table(_HOST_COLUMNS, rows)
     agents = [
         (
             host.app,
@@ -122,7 +123,7 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
     ]
     if agents:
         print_line("")
-        print_table(("app", "host", "agent", *_COUNTS), agents, right=("host", *_COUNTS))
+        print_table(("app", "host", "agent", *_COUNTS), agents)
     logs = [host for host in hosts if host.status is not None and host.status.logs]
     if logs:
         print_line("")
@@ -160,7 +161,7 @@ def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
                     "group": each.group,
                     "topic": each.topic,
                     "filterErrors": errors,
-                    "held": [{"queueId": queue} | message.to_json() for queue, message in held],
+                    "held": [{"queueId": queue} | json_fields(message) for queue, message in held],
                 }
             )
         if as_json:

@@ -183,7 +183,7 @@ def list_all(
             (config.name, config.queues, _permission(config), _keeps(config), config.bitmaps)
             for config in configs
         ]
-        print_table(("topic", "queues", "allows", "keeps", "bitmaps"), rows, right=("queues",))
+        print_table(("topic", "queues", "allows", "keeps", "bitmaps"), rows)
 
 
 @topics.command()
@@ -296,7 +296,7 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
     )
     columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
     rows = [[queue[column] for column in columns] for queue in queues]
-    print_table(columns, rows, right=columns[:3])
+    print_table(columns, rows)
     print_line("store hosts only make message ids unique; nothing listens there")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,12 +13,11 @@ from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
-from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table, progress
 from rocketray.errors import StoreError
 
 if TYPE_CHECKING:
-    from rocketray.actors.admin.import_report import ImportReport
-    from rocketray.actors.admin.importer import Importer
+    from rocketray.actors.admin.importer import Importer, ImportReport
     from rocketray.store.importing.import_source import ImportSource
 
 __all__ = ["import_messages"]
@@ -68,8 +67,11 @@ def import_messages(
         chosen = sorted(set(topics)) if topics else None
         importer.prepare(chosen, _queue_counts(directory))
         report = _run(importer, source)
-    print_json(_fields(report)) if as_json else _show(report)
-    if not report.is_complete:
+    if as_json:
+        print_json(json_fields(report) | {"queues": list(map(json_fields, report.queues))})
+    else:
+        _show(report)
+    if not report.complete:
         progress("stopped; run the same command again to resume")
         raise typer.Exit(1)
 
@@ -111,29 +113,6 @@ def _queue_counts(directory: Path) -> dict[str, int]:
         ) from None
 
 
-def _fields(report: ImportReport) -> dict[str, Any]:
-    return {
-        "complete": report.is_complete,
-        "read": report.read,
-        "imported": report.imported,
-        "alreadyThere": report.already_there,
-        "skipped": dict(report.skipped),
-        "retimed": report.retimed,
-        "queues": [
-            {
-                "topic": queue.topic,
-                "queueId": queue.queue_id,
-                "read": queue.read,
-                "imported": queue.imported,
-                "alreadyThere": queue.already_there,
-                "skipped": dict(queue.skipped),
-                "firstQueueOffset": queue.first_queue_offset,
-            }
-            for queue in report.queues
-        ],
-    }
-
-
 def _show(report: ImportReport) -> None:
     columns = ("topic", "queue", "read", "imported", "already imported", "skipped")
     rows = [
@@ -147,7 +126,7 @@ def _show(report: ImportReport) -> None:
         )
         for queue in report.queues
     ]
-    print_table(columns, rows, right=columns[1:])
+    print_table(columns, rows)
     skipped = sum(report.skipped.values())
     print_line(
         f"read {report.read:,}: imported {report.imported:,}, already imported "

@@ -84,7 +84,7 @@ def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None
         [shown_time(row[name]) if name.endswith("Time") else row[name] for name in columns]
         for row in rows
     ]
-    print_table(columns, cells, right=columns[1:5])
+    print_table(columns, cells)
 
 
 def shown_time(time_ms: int | None) -> str | None:

@@ -14,8 +14,13 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = [
     "OutputClosedError",
@@ -23,9 +28,11 @@ __all__ = [
     "as_time",
     "counted",
     "drop_output",
+    "json_fields",
     "print_any_text",
     "print_json",
     "print_line",
+    "print_records",
     "print_result",
     "print_table",
     "progress",
@@ -74,16 +81,43 @@ def print_json(value: object) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
 ) -> None:
-    """Print a table that fits the terminal (see table.py); the columns in *right* are numbers.
+    """Print a table that fits the terminal (see table.py); if stdout is none, a line for each row.
 
-    If stdout is no terminal, each row is one line.
+    The columns in *right* are numbers, and so are those in which each cell is an ``int`` or None.
     """
     from .table import table_lines  # noqa: PLC0415 - commands that print JSON do without rich
 
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    values = list(rows)
+    by_column = zip(columns, zip(*values, strict=True), strict=bool(values))
+    numbers = [
+        name for name, column in by_column if all(isinstance(each, int | None) for each in column)
+    ]
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in values]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in table_lines(columns, cells, right, width):
+    for line in table_lines(columns, cells, (*right, *numbers), width):
         print_line(line)
+
+
+def print_records(
+    records: Iterable[Mapping[str, Any]], columns: Mapping[str, str], *, as_json: bool
+) -> None:
+    """Print each record as a line of JSON, or all as a table: *columns* maps headers to keys."""
+    if as_json:
+        for record in records:
+            print_json(record)
+    else:
+        rows = [[record[key] for key in columns.values()] for record in records]
+        print_table(tuple(columns), rows)
+
+
+def json_fields(value: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a dataclass by their names in JSON's style: ``queueId``."""
+    return {_camel_case(each.name): getattr(value, each.name) for each in fields(value)}
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
 def print_result(record: object, text: str, *, as_json: bool) -> None:

@@ -16,10 +16,3 @@ def test_counters_add_up_number_by_number(one: FilterCounters, other: FilterCoun
     assert (one + other).errors == one.errors + other.errors
     assert (one + other).rejected == one.rejected + other.rejected
     assert FilterCounters.from_array(one.to_array()) == one
-
-
-def test_json_names_every_counter() -> None:
-    counters = FilterCounters(9, tag_rejected=4, predicate_timeouts=1)
-    assert counters.to_json()["tagRejected"] == 4
-    assert counters.to_json()["predicateTimeouts"] == 1
-    assert sum(counters.to_json().values()) == 14

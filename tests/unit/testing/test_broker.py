@@ -135,7 +135,7 @@ def test_the_lag_counts_what_the_filter_lets_through(broker: Broker) -> None:
     send(broker, b"1", b"2", b"3", tags="paid")
     send(broker, b"4", b"5")
     (lag,) = broker.filters.lag(broker.groups.all()[0]).values()
-    assert (lag.count, lag.behind, lag.exactness) == (3, 5, Exactness.EXACT)
+    assert (lag.count, lag.diff, lag.exactness) == (3, 5, Exactness.EXACT)
     member.commit("orders", 0, 2)
     assert broker.lag_of("g") == 1
 

@@ -14,8 +14,7 @@ from support.local_node import LocalNode
 from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, FakeClock, open_golden
 
 from rocketray.actors.admin import importer as importer_module
-from rocketray.actors.admin.import_report import ImportReport, QueueImport
-from rocketray.actors.admin.importer import Importer
+from rocketray.actors.admin.importer import Importer, ImportReport, QueueImport
 from rocketray.actors.ipc.ring import Ack, AppendStatus
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.errors import ConfigError, CorruptRecordError, StoreError
@@ -106,7 +105,7 @@ def test_every_message_comes_as_it_was_but_for_its_place(
     node: LocalNode, golden: list[StoredMessage]
 ) -> None:
     report = import_from(GOLDEN_STORE, node)
-    assert report.is_complete
+    assert report.complete
     assert (report.read, report.imported, report.skipped) == (len(golden), len(golden), {})
     assert sorted(node.topics.all()) == sorted(TOPICS)
     assert_imported(node, golden)
@@ -159,10 +158,10 @@ def test_a_stopped_import_goes_on_where_it_was(
     node: LocalNode, golden: list[StoredMessage], stop_at: int
 ) -> None:
     first = import_from(GOLDEN_STORE, node, stop_at=stop_at)
-    assert not first.is_complete
+    assert not first.complete
     assert stop_at <= first.imported < len(golden)
     second = import_from(GOLDEN_STORE, node)
-    assert second.is_complete
+    assert second.complete
     assert (second.already_there, second.imported + first.imported) == (first.imported, len(golden))
     third = import_from(GOLDEN_STORE, node)
     assert (third.imported, third.already_there) == (0, len(golden))

@@ -68,7 +68,7 @@ def test_lag_equals_a_brute_force_count_over_random_histories(
                 (found,) = counter.answer([question])
                 left = sent[max(offset, 0) :]
                 wanted = sum(is_wanted(subscription, message) for message in left)
-                assert (found.count, found.behind) == (wanted, len(left))
+                assert (found.count, found.diff) == (wanted, len(left))
                 assert found.exactness is Exactness.EXACT
                 at, new = rng.randrange(len(sent) + 20), rng.choice(SUBSCRIPTIONS)
                 question = replace(question, switch=Switch(at, new))
@@ -78,7 +78,7 @@ def test_lag_equals_a_brute_force_count_over_random_histories(
                     for place, message in enumerate(sent)
                     if place >= offset
                 )
-                assert (found.count, found.behind) == (wanted, len(left))
+                assert (found.count, found.diff) == (wanted, len(left))
 
 
 def test_the_worse_of_two_answers_is_what_both_are_worth(node: LocalNode) -> None:
@@ -87,7 +87,7 @@ def test_the_worse_of_two_answers_is_what_both_are_worth(node: LocalNode) -> Non
     switch = Switch(2, Subscription.where("support.predicates:is_even"))
     question = LagQuestion("Trade", 0, Subscription.tags("Aa"), 0, switch)
     (found,) = LagCounter(node.data).answer([question])
-    assert (found.count, found.behind, found.exactness) == (3, 5, Exactness.UNFILTERED)
+    assert (found.count, found.diff, found.exactness) == (3, 5, Exactness.UNFILTERED)
 
 
 def test_a_question_that_costs_too_much_is_answered_with_at_least(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rocketray.actors.groups.failing import REASON_MAX_CHARS, FailingMessage, reason_of
@@ -11,7 +13,7 @@ from rocketray.message import decode_properties, encode_properties
 def test_a_held_message_says_where_and_how_often_and_why() -> None:
     limited = FailingMessage(172, 7, 17, "ValueError: no")
     assert str(limited) == "held at offset 172: attempt 7 of 17, ValueError: no"
-    assert str(limited._replace(last_attempt=None)) == (
+    assert str(replace(limited, last_attempt=None)) == (
         "held at offset 172: attempt 7, ValueError: no"
     )
 

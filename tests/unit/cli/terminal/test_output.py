@@ -1,0 +1,37 @@
+"""What commands print: JSON for programs, tables for users."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rocketray.cli.terminal.output import json_fields, print_records, print_table
+from rocketray.filters.counters import FilterCounters
+
+
+def test_json_names_every_field_of_a_value() -> None:
+    printed = json_fields(FilterCounters(9, tag_rejected=4, predicate_timeouts=1))
+    assert (printed["tagRejected"], printed["predicateTimeouts"]) == (4, 1)
+    assert sum(printed.values()) == 14
+
+
+def test_columns_without_text_are_aligned_as_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "count", "size"), [("a", 1, "1 MB"), (None, None, "20 MB")])
+    assert capsys.readouterr().out.splitlines() == [
+        "name  count  size",
+        "────  ─────  ─────",
+        "a         1  1 MB",
+        "-         -  20 MB",
+    ]
+
+
+def test_records_are_lines_of_json_or_the_rows_of_a_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    records = [{"queueId": 0, "topic": "Trade", "more": [1]}]
+    columns = {"topic": "topic", "queue": "queueId"}
+    print_records(records, columns, as_json=True)
+    assert json.loads(capsys.readouterr().out) == records[0]
+    print_records(records, columns, as_json=False)
+    assert capsys.readouterr().out.split()[-2:] == ["Trade", "0"]
