@@ -7,31 +7,31 @@ processes are those that this one started: Ray's own, the coordinator, the filte
 from __future__ import annotations
 
 import os
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
+
+from .report import bench_directory
 
 __all__ = [
-    "BODY_BYTES",
+    "TIMEOUT_S",
     "bench_node",
     "idle_use",
     "node_memory_bytes",
     "node_processor_s",
-    "order_table",
     "own_memory_bytes",
     "processor_s",
+    "read_queues",
+    "touch_bodies",
 ]
 
-BODY_BYTES = 100
-_REGIONS = ("eu", "us", "ap", "cn")
+TIMEOUT_S = 300.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12  # of /proc/PID/stat behind the command's name
 
@@ -40,31 +40,36 @@ _PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12  # of /proc/PID/stat behind the 
 def bench_node() -> Iterator[Connection]:
     """Connect to a fresh node on this machine's disk."""
     with (
-        tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory,
-        Node(Path(directory) / "data") as node,
+        bench_directory() as directory,
+        Node(directory / "data") as node,
         node.connection() as connection,
     ):
         yield connection
 
 
-def order_table(rows: int, *, rare_share: float = 0.01) -> pa.Table:
-    """Return messages with bodies of 100 bytes: a share has tag ``rare``; a in 0…99; a region."""
-    generator = np.random.default_rng(7)
-    data = generator.integers(0, 256, rows * BODY_BYTES, np.uint8)
-    starts = np.arange(rows + 1, dtype=np.int32) * BODY_BYTES
-    body = pa.Array.from_buffers(
-        pa.binary(), rows, [None, pa.py_buffer(starts), pa.py_buffer(data)]
-    )
-    rare = generator.random(rows) < rare_share
-    regions = pa.array(_REGIONS).take(pa.array(generator.integers(0, len(_REGIONS), rows)))
-    return pa.table(
-        {
-            "body": body,
-            "tags": pa.array(np.where(rare, "rare", "common")),
-            "a": pa.array(generator.integers(0, 100, rows)).cast(pa.string()),
-            "region": regions,
-        }
-    )
+def touch_bodies(batch: ConsumedBatch) -> None:
+    """Read each body, as a handler does."""
+    for body in batch.bodies():
+        len(body)
+
+
+def read_queues(
+    wanted: Mapping[GroupConsumer, Mapping[int, int]],
+    handle: Callable[[ConsumedBatch], None] = touch_bodies,
+) -> None:
+    """Read until each member has finished its queues, up to the offsets in *wanted*."""
+    deadline = time.perf_counter() + TIMEOUT_S
+    left = {(member, queue_id) for member, ends in wanted.items() for queue_id in ends}
+    wait_s = 0.0 if len(wanted) > 1 else 1.0
+    while left:
+        for member, ends in wanted.items():
+            for batch in member.poll(wait_s, 8192):
+                handle(batch)
+                member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+                if batch.next_queue_offset >= ends[batch.queue_id]:
+                    left.discard((member, batch.queue_id))
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"{len(left)} queues are not read after {TIMEOUT_S} s")
 
 
 def node_processor_s() -> float:

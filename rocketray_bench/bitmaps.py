@@ -15,15 +15,11 @@ the creation of files count for little.
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-import pyarrow as pa
 
 from rocketray.actors.filtering.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
 from rocketray.actors.filtering.shard_bitmaps import StreamBits
@@ -35,13 +31,11 @@ from rocketray.config import StoreConfig
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.store.batches.encoded_batch import pack_batch
-from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.reading.reader import QueueReader
 
-from .ceilings import Ceilings, measure
-from .report import BenchOptions, Row
-from .store import TOPIC
+from .orders import TOPIC, encoded, order_table
+from .report import BenchOptions, Row, bench_directory
 
 __all__ = ["run"]
 
@@ -127,13 +121,13 @@ def run(options: BenchOptions) -> list[Row]:
     """Measure in one process, from warm memory, without actors."""
     batches = _batches(options.amount(_MESSAGES), _BATCH)
     single = _batches(options.amount(_SINGLE_MESSAGES), 1)
-    return list(_rows(options, measure(), batches, single))
+    return list(_rows(options, batches, single))
 
 
 def _rows(
-    options: BenchOptions, ceilings: Ceilings, batches: Sequence[bytes], single: Sequence[bytes]
+    options: BenchOptions, batches: Sequence[bytes], single: Sequence[bytes]
 ) -> Iterator[Row]:
-    copy, read = ceilings.copy(_RECORD_BYTES), ceilings.read(_RECORD_BYTES)
+    copy, read = options.ceilings.copy(_RECORD_BYTES), options.ceilings.read(_RECORD_BYTES)
     count = len(batches) * _BATCH
     plain = _store_rate(options, batches, count, None)
     yield Row(f"store, no bitmaps, batches of {_BATCH}", plain, "messages/s", copy)
@@ -168,25 +162,8 @@ def _rows(
 
 def _batches(count: int, size: int) -> list[bytes]:
     """Return packed messages of 100 bytes with a tag and two properties, one of which is read."""
-    generator = np.random.default_rng(3)
-    made = []
-    for _ in range(0, count, size):
-        columns = {
-            "body": pa.array([bytes(100)] * size, pa.binary()),
-            "tags": pa.array(np.where(generator.random(size) < 0.01, "rare", "often")),
-            "a": pa.array(generator.integers(0, _A_RANGE, size).astype(str)),
-            "region": pa.array(generator.choice(["eu", "us", "ap", "cn"], size)),
-        }
-        batch = MeasuredTable(
-            TOPIC,
-            pa.table(columns),
-            born_host=("127.0.0.1", 1),
-            born_timestamp_ms=1,
-            unique_ids=None,
-            property_columns=("a", "region"),
-        ).encode()
-        made.append(pack_batch(batch))
-    return made
+    table = order_table(-(-count // size) * size, a_range=_A_RANGE)
+    return [pack_batch(encoded(table.slice(at, size))) for at in range(0, count, size)]
 
 
 @contextmanager
@@ -194,8 +171,8 @@ def _filled(
     batches: Sequence[bytes], wanted: Sequence[LiveSubscription] | None
 ) -> Iterator[_Shard]:
     """Open a shard that holds *batches*, for the block."""
-    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as name:
-        shard = _Shard(Path(name), wanted)
+    with bench_directory() as directory:
+        shard = _Shard(directory, wanted)
         shard.store(batches)
         yield shard
         shard.close()

@@ -17,8 +17,8 @@ from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 
 from .agents import Handler, each_value, read_backlog, whole_batches
-from .bench_node import bench_node, order_table
-from .ceilings import Ceilings, measure
+from .bench_node import bench_node, read_queues, touch_bodies
+from .orders import order_table
 from .report import BenchOptions, Row
 
 __all__ = ["run"]
@@ -26,7 +26,6 @@ __all__ = ["run"]
 _RECORD_BYTES = 210
 _ENTRY_BYTES = 20
 _SQL = "a BETWEEN 10 AND 20 AND region IN ('eu','us')"
-_TIMEOUT_S = 120.0
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
@@ -49,8 +48,8 @@ _AGENTS: list[tuple[str, str, Handler, dict[str, Any]]] = [
 
 def run(options: BenchOptions) -> list[Row]:
     """Read one queue with offsets committed; every run is a new group."""
-    ceilings = measure()
     rows = {"Bench": options.amount(1_000_000), "Orders": options.amount(300_000)}
+    by_entry, by_record = map(options.ceilings.read, (_ENTRY_BYTES, _RECORD_BYTES))
     with bench_node() as connection:
         for topic in rows:
             connection.topics.create(topic, 1)
@@ -59,30 +58,23 @@ def run(options: BenchOptions) -> list[Row]:
             producer.send_many("Bench", table, property_columns=["a", "region"])
             producer.send_many("Orders", _json_orders(rows["Orders"]))
         return [
-            *_agents(connection, options, ceilings, rows),
-            *_members(connection, options, ceilings, rows["Bench"]),
+            *_agents(connection, options, by_record, rows),
+            *_members(connection, options, (by_entry, by_record), rows["Bench"]),
         ]
 
 
 def _json_orders(count: int) -> pa.Table:
     """Return messages of 100 bytes each."""
+    order = {"kind": "pay", "region": "eu", "note": "a bench's order"}
     bodies = [
-        orjson.dumps(
-            {
-                "order_id": f"{number:08}",
-                "kind": "pay",
-                "region": "eu",
-                "amount": number % 1000 + 1000.5,
-                "note": "a bench's order",
-            }
-        )
+        orjson.dumps({"order_id": f"{number:08}", "amount": number % 1000 + 1000.5, **order})
         for number in range(count)
     ]
     return pa.table({"body": pa.array(bodies, pa.binary())})
 
 
 def _agents(
-    connection: Connection, options: BenchOptions, ceilings: Ceilings, rows: dict[str, int]
+    connection: Connection, options: BenchOptions, ceiling: str, rows: dict[str, int]
 ) -> Iterator[Row]:
     """Read through an app, with all that an agent has by default: see agents.py."""
     for values, topic, handler, topic_options in _AGENTS:
@@ -95,7 +87,7 @@ def _agents(
             f"an agent reads a backlog: {values}",
             count / statistics.median(pace.wall_s for pace in paces),
             "messages/s",
-            ceilings.read(_RECORD_BYTES),
+            ceiling,
         )
         yield Row(
             f"processor time of that: {values}",
@@ -106,25 +98,20 @@ def _agents(
 
 
 def _members(
-    connection: Connection, options: BenchOptions, ceilings: Ceilings, rows: int
+    connection: Connection, options: BenchOptions, ceilings: tuple[str, str], rows: int
 ) -> Iterator[Row]:
     """Read without an app."""
-    by_entry, by_record = ceilings.read(_ENTRY_BYTES), ceilings.read(_RECORD_BYTES)
+    by_entry, by_record = ceilings
     everything = Subscription.tags("*")
     for question, subscription, handle, unit, ceiling in (
-        ("reads a backlog: each body", everything, _touch_bodies, "messages/s", by_record),
+        ("reads a backlog: each body", everything, touch_bodies, "messages/s", by_record),
         ("reads a backlog: Arrow batches", everything, _touch_arrow, "messages/s", by_record),
-        ("gets 1 % by tag", Subscription.tags("rare"), _touch_bodies, "entries/s", by_entry),
-        (f"filters by {_SQL}", Subscription.sql(_SQL), _touch_bodies, "entries/s", by_record),
+        ("gets 1 % by tag", Subscription.tags("rare"), touch_bodies, "entries/s", by_entry),
+        (f"filters by {_SQL}", Subscription.sql(_SQL), touch_bodies, "entries/s", by_record),
     ):
         read = partial(_read, connection, subscription, handle, rows)
         rate = rows / statistics.median(read() for _ in range(options.runs))
         yield Row(f"a plain member {question}", rate, unit, ceiling)
-
-
-def _touch_bodies(batch: ConsumedBatch) -> None:
-    for body in batch.bodies():
-        len(body)
 
 
 def _touch_arrow(batch: ConsumedBatch) -> None:
@@ -140,12 +127,5 @@ def _read(
     """Return the seconds from joining a new group until the whole queue was scanned and handled."""
     begun = time.perf_counter()
     with connection.consumer(f"bench-{time.monotonic_ns()}", "Bench", subscription) as member:
-        reached = 0
-        while reached < rows:
-            for batch in member.poll(0.05, 8192):
-                handle(batch)
-                reached = batch.next_queue_offset
-                member.commit(batch.topic, batch.queue_id, reached)
-            if time.perf_counter() - begun > _TIMEOUT_S:
-                raise TimeoutError(f"{reached} of {rows} entries after {_TIMEOUT_S} s")
+        read_queues({member: {0: rows}}, handle)
         return time.perf_counter() - begun

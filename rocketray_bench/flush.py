@@ -11,14 +11,12 @@ from __future__ import annotations
 import mmap
 import os
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .ceilings import measure
-from .report import BenchOptions, Row
+from .report import BenchOptions, Row, bench_directory
 
 __all__ = ["run"]
 
@@ -30,16 +28,16 @@ _PAUSE_S = 0.005
 
 def run(options: BenchOptions) -> list[Row]:
     """Measure for some ten seconds."""
-    ceilings = measure()
     seconds = _SECONDS / 20 if options.quick else _SECONDS
     alone = _pace(seconds)
-    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
+    sync = options.ceilings.sync()
+    with bench_directory() as directory:
         rows = []
         for name in ("fdatasync", "mmap.flush"):
-            pace, took = _beside_busy_thread(Path(directory) / "file", name, seconds)
+            pace, took = _beside_busy_thread(directory / "file", name, seconds)
             rows += [
                 Row(f"pace of a busy thread beside {name}", 100 * pace / alone, "%", "100 %"),
-                Row(f"{name} of 64 KiB beside a busy thread", took * 1e3, "ms", ceilings.sync()),
+                Row(f"{name} of 64 KiB beside a busy thread", took * 1e3, "ms", sync),
             ]
     return rows
 

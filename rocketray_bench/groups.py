@@ -10,9 +10,8 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -22,9 +21,10 @@ from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.filters.subscription import Subscription
 
-from .bench_node import bench_node, order_table, own_memory_bytes, processor_s
-from .ceilings import Ceilings, measure
-from .report import BenchOptions, Row
+from .bench_node import TIMEOUT_S, bench_node, own_memory_bytes, processor_s, read_queues
+from .ceilings import Ceilings
+from .orders import order_table
+from .report import BenchOptions, Row, counted
 
 __all__ = ["run"]
 
@@ -37,32 +37,25 @@ _TABLE_ROWS = 1_000_000
 _SHARED_ROWS = 400_000  # the capacity of the match rings of 16 queues
 _ALERTS = 200
 _SETTLE_S = 3.0
-_TIMEOUT_S = 300.0
 _MIB = 1024 * 1024
 
 
-@dataclass
 class _Use:
     """The use of the filter actor and the members from now on."""
 
-    connection: Connection
-    filter_pid: int = field(init=False)
-    _filter_s: float = field(init=False)
-    _members_s: float = field(init=False)
-    _memory: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.filter_pid = self.connection.filters.statistics().pid
+    def __init__(self, connection: Connection) -> None:
+        self._filter_pid = connection.filters.statistics().pid
+        self._rings = consumer_directory(connection.data)
         self._memory = self._memory_now()
         self.begin()
 
     def begin(self) -> None:
         """Count processor time from here."""
-        self._filter_s, self._members_s = processor_s(self.filter_pid), time.process_time()
+        self._filter_s, self._members_s = processor_s(self._filter_pid), time.process_time()
 
     def processor_s(self) -> tuple[float, float]:
         """Return the processor time of the filter actor and of this process, in seconds."""
-        filter_s = processor_s(self.filter_pid) - self._filter_s
+        filter_s = processor_s(self._filter_pid) - self._filter_s
         return filter_s, time.process_time() - self._members_s
 
     def memory_mib(self) -> float:
@@ -71,9 +64,8 @@ class _Use:
 
     def _memory_now(self) -> int:
         """Return the memory of both processes, and of all match rings."""
-        rings = consumer_directory(self.connection.data).glob("*")
-        shared = sum(path.stat().st_blocks * 512 for path in rings)
-        return shared + own_memory_bytes((self.filter_pid, os.getpid()))
+        shared = sum(path.stat().st_blocks * 512 for path in self._rings.glob("*"))
+        return shared + own_memory_bytes((self._filter_pid, os.getpid()))
 
 
 def run(options: BenchOptions) -> list[Row]:
@@ -82,7 +74,7 @@ def run(options: BenchOptions) -> list[Row]:
     A quick run leaves out the largest numbers of groups and members.
     """
     groups, members = (_GROUPS[:2], _MEMBERS[:2]) if options.quick else (_GROUPS, _MEMBERS)
-    ceilings = measure()
+    ceilings = options.ceilings
     table = order_table(options.amount(_TABLE_ROWS)).select(["body", "tags"])
     with bench_node() as connection:
         connection.topics.create("Bench", 1)
@@ -100,7 +92,7 @@ def run(options: BenchOptions) -> list[Row]:
 
 def _groups(connection: Connection, count: int, ceilings: Ceilings) -> Iterator[Row]:
     """Measure groups of one member that all read the same queue."""
-    many = _many(count, "group")
+    many = counted(count, "group")
     end = _end(connection)
     rare = Subscription.tags("rare")
     with ExitStack() as stack:
@@ -111,7 +103,7 @@ def _groups(connection: Connection, count: int, ceilings: Ceilings) -> Iterator[
         for member in members:
             stack.callback(member.close)
         joined = time.perf_counter()
-        _read({member: {0: end} for member in members})
+        read_queues({member: {0: end} for member in members})
         read = time.perf_counter()
         filter_s, members_s = use.processor_s()
         entries = end * count
@@ -142,9 +134,9 @@ def _alert_ms(connection: Connection, members: list[GroupConsumer]) -> float:
         for _ in range(_ALERTS):
             sent = time.perf_counter()
             end = producer.send("Bench", b"alert", tags="rare").queue_offset + 1
-            _read({members[0]: {0: end}})
+            read_queues({members[0]: {0: end}})
             waits.append(time.perf_counter() - sent)
-    _read({member: {0: end} for member in members[1:]})
+    read_queues({member: {0: end} for member in members[1:]})
     return statistics.median(waits) * 1e3
 
 
@@ -156,7 +148,7 @@ def _members(
     part: pa.Table,
 ) -> Iterator[Row]:
     """Measure a group whose members share the queues of a topic; each queue gets *part*."""
-    many, topic = _many(count, "member"), f"Shared{count}"
+    many, topic = counted(count, "member"), f"Shared{count}"
     connection.topics.create(topic, max(_MEMBERS), queues_per_process="shared")
     with ExitStack() as stack:
         use = _Use(connection)
@@ -176,7 +168,7 @@ def _members(
             for member in members
         }
         begun = time.perf_counter()
-        _read(owned)
+        read_queues(owned)
         read = time.perf_counter()
         filter_s, members_s = use.processor_s()
     total = sum(ends.values())
@@ -194,13 +186,13 @@ def _members(
 
 def _divide(members: list[GroupConsumer]) -> None:
     """Wait until each has its share of the queues."""
-    deadline = time.perf_counter() + _TIMEOUT_S
+    deadline = time.perf_counter() + TIMEOUT_S
     part = max(_MEMBERS) // len(members)
     while any(len(member.assignment()) != part for member in members):
         for member in members:
             member.poll(0.01)
         if time.perf_counter() > deadline:
-            raise TimeoutError(f"the queues are not divided after {_TIMEOUT_S} s")
+            raise TimeoutError(f"the queues are not divided after {TIMEOUT_S} s")
 
 
 def _lagging(connection: Connection, lag: int) -> Row:
@@ -212,27 +204,6 @@ def _lagging(connection: Connection, lag: int) -> Row:
         assert first
         held = use.memory_mib()
     return Row(f"memory of a member that lags by {lag:,} messages", held, "MiB", "as above")
-
-
-def _read(wanted: Mapping[GroupConsumer, Mapping[int, int]]) -> None:
-    """Read until each member has finished its queues, up to the offsets in *wanted*."""
-    deadline = time.perf_counter() + _TIMEOUT_S
-    left = {(member, queue_id) for member, ends in wanted.items() for queue_id in ends}
-    wait_s = 0.0 if len(wanted) > 1 else 1.0
-    while left:
-        for member, ends in wanted.items():
-            for batch in member.poll(wait_s, 8192):
-                for body in batch.bodies():
-                    len(body)
-                member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-                if batch.next_queue_offset >= ends[batch.queue_id]:
-                    left.discard((member, batch.queue_id))
-        if time.perf_counter() > deadline:
-            raise TimeoutError(f"{len(left)} queues are not read after {_TIMEOUT_S} s")
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count > 1)}"
 
 
 def _end(connection: Connection) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from itertools import islice
@@ -22,9 +21,9 @@ from rocketray.hashing import tags_code
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
-from .ceilings import Ceilings, measure
-from .report import BenchOptions, Row
-from .store import TOPIC, append_all, encoded_batches, key_of, recovery_seconds
+from .orders import TOPIC
+from .report import BenchOptions, Row, bench_directory, counted
+from .store import append_all, encoded_batches, key_of, recovery_seconds
 
 __all__ = ["run"]
 
@@ -48,20 +47,18 @@ print(kilobytes["Rss"], kilobytes["Private_Dirty"] + kilobytes["Private_Clean"])
 
 def run(options: BenchOptions) -> list[Row]:
     """Measure for some minutes with 4 GiB of disk at most; a quick run has 1/20 of the messages."""
-    ceilings = measure()
-    rows = []
-    for count in _MESSAGES:
-        for shards in _SHARDS:
-            rows += _measure(options.amount(count), shards, ceilings)
-    return rows
+    return [
+        row for count in _MESSAGES for shards in _SHARDS for row in _measure(options, count, shards)
+    ]
 
 
-def _measure(wanted: int, shards: int, ceilings: Ceilings) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
-        paths = [Path(directory) / str(number) for number in range(shards)]
-        count, spent, log_bytes = _fill(paths, wanted)
+def _measure(options: BenchOptions, wanted: int, shards: int) -> list[Row]:
+    ceilings = options.ceilings
+    with bench_directory() as directory:
+        paths = [directory / str(number) for number in range(shards)]
+        count, spent, log_bytes = _fill(paths, options.amount(wanted))
         copy, read = ceilings.copy(log_bytes / count), ceilings.read(log_bytes / count)
-        of = f"{count:,} messages, {shards} shard{'s' * (shards > 1)}"
+        of = f"{counted(count, 'message')}, {counted(shards, 'shard')}"
         return [
             Row(f"{of}: put", count / spent, "messages/s", copy),
             Row(f"{of}: log", log_bytes / count, "B/message", "as RocketMQ's"),
@@ -83,7 +80,7 @@ def _fill(paths: list[Path], wanted: int) -> tuple[int, float, int]:
         with MessageStore(path, StoreConfig(), clock_ms=system_clock_ms) as store:
             batches = encoded_batches(wanted // len(paths), first=count)
             while part := list(islice(batches, _BATCHES_AT_ONCE)):
-                spent += append_all(store, 0, part)
+                spent += append_all(store, part)
                 count += sum(map(len, part))
             log_bytes += store.reads.max_physical_offset
     return count, spent, log_bytes
@@ -115,7 +112,7 @@ def _lookup_us(paths: list[Path], count: int) -> float:
 
 
 def _scan_rate(paths: list[Path], count: int) -> float:
-    codes = np.array([tags_code("pay")], np.int32)
+    codes = np.array([tags_code("rare")], np.int32)
     share = count // len(paths)
     spent = 0.0
     for path in paths:

@@ -20,7 +20,6 @@ from rocketray.filters.subscription import Subscription
 
 from .agents import running_agent
 from .bench_node import bench_node
-from .ceilings import Ceilings, measure
 from .report import BenchOptions, Row
 
 __all__ = ["run"]
@@ -33,27 +32,22 @@ _TIMEOUT_S = 120.0
 
 def run(options: BenchOptions) -> list[Row]:
     """Measure; the body is the time of sending, and the handler subtracts it from its own."""
-    ceilings = measure()
-    count = options.amount(10_000) + _WARM_UP
+    count, ceiling = options.amount(10_000) + _WARM_UP, options.ceilings.wake()
     with bench_node() as connection:
         connection.topics.create("Agent", _QUEUES)
         connection.topics.create("Member", _QUEUES)
         to_agent = asyncio.run(_agent_times(connection, count))
         to_member = _member_times(connection, count)
     return [
-        *_rows("publish to an agent's handler", to_agent, ceilings),
-        *_rows("publish to a plain member", to_member, ceilings),
-    ]
-
-
-def _rows(question: str, times: list[int], ceilings: Ceilings) -> Iterator[Row]:
-    for percentile in (50, 99):
-        yield Row(
-            f"{question} at {1 / _INTERVAL_S:.0f}/s, p{percentile}",
+        Row(
+            f"publish to {reader} at {1 / _INTERVAL_S:.0f}/s, p{percentile}",
             float(np.percentile(times[_WARM_UP:], percentile)) / 1e6,
             "ms",
-            ceilings.wake(),
+            ceiling,
         )
+        for reader, times in (("an agent's handler", to_agent), ("a plain member", to_member))
+        for percentile in (50, 99)
+    ]
 
 
 async def _agent_times(connection: Connection, count: int) -> list[int]:

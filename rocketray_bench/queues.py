@@ -14,9 +14,9 @@ from functools import partial
 from rocketray.actors.client.connection import Connection
 from rocketray.filters.subscription import Subscription
 
-from .bench_node import bench_node, idle_use, node_memory_bytes, node_processor_s, order_table
-from .ceilings import Ceilings, measure
-from .report import BenchOptions, Row, median_rate
+from .bench_node import bench_node, idle_use, node_memory_bytes, node_processor_s
+from .orders import order_table
+from .report import BenchOptions, Row, counted
 
 __all__ = ["run"]
 
@@ -32,23 +32,18 @@ _MIB = 1024 * 1024
 
 def run(options: BenchOptions) -> list[Row]:
     """Measure for some ten minutes."""
-    ceilings = measure()
-    rows: list[Row] = []
-    for queues in _QUICK_QUEUES if options.quick else _QUEUES:
-        with bench_node() as connection:
-            rows += _measure(options, connection, queues, ceilings)
-    return rows
+    numbers = _QUICK_QUEUES if options.quick else _QUEUES
+    return [row for queues in numbers for row in _measure(options, queues)]
 
 
-def _measure(
-    options: BenchOptions, connection: Connection, queues: int, ceilings: Ceilings
-) -> list[Row]:
-    empty_bytes = node_memory_bytes()
-    connection.topics.create("Bench", queues)
-    rate, used_us = _rate(options, connection)
-    share, used_bytes = idle_use(options.amount(_IDLE_S), _SETTLE_S)
-    of = f"{queues} queue{'s' * (queues > 1)}"
-    copy = ceilings.copy(_RECORD_BYTES)
+def _measure(options: BenchOptions, queues: int) -> list[Row]:
+    copy = options.ceilings.copy(_RECORD_BYTES)
+    with bench_node() as connection:
+        empty_bytes = node_memory_bytes()
+        connection.topics.create("Bench", queues)
+        rate, used_us = _rate(options, connection)
+        share, used_bytes = idle_use(options.amount(_IDLE_S), _SETTLE_S)
+    of = counted(queues, "queue")
     return [
         Row(f"{of}: sent and consumed", rate, "messages/s", copy),
         Row(f"{of}: processor a message", used_us, "µs", copy),
@@ -87,7 +82,7 @@ def _rate(options: BenchOptions, connection: Connection) -> tuple[float, float]:
         with connection.producer() as producer:
             work(1)  # rings, files and the first look-ups
             before = node_processor_s()
-            rate = median_rate(options, total, partial(work, tables))
+            rate = options.median_rate(total, partial(work, tables))
             used_s = node_processor_s() - before
     finally:
         stop.set()

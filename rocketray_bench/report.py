@@ -1,27 +1,29 @@
 """The benchmarks by name, and their rows: a question, a value, and the machine's limit.
 
-A benchmark is imported when it is run.
-
-Values are medians of ``RUNS`` runs in one process; a row with several values names its own.
+A benchmark is imported when it is run. Values are medians of several runs in one process; a row
+with several values names its own.
 """
 
 from __future__ import annotations
 
 import platform
-import statistics
-import time
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rocketray.errors import ConfigError
 
-__all__ = ["BENCHMARKS", "BenchOptions", "Row", "machine", "median_rate", "run", "to_json"]
+from .ceilings import RUNS, Ceilings, measure, median_rate
 
-RUNS = 5
+__all__ = ["BENCHMARKS", "BenchOptions", "Row", "bench_directory", "counted", "run", "to_json"]
+
 BENCHMARKS = {
     "send": "one producer, to four queues and to one: single, unbatched, lists, Arrow tables",
     "consume": "a backlog: an agent (bytes, JSON, Records, Arrow), a plain member, with filters",
@@ -37,7 +39,7 @@ BENCHMARKS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BenchOptions:
     """``quick`` is for a smoke run: small amounts, three runs; its figures are not meaningful."""
 
@@ -48,9 +50,18 @@ class BenchOptions:
         """The number of runs of which a median is taken."""
         return 3 if self.quick else RUNS
 
+    @cached_property
+    def ceilings(self) -> Ceilings:
+        """The limits of this machine, measured at first use."""
+        return measure()
+
     def amount(self, full: int) -> int:
         """Return *full*, or a twentieth of it in a quick run."""
         return max(1, full // 20) if self.quick else full
+
+    def median_rate(self, count: int, work: Callable[[], object]) -> float:
+        """Return the median of *count* divided by the seconds that *work* takes."""
+        return median_rate(self.runs, count, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +74,27 @@ class Row:
     ceiling: str
 
 
-def median_rate(options: BenchOptions, count: int, work: Callable[[], object]) -> float:
-    """Return the median of *count* divided by the seconds that *work* takes."""
-    rates = []
-    for _ in range(options.runs):
-        begun = time.perf_counter()
-        work()
-        rates.append(count / (time.perf_counter() - begun))
-    return statistics.median(rates)
+def counted(count: int, what: str) -> str:
+    """Return the number and the noun, as in ``1 queue`` and ``4 queues``."""
+    return f"{count:,} {what}{'s' * (count > 1)}"
 
 
-def machine() -> dict[str, Any]:
-    """Return the machine and the versions that a figure belongs to."""
-    return {
+@contextmanager
+def bench_directory() -> Iterator[Path]:
+    """Make a directory on this machine's disk that is deleted after the block."""
+    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as name:
+        yield Path(name)
+
+
+def to_json(rows: list[Row]) -> dict[str, Any]:
+    """Return the report as it is written and printed, with the machine that it belongs to."""
+    machine = {
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
-
-
-def to_json(rows: list[Row]) -> dict[str, Any]:
-    """Return the report as it is written and printed."""
-    return {"machine": machine(), "rows": [asdict(row) for row in rows]}
+    return {"machine": machine, "rows": [asdict(row) for row in rows]}
 
 
 def run(name: str, *, quick: bool = False) -> list[Row]:

@@ -7,7 +7,6 @@ verdicts, in blocks and in pulls of 32, where the cost of a call shows.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,12 +20,11 @@ from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
 from rocketray.filters.sql92.vectorized import VectorizedExpression
 from rocketray.hashing import tags_code
 from rocketray.kernels.consume_queue import match_tags
-from rocketray.message import Message
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
-from .ceilings import Ceilings, measure
-from .report import BenchOptions, Row, median_rate
+from .orders import TOPIC, encoded, order_table
+from .report import BenchOptions, Row, bench_directory
 
 __all__ = ["run"]
 
@@ -47,14 +45,12 @@ _A_RANGE = 1000  # a is a number below it
 
 def run(options: BenchOptions) -> list[Row]:
     """Measure in one process, from warm memory, without actors."""
-    ceilings = measure()
-    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
-        return [*_tag_rows(options, ceilings), *_sql_rows(options, ceilings, Path(directory))]
+    with bench_directory() as directory:
+        return [*_tag_rows(options), *_sql_rows(options, directory)]
 
 
-def _tag_rows(options: BenchOptions, ceilings: Ceilings) -> Iterator[Row]:
-    ceiling = ceilings.read(_ENTRY_BYTES)
-    unit = "entries/s"
+def _tag_rows(options: BenchOptions) -> Iterator[Row]:
+    ceiling, unit = options.ceilings.read(_ENTRY_BYTES), "entries/s"
     for share in _SELECTIVITIES:
         raw = _entries(options.amount(_ENTRIES), share)
         for tags in _TAG_COUNTS:
@@ -95,14 +91,14 @@ def _tag_rate(
             for codes in groups:
                 match_tags(raw, first, min(_BLOCK, count - first), codes, out)
 
-    return median_rate(options, count * len(groups), scan)
+    return options.median_rate(count * len(groups), scan)
 
 
-def _sql_rows(options: BenchOptions, ceilings: Ceilings, directory: Path) -> Iterator[Row]:
+def _sql_rows(options: BenchOptions, directory: Path) -> Iterator[Row]:
     count = options.amount(_RECORDS)
-    ceiling, unit = ceilings.read(_RECORD_BYTES), "messages/s"
+    ceiling, unit = options.ceilings.read(_RECORD_BYTES), "messages/s"
     _fill(directory / "one", count)
-    with QueueReader(directory / "one", "Bench", 0) as reader:
+    with QueueReader(directory / "one", TOPIC, 0) as reader:
         for share in _SELECTIVITIES:
             sql = f"a < {round(_A_RANGE * share)}"
             rate = _sql_rate(options, reader, count, [sql])
@@ -115,24 +111,17 @@ def _sql_rows(options: BenchOptions, ceilings: Ceilings, directory: Path) -> Ite
     for grown in _GROWTH[:2]:  # ten million records are 2 GB
         amount = options.amount(grown)
         _fill(directory / str(grown), amount)
-        with QueueReader(directory / str(grown), "Bench", 0) as reader:
+        with QueueReader(directory / str(grown), TOPIC, 0) as reader:
             rate = _sql_rate(options, reader, amount, [_SQL])
         yield Row(f"SQL92 {_SQL}, {grown:,} messages", rate, unit, ceiling)
 
 
 def _fill(directory: Path, count: int) -> None:
     """Store messages of 100 bytes with two properties that an expression reads."""
-    generator = np.random.default_rng(3)
-    numbers = generator.integers(0, _A_RANGE, count).tolist()
-    regions = generator.choice(["eu", "us", "ap", "cn"], count).tolist()
+    table = order_table(count, a_range=_A_RANGE).drop_columns("tags")
     with MessageStore(directory, StoreConfig(), clock_ms=lambda: 0) as store:
         for first in range(0, count, _RECORD_BLOCK):
-            part = slice(first, first + _RECORD_BLOCK)
-            messages = [
-                Message("Bench", bytes(100), properties={"a": str(a), "region": region})
-                for a, region in zip(numbers[part], regions[part], strict=True)
-            ]
-            store.put(messages, 0)
+            store.append(TOPIC, 0, encoded(table.slice(first, _RECORD_BLOCK)))
 
 
 def _sql_rate(
@@ -151,4 +140,4 @@ def _sql_rate(
             for expression in groups:
                 sql_states(expression, reader, entries)
 
-    return median_rate(options, count * len(groups), scan)
+    return options.median_rate(count * len(groups), scan)

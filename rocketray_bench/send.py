@@ -19,9 +19,9 @@ from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.message import Message
 
-from .bench_node import BODY_BYTES, bench_node, order_table
-from .ceilings import Ceilings, measure
-from .report import BenchOptions, Row, median_rate
+from .bench_node import bench_node
+from .orders import BODY_BYTES, order_table
+from .report import BenchOptions, Row, counted
 
 __all__ = ["run"]
 
@@ -35,19 +35,18 @@ Work = Callable[[NodeProducer, str, int], None]
 
 def run(options: BenchOptions) -> list[Row]:
     """Send through shared memory, to four queues and to one."""
-    ceilings = measure()
-    copy = ceilings.copy(_RECORD_BYTES)
+    copy = options.ceilings.copy(_RECORD_BYTES)
     with bench_node() as connection:
         for queues in _QUEUES:
             connection.topics.create(f"Bench{queues}", queues)
         bench = _Bench(options, connection)
         return [
-            *bench.latencies("memory", options.amount(20_000), ceilings),
-            *bench.latencies("disk", options.amount(2_000), ceilings),
+            *bench.latencies("memory", 20_000),
+            *bench.latencies("disk", 2_000),
             *bench.rates("unbatched calls, acks awaited later", 200_000, _unbatched, copy),
             *bench.rates("lists of 32, each acknowledged", 200_000, _lists(32), copy),
             *bench.rates("lists of 1024, each acknowledged", 400_000, _lists(1024), copy),
-            *_arrow(options, connection, ceilings),
+            *_arrow(options, connection, copy),
         ]
 
 
@@ -65,11 +64,12 @@ class _Bench:
             topic = f"Bench{queues}"
             with self._connection.producer(ack=ack) as producer:
                 work(producer, topic, max(1, count // 10))  # rings, files and the first look-up
-                rate = median_rate(self._options, count, partial(work, producer, topic, count))
-            yield Row(f"send, {question}; {_queues(queues)}", rate, "messages/s", ceiling)
+                rate = self._options.median_rate(count, partial(work, producer, topic, count))
+            yield Row(f"send, {question}; {counted(queues, 'queue')}", rate, "messages/s", ceiling)
 
-    def latencies(self, ack: AckMode, count: int, ceilings: Ceilings) -> Iterator[Row]:
+    def latencies(self, ack: AckMode, full: int) -> Iterator[Row]:
         """Send one message at a time; yield the rate, and the median of one send."""
+        ceilings = self._options.ceilings
         ceiling = ceilings.sync() if ack == "disk" else ceilings.wake()
         took: list[float] = []
 
@@ -79,14 +79,10 @@ class _Bench:
                 producer.send(topic, _body(number), **_options(number))
                 took.append(time.perf_counter() - begun)
 
-        for row in self.rates(f"one at a time, acked (ack={ack})", count, work, ceiling, ack):
+        for row in self.rates(f"one at a time, acked (ack={ack})", full, work, ceiling, ack):
             yield row
             yield Row(f"{row.question}, p50", statistics.median(took) * 1e6, "µs", ceiling)
             took.clear()
-
-
-def _queues(count: int) -> str:
-    return f"{count} queue{'s' if count > 1 else ''}"
 
 
 class _Options(TypedDict):
@@ -122,7 +118,7 @@ def _lists(size: int) -> Work:
     return work
 
 
-def _arrow(options: BenchOptions, connection: Connection, ceilings: Ceilings) -> Iterator[Row]:
+def _arrow(options: BenchOptions, connection: Connection, ceiling: str) -> Iterator[Row]:
     """Send tables of columns, created before the clock starts, as an application has them."""
     table = order_table(options.amount(1_000_000))
     for queues in _QUEUES:
@@ -133,11 +129,11 @@ def _arrow(options: BenchOptions, connection: Connection, ceilings: Ceilings) ->
             begun = time.perf_counter()
             work()
             first = table.num_rows / (time.perf_counter() - begun)
-            rate = median_rate(options, table.num_rows, work)
+            rate = options.median_rate(table.num_rows, work)
         yield Row(
-            f"send_many, Arrow tables without keys; {_queues(queues)} "
+            f"send_many, Arrow tables without keys; {counted(queues, 'queue')} "
             f"(the first, in fresh memory: {first / 1e6:.2f} M/s)",
             rate,
             "messages/s",
-            ceilings.copy(_RECORD_BYTES),
+            ceiling,
         )

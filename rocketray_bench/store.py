@@ -7,9 +7,9 @@ measured at its worst: the store appears killed and has no checkpoint, so the wh
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,46 +18,43 @@ import pyarrow as pa
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.store.batches.encoded_batch import EncodedBatch
-from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns
 from rocketray.store.reading.reader import QueueReader
 
-from .ceilings import Ceilings, measure
-from .report import BenchOptions, Row, median_rate
+from .orders import BODY_BYTES, TOPIC, encoded, order_table
+from .report import BenchOptions, Row, bench_directory
 
-__all__ = [
-    "TOPIC",
-    "append_all",
-    "encoded_batches",
-    "key_of",
-    "recovery_seconds",
-    "run",
-]
+__all__ = ["append_all", "encoded_batches", "key_of", "recovery_seconds", "run"]
 
-TOPIC = "Bench"
 BATCH = 1024
-_CONFIG = StoreConfig()
 _LOOKUPS = 2_000
 _BATCHES_BETWEEN_PREPARATIONS = 16
 
 
 def run(options: BenchOptions) -> list[Row]:
     """Measure in one process, without actors; a few GiB of disk for a while."""
-    ceilings = measure()
-    rows = [_put(options, ceilings, size) for size in (100, 1024)]
-    rows += [_sustained(options, ceilings)]
-    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
-        path = Path(directory)
+    rows = [_put(options, size) for size in (BODY_BYTES, 1024)]
+    rows.append(_sustained(options))
+    with _open_store() as store:
         count = options.amount(2_000_000)
-        with MessageStore(path, _CONFIG, clock_ms=system_clock_ms) as store:
-            append_all(store, 0, list(encoded_batches(count)))
-            rows.append(_lookups(options, store, count))
+        append_all(store, list(encoded_batches(count)))
+        rows.append(_lookups(options, store, count))
         rows += [
-            _columns(options, ceilings, path, count, chosen)
+            _columns(options, store.directory, count, chosen)
             for chosen in (("body", "queueOffset"), tuple(COLUMN_TYPES))
         ]
-    return [*rows, _recovery(options, ceilings, with_keys=False), _recovery(options, ceilings)]
+    return [*rows, _recovery(options, with_keys=False), _recovery(options)]
+
+
+@contextmanager
+def _open_store() -> Iterator[MessageStore]:
+    """Open an empty store for the block."""
+    with (
+        bench_directory() as directory,
+        MessageStore(directory, StoreConfig(), clock_ms=system_clock_ms) as store,
+    ):
+        yield store
 
 
 def key_of(number: int) -> str:
@@ -66,42 +63,27 @@ def key_of(number: int) -> str:
 
 
 def encoded_batches(
-    count: int, *, first: int = 0, body_bytes: int = 100, with_keys: bool = True
+    count: int, *, first: int = 0, body_bytes: int = BODY_BYTES, with_keys: bool = True
 ) -> Iterator[EncodedBatch]:
     """Yield batches of :data:`BATCH` messages with a tag, three properties and a unique key each.
 
     At least *count* messages, rounded up to a whole batch; unique keys count from *first*.
     """
-    body = pa.array([bytes(body_bytes)] * BATCH, pa.binary())
-    numbers = np.arange(BATCH)
-    columns = {
-        "body": body,
-        "tags": pa.array(["pay" if number % 100 == 0 else "order" for number in range(BATCH)]),
-        "a": pa.array((numbers % 100).astype(str)),
-        "region": pa.array([("eu", "us", "ap", "cn")[number % 4] for number in range(BATCH)]),
-        "price": pa.array((numbers % 997 / 10).astype(str)),
-    }
-    table = pa.table(columns)
+    prices = pa.array((np.arange(BATCH) % 997 / 10).astype(str))
+    table = order_table(BATCH, body_bytes=body_bytes).append_column("price", prices)
     for start in range(first, first + count, BATCH):
         ids = "".join(map(key_of, range(start, start + BATCH))).encode() if with_keys else None
-        yield MeasuredTable(
-            TOPIC,
-            table,
-            born_host=("127.0.0.1", 1),
-            born_timestamp_ms=system_clock_ms(),
-            unique_ids=ids,
-            property_columns=("a", "region", "price"),
-        ).encode()
+        yield encoded(table, ids, ("a", "region", "price"))
 
 
-def append_all(store: MessageStore, queue_id: int, batches: list[EncodedBatch]) -> float:
+def append_all(store: MessageStore, batches: list[EncodedBatch]) -> float:
     """Append them; return the seconds of the appends; files are created between them."""
     spent = 0.0
     for number, batch in enumerate(batches):
         if number % _BATCHES_BETWEEN_PREPARATIONS == 0:
             store.prepare_next()
         begun = time.perf_counter()
-        store.append(TOPIC, queue_id, batch)
+        store.append(TOPIC, 0, batch)
         spent += time.perf_counter() - begun
     return spent
 
@@ -119,41 +101,35 @@ def recovery_seconds(path: Path) -> float:
     return spent
 
 
-def _put(options: BenchOptions, ceilings: Ceilings, body_bytes: int) -> Row:
+def _put(options: BenchOptions, body_bytes: int) -> Row:
     amount = options.amount(1_000_000 if body_bytes < 1000 else 200_000)
     batches = list(encoded_batches(amount, body_bytes=body_bytes))
     count = len(batches) * BATCH
     rates = []
     for _ in range(options.runs):
-        with (
-            tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory,
-            MessageStore(Path(directory), _CONFIG, clock_ms=system_clock_ms) as store,
-        ):
-            rates.append(count / append_all(store, 0, batches))
+        with _open_store() as store:
+            rates.append(count / append_all(store, batches))
     return Row(
         f"put, in process, readable on return, bodies of {body_bytes} B, batches of {BATCH}",
         statistics.median(rates),
         "messages/s",
-        ceilings.copy(sum(batch.records.nbytes for batch in batches) / count),
+        options.ceilings.copy(sum(batch.records.nbytes for batch in batches) / count),
     )
 
 
-def _sustained(options: BenchOptions, ceilings: Ceilings) -> Row:
+def _sustained(options: BenchOptions) -> Row:
     """Write 4 GiB, files and their first touch included, with a flush of the log every 64 MiB."""
     batches = list(encoded_batches(64 * BATCH))
     size = sum(batch.records.nbytes for batch in batches)
     rounds = max(options.amount(4 << 30) // size, 1)
-    with (
-        tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory,
-        MessageStore(Path(directory), _CONFIG, clock_ms=system_clock_ms) as store,
-    ):
-        spent = sum(append_all(store, 0, batches) for _ in range(rounds))
+    with _open_store() as store:
+        spent = sum(append_all(store, batches) for _ in range(rounds))
     count = rounds * len(batches) * BATCH
     return Row(
         f"put, the same over {rounds * size / 2**30:.1f} GiB in one go, bodies of 100 B",
         count / spent,
         "messages/s",
-        ceilings.copy(size / len(batches) / BATCH),
+        options.ceilings.copy(size / len(batches) / BATCH),
     )
 
 
@@ -165,33 +141,30 @@ def _lookups(options: BenchOptions, store: MessageStore, count: int) -> Row:
         for key in keys:
             assert len(store.reads.query(TOPIC, key, 1)) == 1
 
-    rate = median_rate(options, _LOOKUPS, work)
+    rate = options.median_rate(_LOOKUPS, work)
     return Row(f"query by key, found, among {count:,} messages", 1e6 / rate, "µs", "one page read")
 
 
-def _columns(
-    options: BenchOptions, ceilings: Ceilings, path: Path, count: int, chosen: tuple[str, ...]
-) -> Row:
+def _columns(options: BenchOptions, path: Path, count: int, chosen: tuple[str, ...]) -> Row:
     with QueueReader(path, TOPIC, 0) as reader:
 
         def work() -> None:
             for first in range(0, count, 16_384):
                 read_columns(reader, reader.entries(first, min(first + 16_384, count)), chosen)
 
-        rate = median_rate(options, count, work)
+        rate = options.median_rate(count, work)
     named = "all columns" if len(chosen) == len(COLUMN_TYPES) else " and ".join(chosen)
-    return Row(f"Arrow batches of 16384: {named}", rate, "messages/s", ceilings.copy(280))
+    return Row(f"Arrow batches of 16384: {named}", rate, "messages/s", options.ceilings.copy(280))
 
 
-def _recovery(options: BenchOptions, ceilings: Ceilings, *, with_keys: bool = True) -> Row:
+def _recovery(options: BenchOptions, *, with_keys: bool = True) -> Row:
     batches = list(encoded_batches(64 * BATCH, with_keys=with_keys))
     size = sum(batch.records.nbytes for batch in batches)
     rounds = max(options.amount(1 << 30) // size, 1)
-    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
-        path = Path(directory)
-        with MessageStore(path, _CONFIG, clock_ms=system_clock_ms) as store:
+    with bench_directory() as path:
+        with MessageStore(path, StoreConfig(), clock_ms=system_clock_ms) as store:
             for _ in range(rounds):
-                append_all(store, 0, batches)
+                append_all(store, batches)
         times = [recovery_seconds(path) for _ in range(options.runs)]
     keyed = "a key each" if with_keys else "no keys"
     count = rounds * len(batches) * BATCH
@@ -199,5 +172,5 @@ def _recovery(options: BenchOptions, ceilings: Ceilings, *, with_keys: bool = Tr
         f"recover {rounds * size / 2**30:.2f} GiB, {count:,} records, {keyed}",
         statistics.median(times),
         "s",
-        ceilings.read(size / len(batches) / BATCH),
+        options.ceilings.read(size / len(batches) / BATCH),
     )

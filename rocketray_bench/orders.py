@@ -1,0 +1,54 @@
+"""The messages that benchmarks send and store: orders as tables, and as encoded batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.encoded_table import MeasuredTable
+
+__all__ = ["BODY_BYTES", "TOPIC", "encoded", "order_table"]
+
+TOPIC = "Bench"
+BODY_BYTES = 100
+_REGIONS = ("eu", "us", "ap", "cn")
+
+
+def order_table(rows: int, *, body_bytes: int = BODY_BYTES, a_range: int = 100) -> pa.Table:
+    """Return messages of which one in 100 has tag ``rare``; a is below *a_range*; a region."""
+    generator = np.random.default_rng(7)
+    data = generator.integers(0, 256, rows * body_bytes, np.uint8)
+    starts = np.arange(rows + 1, dtype=np.int32) * body_bytes
+    body = pa.Array.from_buffers(
+        pa.binary(), rows, [None, pa.py_buffer(starts), pa.py_buffer(data)]
+    )
+    rare = generator.random(rows) < 0.01
+    regions = pa.array(_REGIONS).take(pa.array(generator.integers(0, len(_REGIONS), rows)))
+    return pa.table(
+        {
+            "body": body,
+            "tags": pa.array(np.where(rare, "rare", "common")),
+            "a": pa.array(generator.integers(0, a_range, rows)).cast(pa.string()),
+            "region": regions,
+        }
+    )
+
+
+def encoded(
+    table: pa.Table,
+    unique_ids: bytes | None = None,
+    property_columns: Sequence[str] = ("a", "region"),
+) -> EncodedBatch:
+    """Return *table* as a batch of records."""
+    return MeasuredTable(
+        TOPIC,
+        table,
+        born_host=("127.0.0.1", 1),
+        born_timestamp_ms=system_clock_ms(),
+        unique_ids=unique_ids,
+        property_columns=property_columns,
+    ).encode()
