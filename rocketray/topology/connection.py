@@ -6,7 +6,10 @@ from threads of its own. The one exception is ``GroupConsumer.commit``, which is
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from rocketray.actors.topics.topics import Topics
     from rocketray.filters.subscription import Subscription
 
-__all__ = ["AppNode"]
+__all__ = ["AppNode", "open_node"]
 
 
 class AppNode(Protocol):
@@ -76,3 +79,16 @@ class AppNode(Protocol):
     def sessions(self) -> SessionsApi:
         """The calls of group members."""
         ...
+
+
+async def open_node(data: Path | str | None) -> AppNode:
+    """Return a connection to the node on *data*, opened in a thread."""
+    node = await asyncio.to_thread(_connect, data)
+    restore_signal_handlers()
+    return node
+
+
+def _connect(data: Path | str | None) -> AppNode:
+    from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # Ray
+
+    return Connection.open(data)

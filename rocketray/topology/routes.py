@@ -91,7 +91,7 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
     def external_topic_key_store(self, topic: Any, key: Any) -> URL:
         """Return the address of the instance that reads *key* of *topic*; KeyError if none."""
         name = topic.get_topic_name()
-        queues = self.app.queue_count(name)
+        queues = self.app.declarations.queue_count(name)
         if queues is None:
             raise KeyError(key)
         return URL(self._owners[name][_queue_of(topic.prepare_key(key, None)[0], queues)])

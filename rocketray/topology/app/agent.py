@@ -154,7 +154,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
 
     def statistics(self) -> AgentStatistics:
         """Return the counters of this agent."""
-        every = self.app.feeds_of(self.membership)
+        every = self.app.fetcher.feeds_of(self.membership)
         feeds = [feed.statistics() for feed in every]
         received = sum(feed.received for feed in feeds)
         return AgentStatistics(

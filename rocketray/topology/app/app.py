@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
 
@@ -23,9 +23,7 @@ import faust
 
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
-from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 from rocketray.data_directory import data_directory
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError
@@ -33,8 +31,7 @@ from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
 from rocketray.names import check_queue_count
-from rocketray.topology.connection import AppNode
-from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.connection import AppNode, open_node
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.isolation import check_isolation
 from rocketray.topology.delivery.outbox import Outboxes
@@ -86,7 +83,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.data: Path | None = None if data is None else data_directory(data)
         self.flow = flow or FlowLimits()
         self._connection = connection
-        self._outboxes = Outboxes(self._open_producer)
+        self._outboxes = Outboxes(self.connect)
         self.declarations = Declarations(self)
         self._groups = DeclaredGroups()
         self.sinks: dict[str, SinkSpec] = {}
@@ -298,10 +295,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         fetcher: FeedFetcher = self._fetcher
         return fetcher
 
-    def feeds_of(self, membership: GroupMembership | None) -> list[Feed]:
-        """Return the feeds of one agent."""
-        return self.fetcher.feeds_of(membership)
-
     def membership_without_agent(self, topic: str) -> GroupMembership:
         """Return the membership of a stream over *topic* without an agent: a group of its own."""
         return GroupMembership(group_name(f"{self.conf.id}-{topic}"), Subscription.tags("*"))
@@ -309,19 +302,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""
         if self._connection is None:
-            self._connection = await asyncio.to_thread(_open_connection, self.data)
-            restore_signal_handlers()
+            self._connection = await open_node(self.data)
         return self._connection
-
-    async def declare_topic(
-        self, topic: str, queues: int | None, retention: Any = None, **options: bool
-    ) -> None:
-        """See :meth:`~rocketray.topology.values.topic.Declarations.declare`."""
-        await self.declarations.declare(topic, queues, retention, **options)
-
-    def queue_count(self, topic: str) -> int | None:
-        """See :meth:`~rocketray.topology.values.topic.Declarations.queue_count`."""
-        return self.declarations.queue_count(topic)
 
     async def send_message(
         self,
@@ -340,7 +322,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """
         outbox = await self._outboxes.get(ack)
         if not self.declarations.knows(message.topic):
-            await self.declare_topic(message.topic, queues, retention)
+            await self.declarations.declare(message.topic, queues, retention)
         return await outbox.put(message, queue_id, delay)
 
     async def flush_sends(self, *, is_commit: bool = True) -> None:
@@ -384,10 +366,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         await self.leadership.stop()
         await self._outboxes.close()
         await self._reply_consumer.delete_topic()
-
-    async def _open_producer(self, ack: AckMode) -> NodeProducer:
-        connection = await self.connect()
-        return await asyncio.to_thread(partial(connection.producer, ack=ack))
 
     async def _warn_of_doubts(self) -> None:
         """Log which filters look like mistakes, while agents already run."""
@@ -442,13 +420,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
 _INTERRUPTED = 128 + signal.SIGINT
 _SINK_OWN = {"name", "function", "topic"}
-
-
-def _open_connection(data: Path | str | None) -> AppNode:
-    from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # Ray
-
-    connection: AppNode = Connection.open(data)
-    return connection
 
 
 def _ensure_node(

@@ -43,7 +43,7 @@ class Leadership:
         if not self.is_wanted:
             return
         name = group_name(f"{self._app.conf.id}-leader")
-        await self._app.declare_topic(name, 1, internal=True)
+        await self._app.declarations.declare(name, 1, internal=True)
         self._member = AppMember(
             (await self._app.connect()).sessions,
             name,

@@ -34,7 +34,7 @@ class Replies(ReplyConsumer):  # type: ignore[misc]  # Faust's types are not fol
 
     async def declare(self, topic: str) -> None:
         """Create the reply topic *topic*, so that it exists before the first answer."""
-        await self.app.declare_topic(topic, 1, self.app.conf.reply_expires, internal=True)
+        await self.app.declarations.declare(topic, 1, self.app.conf.reply_expires, internal=True)
 
     async def delete_topic(self) -> None:
         """Delete this instance's reply topic and its group, after the app has stopped."""

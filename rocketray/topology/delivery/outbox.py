@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from faust.types.tuples import TP
 
@@ -32,6 +33,7 @@ from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.recall import RecallHandle
+from rocketray.topology.connection import AppNode
 from rocketray.topology.values.topic import StoredMetadata
 
 __all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes"]
@@ -178,9 +180,9 @@ class Outbox:
 class Outboxes:
     """The outboxes of one app, each opened at its first use; made and used on its loop."""
 
-    def __init__(self, open_producer: Callable[[AckMode], Awaitable[NodeProducer]]) -> None:
-        """Take *open_producer*, which makes the producer of an outbox for its ack mode."""
-        self._open_producer = open_producer
+    def __init__(self, connect: Callable[[], Awaitable[AppNode]]) -> None:
+        """Take *connect*, which returns the node that the outboxes send to."""
+        self._connect = connect
         self._opened: dict[AckMode, Outbox] = {}
         self._opening = asyncio.Lock()
 
@@ -190,7 +192,9 @@ class Outboxes:
         if outbox is None:
             async with self._opening:
                 if ack not in self._opened:
-                    self._opened[ack] = Outbox(await self._open_producer(ack))
+                    node = await self._connect()
+                    producer = await asyncio.to_thread(partial(node.producer, ack=ack))
+                    self._opened[ack] = Outbox(producer)
                 outbox = self._opened[ack]
         return outbox
 

@@ -37,7 +37,7 @@ async def _create_topic(
     **_options: Any,
 ) -> None:
     """Create *topic* unless it exists."""
-    await self.app.declare_topic(topic, partitions, retention)
+    await self.app.declarations.declare(topic, partitions, retention)
 
 
 class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not followed
@@ -85,7 +85,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
 
     def topic_partitions(self, topic: str) -> int | None:
         """Return how many queues *topic* has; None before its first use here."""
-        count: int | None = self.app.queue_count(topic)
+        count: int | None = self.app.declarations.queue_count(topic)
         return count
 
     async def _assign(self) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -157,12 +157,12 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         is_retry = topic.startswith(RETRY_PREFIX)
         if is_retry:  # another member may be creating it: then this waits for its shards
             for first in channel.topics:
-                await self.app.declare_topic(first, channel.partitions, channel.retention)
+                await self.app.declarations.declare(first, channel.partitions, channel.retention)
             queues = self._retry_queues(channel)
             await asyncio.to_thread(make_retry_topic, connection, topic, queues)
         else:
             is_named = channel.pattern is None
-            await self.app.declare_topic(
+            await self.app.declarations.declare(
                 topic, channel.partitions, channel.retention, create=is_named
             )
         membership = self._membership(channel, topic)
@@ -192,7 +192,9 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         """
         if not self.app.tables:
             return RETRY_QUEUES
-        return max((self.app.queue_count(topic) or 1 for topic in channel.topics), default=1)
+        return max(
+            (self.app.declarations.queue_count(topic) or 1 for topic in channel.topics), default=1
+        )
 
     def _client_id(self, membership: GroupMembership) -> str | None:
         """Return the member's client id, by which its offsets or its instance's pages are found."""
@@ -283,37 +285,16 @@ async def join(make: Callable[[], GroupConsumer]) -> GroupConsumer:
     A thread cannot be cancelled: it may still create a member, which would keep its queues, and
     read none of them, for as long as the process lives.
     """
-    joining = _Joining(make)
+    executor = ThreadPoolExecutor(1, "join")
+    joining = executor.submit(make)
+    executor.shutdown(wait=False)
     try:
-        return await asyncio.to_thread(joining.run)
+        return await asyncio.wrap_future(joining)
     except asyncio.CancelledError:
-        await asyncio.to_thread(joining.leave)
+        await asyncio.to_thread(joining.add_done_callback, _close_member)  # now, or when it exists
         raise
 
 
-class _Joining:
-    """One member being created; either the loop or the thread may see it last."""
-
-    def __init__(self, make: Callable[[], GroupConsumer]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._member: GroupConsumer | None = None
-        self._is_unwanted = False
-
-    def run(self) -> GroupConsumer:
-        """Create the member, in a thread."""
-        member = self._make()
-        with self._lock:
-            self._member = member
-            is_unwanted = self._is_unwanted
-        if is_unwanted:
-            member.close()
-        return member
-
-    def leave(self) -> None:
-        """Close the member, now or as soon as it exists, in another thread."""
-        with self._lock:
-            self._is_unwanted = True
-            member = self._member
-        if member is not None:
-            member.close()
+def _close_member(joined: Future[GroupConsumer]) -> None:
+    if not joined.cancelled() and joined.exception() is None:
+        joined.result().close()

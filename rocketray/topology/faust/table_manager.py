@@ -146,7 +146,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         A part being recovered is dropped by its recovery: another instance may change it from now
         on, even if the queue is gained again before the recovery ends.
         """
-        released = set(self._ownership.release(holder, queue_ids))
+        released = self._ownership.release(holder, queue_ids)
         lost = released & self._recovered
         self._recovered -= lost
         self._reading -= released
@@ -223,7 +223,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         Raises:
             PartitionsMismatch: the changelog has another number.
         """
-        count = self.app.queue_count(source)
+        count = self.app.declarations.queue_count(source)
         if count is None or count == table.changelog_queues:
             return
         if table.changelog_queues is not None:
@@ -256,7 +256,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
 
     async def _send(self, message: Message, queue_id: int) -> None:
         table = self._changelogs[message.topic]
-        await self.app.declare_topic(
+        await self.app.declarations.declare(
             message.topic, table.changelog_queues, LAST_OF_EACH_KEY, internal=True
         )
         stored = await self.app.send_message(message, queue_id, ack="disk")
@@ -298,21 +298,16 @@ class QueueHolders:
         """Return the queue numbers that have a holder."""
         return sorted(self._holders)
 
-    def hold(self, holder: Hashable, queue_ids: Iterable[int]) -> list[int]:
-        """Add *holder* to *queue_ids*; return those that had no holder before."""
-        gained = []
+    def hold(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """Add *holder* to *queue_ids*."""
         for queue_id in queue_ids:
-            if queue_id not in self._holders:
-                gained.append(queue_id)
             self._holders.setdefault(queue_id, set()).add(holder)
-        return gained
 
-    def release(self, holder: Hashable, queue_ids: Iterable[int]) -> list[int]:
+    def release(self, holder: Hashable, queue_ids: Iterable[int]) -> set[int]:
         """Remove *holder* from *queue_ids*; return those that have no holder any more."""
-        lost = []
         for queue_id in queue_ids:
-            holders = self._holders.get(queue_id, set())
-            holders.discard(holder)
-            if not holders and self._holders.pop(queue_id, None) is not None:
-                lost.append(queue_id)
+            self._holders.get(queue_id, set()).discard(holder)
+        lost = {queue_id for queue_id, holders in self._holders.items() if not holders}
+        for queue_id in lost:
+            del self._holders[queue_id]
         return lost

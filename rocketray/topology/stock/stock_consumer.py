@@ -14,17 +14,17 @@ A rebalance, when the assigned queues differ from the held ones:
     release the revoked queues, take the assigned ones               one round of heartbeats
     tell the assignor and Faust, under the next generation           which recovers and seeks
 
-Without a lease nothing is read and no event delivered (stock_lease.py); events dropped then are
-redelivered after the rebalance that follows.
+Without a lease nothing is read and no event delivered (:class:`LeasedGeneration`); events dropped
+then are redelivered after the rebalance that follows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 from faust.transport.consumer import Consumer
 from faust.types.tuples import TP, ConsumerMessage
@@ -37,9 +37,8 @@ from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues
 from rocketray.topology.values.wire import group_name, parts_of, topic_name
 
 from .stock_assignment import note_distribution, plan_assignment
-from .stock_lease import LeasedGeneration
 
-__all__ = ["StockConsumer"]
+__all__ = ["LeasedGeneration", "StockConsumer"]
 
 logger = logging.getLogger(__name__)
 
@@ -367,3 +366,28 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
 
 def _queue(tp: TP) -> Queue:
     return topic_name(tp.topic), tp.partition
+
+
+class LeasedGeneration(int):
+    """The generation in which a message was fetched, equal to its number while the lease holds.
+
+    Right before a stream of Faust delivers an event, it compares the event's generation with the
+    app's, and drops the event where they differ. So a process that was stopped for longer than its
+    lease drops its fetched events when it resumes.
+    """
+
+    _may_hand_out: Callable[[], bool]
+
+    def __new__(cls, number: int, may_hand_out: Callable[[], bool]) -> Self:
+        """Create a generation; *may_hand_out* is called at every comparison."""
+        self = super().__new__(cls, number)
+        self._may_hand_out = may_hand_out
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return int(self) == other and self._may_hand_out()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__

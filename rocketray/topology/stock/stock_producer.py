@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from functools import partial
 from typing import Any
 
 from faust.transport.producer import Producer
 from faust.types.tuples import TP, RecordMetadata
 
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.errors import InvalidMessageError
 from rocketray.topology.delivery.outbox import Outboxes
@@ -27,7 +25,7 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
     """The producer of one app."""
 
     def __post_init__(self) -> None:
-        self._outboxes = Outboxes(self._open_producer)
+        self._outboxes = Outboxes(self.transport.connect)
 
     async def send(  # noqa: PLR0917  # Faust's interface
         self,
@@ -98,11 +96,6 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
             return key_hash(key) % queues
         numbers = list(range(queues))
         return int(self.partitioner(key, numbers, numbers))
-
-    async def _open_producer(self, ack: AckMode) -> NodeProducer:
-        connection = await self.transport.connect()
-        sender: NodeProducer = await asyncio.to_thread(partial(connection.producer, ack=ack))
-        return sender
 
 
 async def _renamed(future: Awaitable[RecordMetadata], topic: str) -> RecordMetadata:

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from faust.transport.base import Transport as FaustTransport
 
-from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import AckMode
-from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
-from rocketray.actors.topics.topics import Topics
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.topology.connection import AppNode, open_node
 from rocketray.topology.faust.batch_transport import PromptConductor
 from rocketray.topology.faust.table_manager import LAST_OF_EACH_KEY
 from rocketray.topology.values.topic import retention_policy
@@ -31,32 +27,9 @@ from rocketray.topology.values.wire import topic_name
 from .stock_consumer import StockConsumer
 from .stock_producer import StockProducer
 
-__all__ = ["StockConnection", "Transport", "directory_of_broker"]
+__all__ = ["Transport", "directory_of_broker"]
 
 _LEADER_SUFFIX = "-__assignor-__leader"
-
-
-class StockConnection(Protocol):
-    """The interface of a node to a stock app."""
-
-    @property
-    def data(self) -> Path:
-        """The node's data directory."""
-
-    @property
-    def topics(self) -> Topics:
-        """The node's topics."""
-
-    @property
-    def groups(self) -> GroupsApi:
-        """The calls about consumer groups."""
-
-    @property
-    def sessions(self) -> SessionsApi:
-        """The calls of group members."""
-
-    def producer(self, *, ack: AckMode = ...) -> NodeProducer:
-        """Return a producer for any topic."""
 
 
 class StockConductor(PromptConductor):
@@ -80,7 +53,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
     default_port = 0
     driver_version = "rocketray"
 
-    connection: StockConnection | None = None
+    connection: AppNode | None = None
     """If set before the app starts, used instead of finding a node."""
 
     def __init__(self, url: list[Any], app: Any, loop: Any = None) -> None:
@@ -90,12 +63,10 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         self.changelogs: set[str] = set()
         """The topics that keep the last message of each key, as far as this app created them."""
 
-    async def connect(self) -> StockConnection:
+    async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""
         if self.connection is None:
-            directory = directory_of_broker(self.url[0])
-            self.connection = await asyncio.to_thread(_open_connection, directory)
-            restore_signal_handlers()
+            self.connection = await open_node(directory_of_broker(self.url[0]))
         return self.connection
 
     async def create_topic(
@@ -173,10 +144,3 @@ def _declared_queues(app: Any, topic: str) -> int:
         if topic in getattr(channel, "topics", ()) and channel.partitions
     )
     return int(next(said, app.conf.topic_partitions))
-
-
-def _open_connection(data: Path) -> StockConnection:
-    from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # imports ray
-
-    connection: StockConnection = Connection.open(data)
-    return connection

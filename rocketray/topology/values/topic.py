@@ -188,8 +188,8 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             raise ConfigError(
                 "queue_selector= and partition= each choose a message's queue; give one"
             )
-        await self.app.declare_topic(message.topic, self.partitions, self.retention)
-        queues = self.app.queue_count(message.topic)
+        await self.app.declarations.declare(message.topic, self.partitions, self.retention)
+        queues = self.app.declarations.queue_count(message.topic)
         if queues is None:
             raise TopicNotFoundError(message.topic)
         return select_queue(queue_selector, queues, message)

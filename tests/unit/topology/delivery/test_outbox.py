@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -279,14 +280,17 @@ def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> No
     opened: list[str] = []
     producers: list[WatchedProducer] = []
 
-    async def open_producer(ack: AckMode) -> WatchedProducer:
-        await asyncio.sleep(0.01)
+    def producer(ack: AckMode) -> WatchedProducer:
         opened.append(ack)
         producers.append(WatchedProducer(node.producer(ack=ack)))
         return producers[-1]
 
+    async def connect() -> Any:
+        await asyncio.sleep(0.01)
+        return SimpleNamespace(producer=producer)
+
     async def scenario() -> None:
-        outboxes = Outboxes(cast("Any", open_producer))
+        outboxes = Outboxes(connect)
         await outboxes.flush()
         assert not opened
         memory, again = await asyncio.gather(outboxes.get("memory"), outboxes.get("memory"))
@@ -313,12 +317,15 @@ def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> No
 def test_an_outbox_that_fails_keeps_no_other_from_being_stored(node: LocalNode, act: str) -> None:
     producers: dict[AckMode, WatchedProducer] = {}
 
-    async def open_producer(ack: AckMode) -> WatchedProducer:
+    def producer(ack: AckMode) -> WatchedProducer:
         producers[ack] = WatchedProducer(node.producer(ack=ack))
         return producers[ack]
 
+    async def connect() -> Any:
+        return SimpleNamespace(producer=producer)
+
     async def scenario() -> None:
-        outboxes = Outboxes(cast("Any", open_producer))
+        outboxes = Outboxes(connect)
         memory, disk = await outboxes.get("memory"), await outboxes.get("disk")
         producers["memory"].failures = [StoreFullError("no room")]
         producers["disk"].gate.clear()

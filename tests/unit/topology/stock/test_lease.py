@@ -15,7 +15,7 @@ from rocketray.actors.consumers.app_member import AppMember
 from rocketray.actors.groups.lease import LEASE_MS
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.errors import ShardUnavailableError
-from rocketray.topology.stock.stock_lease import LeasedGeneration
+from rocketray.topology.stock.stock_consumer import LeasedGeneration
 
 
 def test_a_generation_is_equal_to_its_number_as_long_as_the_lease_runs() -> None:
