@@ -16,14 +16,7 @@ from rocketray.message import Message, with_sharding_key
 
 from .batcher import Batcher, Handling, MessageFields
 from .links import QueueLinks
-from .producer_options import (
-    AckMode,
-    NoAck,
-    SendOptions,
-    check_send,
-    delay_in,
-    durability_of,
-)
+from .producer_options import AckMode, NoAck, SendOptions, check_send, delay_in, durability_of
 from .queue_link import QueueLink
 from .queue_selector import select_queue
 from .send_future import MessageFuture

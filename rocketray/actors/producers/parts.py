@@ -31,11 +31,9 @@ class Content(Protocol):
 
     def sizes(self, numbers: Sequence[int]) -> list[int]:
         """Return the bytes of the body and the properties of each of those messages."""
-        ...
 
     def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
         """Add those messages to a batch."""
-        ...
 
 
 class Part(NamedTuple):

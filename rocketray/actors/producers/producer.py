@@ -189,12 +189,7 @@ class NodeProducer:
         the others to the next queue in turn. With ``ack="none"`` see :meth:`send`.
         """
         parts = self._parts(
-            "send_many",
-            topic,
-            messages,
-            options,
-            bodies=bodies,
-            property_columns=property_columns,
+            "send_many", topic, messages, options, bodies=bodies, property_columns=property_columns
         )
         timeout_s = options.get("timeout_s")
         if ack == "none":

@@ -12,14 +12,7 @@ from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
-__all__ = [
-    "GATEWAY",
-    "POLL_MAX_S",
-    "Fetch",
-    "FetchApi",
-    "FetchedQueue",
-    "QueueFetch",
-]
+__all__ = ["GATEWAY", "POLL_MAX_S", "Fetch", "FetchApi", "FetchedQueue", "QueueFetch"]
 
 POLL_MAX_S = 15.0  # as long as RocketMQ's brokers suspend a pull
 
@@ -74,23 +67,18 @@ class FetchApi(Protocol):
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         """Return the bounds of a queue."""
-        ...
 
     def attach(self, fetch: Fetch) -> None:
         """Have the filter begin with the queues of *fetch*, beside those of earlier ones."""
-        ...
 
     def fetch(self, fetch: Fetch, timeout_s: float) -> Mapping[int, FetchedQueue]:
         """Return matches by queue, as soon as there are any."""
-        ...
 
     def wake(self, session: str, number: int) -> None:
         """End the wait of fetches up to that number."""
-        ...
 
     def leave(self, session: str) -> None:
         """Drop a session."""
-        ...
 
 
 GATEWAY = Endpoint(GATEWAY_NAME, FetchApi)

@@ -118,12 +118,7 @@ def sent_back(
 
 
 def dead_lettered(
-    stored: StoredMessage,
-    group: str,
-    dead_letters: str,
-    reconsume_times: int,
-    *,
-    reason: str = "",
+    stored: StoredMessage, group: str, dead_letters: str, reconsume_times: int, *, reason: str = ""
 ) -> SentBack:
     """Return *stored* as a dead letter of *group*, after *reconsume_times* redeliveries.
 
@@ -172,8 +167,5 @@ def _again(stored: StoredMessage, reconsume_times: int) -> ForwardedMessage:
         ORIGIN_MESSAGE_ID: origin_of(stored),
     }
     return ForwardedMessage.of(
-        stored,
-        topic=stored.topic,
-        properties=properties,
-        reconsume_times=reconsume_times + 1,
+        stored, topic=stored.topic, properties=properties, reconsume_times=reconsume_times + 1
     )

@@ -120,12 +120,7 @@ class OwnedShard:
         return count
 
     def append(
-        self,
-        payload: bytes,
-        durability: int,
-        *,
-        attempt: int = 0,
-        not_after_ms: int | None = None,
+        self, payload: bytes, durability: int, *, attempt: int = 0, not_after_ms: int | None = None
     ) -> Ack:
         """Store a packed batch: the call for producers of other nodes, and for large batches.
 

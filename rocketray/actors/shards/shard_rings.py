@@ -20,11 +20,7 @@ from rocketray.actors.ipc.ring import (
     ShardRing,
 )
 from rocketray.actors.runtime.processes import is_alive, owner_pid
-from rocketray.errors import (
-    CorruptRecordError,
-    InvalidMessageError,
-    OffsetOutOfRangeError,
-)
+from rocketray.errors import CorruptRecordError, InvalidMessageError, OffsetOutOfRangeError
 from rocketray.store.batches.encoded_batch import unpack_batch
 
 from .shard_appends import ShardAppends

@@ -18,11 +18,9 @@ class TopicsApi(Protocol):
 
     def all(self) -> dict[str, TopicConfig]:
         """Return all topics by name."""
-        ...
 
     def get(self, name: str) -> TopicConfig:
         """Return one topic; raise :class:`TopicNotFoundError`."""
-        ...
 
     @waits
     def create(
@@ -33,7 +31,6 @@ class TopicsApi(Protocol):
         **options: Unpack[TopicOptions],
     ) -> TopicConfig:
         """Save a topic, or its new queues; :meth:`start_queues` starts them."""
-        ...
 
     @waits
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
@@ -44,26 +41,21 @@ class TopicsApi(Protocol):
         Raises:
             TopicNotFoundError: the topic is gone, also if another one has its name by now.
         """
-        ...
 
     @waits
     def set_permission(self, name: str, perm: int) -> TopicConfig:
         """Allow writing (2), reading (4) or both (6)."""
-        ...
 
     def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
         """Set how long, or up to how many bytes a queue, a topic's messages are kept."""
-        ...
 
     @waits
     def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
         """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, where that pays."""
-        ...
 
     @waits
     def delete(self, name: str) -> None:
         """Remove a topic and all its messages."""
-        ...
 
 
 TOPICS = Endpoint(COORDINATOR_NAME, TopicsApi)
