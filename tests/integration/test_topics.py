@@ -59,7 +59,7 @@ def test_a_program_is_warned_once_of_a_filter_that_looks_like_a_slip(
 
 
 def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
-    connection.topics.ensure("Brief", 1, RetentionPolicy(max_bytes=1))
+    connection.topics.ensure("Brief", 1, retention=RetentionPolicy(max_bytes=1))
     with connection.producer() as producer:
         first = producer.send("Brief", b"0", keys=["first"])
         for number in range(1, 200):

@@ -58,7 +58,7 @@ def test_a_coordinators_files(tmp_path: Path) -> None:
     made = tmp_path / "made"
     FilterRules(("tests.predicates",)).save(made)
     state = a_state(made)
-    state.topics.create("Trade", 2, RetentionPolicy(max_bytes=5))
+    state.topics.create("Trade", 2, retention=RetentionPolicy(max_bytes=5))
     state.topics.create("Other", 1)
     for group, topic, subscription in (
         ("g", "Trade", Subscription.sql("amount > 10")),

@@ -15,7 +15,7 @@ from rocketray.actors.topics.catalog import TopicConfig, TopicOptions
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
-from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+from rocketray.store.retention import RetentionPolicy
 
 from .cluster_state import ClusterState
 
@@ -80,19 +80,13 @@ class TopicService:
         """Return one topic; raise :class:`TopicNotFoundError`."""
         return self._topics.catalog.get(name)
 
-    def create(
-        self,
-        name: str,
-        queues: int,
-        retention: RetentionPolicy = KEEP_ALL,
-        **options: Unpack[TopicOptions],
-    ) -> TopicConfig:
+    def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
         """Save the topic, or its new queues; :meth:`start_queues` starts them."""
         with self._comes_or_goes(name):
             for deleted in self._topics.deleted():
                 if deleted.name == name:
                     self._remove(deleted)
-            return self._topics.create(name, queues, retention, **options)
+            return self._topics.create(name, queues, **options)
 
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
         """Start queues of a topic; return when they answer, or after *wait_s*.

@@ -74,11 +74,13 @@ _CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
 class TopicOptions(TypedDict, total=False):
     """What a new topic may have; an existing one keeps its own.
 
+    ``retention``: how long, or up to how many bytes a queue, messages are kept; by default, all.
     ``internal``: it belongs to an app itself; patterns and lists leave it out.
     ``queues_per_process``: how many of its queues share a process, ``"shared"`` with those of other
     topics, which suits topics with few messages. None leaves that to the node.
     """
 
+    retention: RetentionPolicy
     internal: bool
     queues_per_process: QueuesPerProcess
 
@@ -251,13 +253,12 @@ class TopicCatalog:
         self,
         name: str,
         queues: int,
-        retention: RetentionPolicy = KEEP_ALL,
         placement: Placement = ONE_EACH,
         **options: Unpack[TopicOptions],
     ) -> TopicCatalog:
         """Return the catalog with a new topic, or with more queues on an existing one.
 
-        *retention* and *options* are for a new topic; an existing one keeps its own. System topics
+        The *options* are for a new topic; an existing one keeps its own. System topics
         are internal by their name, and have limits by it (system_retention.py). Internal topics are
         in the shared process, others where *placement* says.
 
@@ -289,6 +290,7 @@ class TopicCatalog:
             )
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
         internal = options.get("internal", False) or is_internal_by_name(name)
+        retention = options.get("retention", KEEP_ALL)
         if retention.keeps_all:
             retention = default_retention(name)
         new_id = uuid.uuid4().hex

@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.store.retention import KEEP_ALL, RetentionPolicy
-
 from .catalog import TopicCatalog, TopicConfig, TopicOptions
 from .placement import Placement
 from .topic_files import check_no_files, remove_files
@@ -34,20 +32,12 @@ class TopicRegistry:
         self._placement = placement
         self._lock = lock
 
-    def create(
-        self,
-        name: str,
-        queues: int,
-        retention: RetentionPolicy = KEEP_ALL,
-        **options: Unpack[TopicOptions],
-    ) -> TopicConfig:
+    def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
         """Save a new topic, or more queues of an existing one; its shards are not started here."""
         with self._lock:
             existing = self.catalog.topics.get(name)
             if existing is None or existing.queues != queues:
-                changed = self.catalog.with_topic(
-                    name, queues, retention, self._placement, **options
-                )
+                changed = self.catalog.with_topic(name, queues, self._placement, **options)
                 if existing is None:
                     check_no_files(self._data, name)
                 self._save(changed)

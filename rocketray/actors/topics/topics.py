@@ -38,7 +38,6 @@ class Topics:
         self,
         topic: str,
         queues: int | None = None,
-        retention: RetentionPolicy = KEEP_ALL,
         *,
         on_progress: OnProgress | None = None,
         **options: Unpack[TopicOptions],
@@ -60,13 +59,12 @@ class Topics:
                 "queues= out to take it as it is, or give it more with "
                 f"topics.alter({topic!r}, {queues})"
             )
-        return self.ensure(topic, wanted, retention, on_progress=on_progress, **options)
+        return self.ensure(topic, wanted, on_progress=on_progress, **options)
 
     def ensure(
         self,
         topic: str,
         queues: int = 1,
-        retention: RetentionPolicy = KEEP_ALL,
         *,
         on_progress: OnProgress | None = None,
         **options: Unpack[TopicOptions],
@@ -79,7 +77,8 @@ class Topics:
         existing = self.all().get(topic)
         if existing is not None:
             queues = max(existing.queues, WAITING_QUEUES.get(topic, 0))
-        created = self._coordinator.create(topic, queues, _checked(retention), **options)
+        _check(options.get("retention", KEEP_ALL))
+        created = self._coordinator.create(topic, queues, **options)
         return self._start_queues(created, on_progress, is_new=existing is None)
 
     def alter(self, topic: str, queues: int, on_progress: OnProgress | None = None) -> TopicConfig:
@@ -90,7 +89,8 @@ class Topics:
 
     def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
         """Set how long, or up to how many bytes a queue, a topic's messages are kept."""
-        return self._coordinator.set_retention(topic, _checked(retention))
+        _check(retention)
+        return self._coordinator.set_retention(topic, retention)
 
     def set_permission(self, topic: str, perm: int) -> TopicConfig:
         """Allow writing (2), reading (4) or both (6)."""
@@ -116,10 +116,9 @@ class Topics:
         return topic
 
 
-def _checked(retention: RetentionPolicy) -> RetentionPolicy:
+def _check(retention: RetentionPolicy) -> None:
     if not isinstance(retention, RetentionPolicy):
         raise ConfigError(
             f"retention is {retention!r:.60}; give a rocketray.store.retention.RetentionPolicy, "
             "such as RetentionPolicy(max_age_ms=72 * 3_600_000)"
         )
-    return retention

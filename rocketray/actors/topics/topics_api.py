@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, Unpack
 
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
-from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+from rocketray.store.retention import RetentionPolicy
 
 from .catalog import TopicConfig, TopicOptions
 from .topic_start import Started
@@ -23,13 +23,7 @@ class TopicsApi(Protocol):
         """Return one topic; raise :class:`TopicNotFoundError`."""
 
     @waits
-    def create(
-        self,
-        name: str,
-        queues: int,
-        retention: RetentionPolicy = KEEP_ALL,
-        **options: Unpack[TopicOptions],
-    ) -> TopicConfig:
+    def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
         """Save a topic, or its new queues; :meth:`start_queues` starts them."""
 
     @waits

@@ -147,7 +147,7 @@ def create(
         exists = topic in connection.topics.all()
         with TopicWait() as wait:
             config = connection.topics.ensure(
-                topic, queues, policy, queues_per_process=per_process, on_progress=wait
+                topic, queues, on_progress=wait, retention=policy, queues_per_process=per_process
             )
         if exists and wait.started:
             progress(

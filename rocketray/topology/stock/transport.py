@@ -82,9 +82,8 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         connection = await self.connect()
         policy = LAST_OF_EACH_KEY if is_changelog else retention_policy(retention)
         internal = is_changelog or self._has_little_traffic(topic)
-        made = await asyncio.to_thread(
-            connection.topics.ensure, topic_name(topic), queues, policy, internal=internal
-        )
+        ensure, name = connection.topics.ensure, topic_name(topic)
+        made = await asyncio.to_thread(ensure, name, queues, retention=policy, internal=internal)
         self._queue_counts[topic] = made.queues
 
     def _has_little_traffic(self, topic: str) -> bool:

@@ -358,7 +358,7 @@ class Declarations:
                 count = queues or self._app.conf.topic_partitions
                 policy = retention_policy(retention)
                 found = await asyncio.to_thread(
-                    connection.topics.ensure, topic, count, policy, internal=internal
+                    connection.topics.ensure, topic, count, retention=policy, internal=internal
                 )
             else:
                 found = (await asyncio.to_thread(connection.topics.all)).get(topic)

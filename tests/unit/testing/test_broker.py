@@ -103,7 +103,7 @@ def test_living_members_stay_members_for_hours(broker: Broker, clock: Clock) -> 
 
 
 def test_old_files_go_when_their_time_has_come(broker: Broker, clock: Clock) -> None:
-    broker.topics.ensure("orders", 1, RetentionPolicy(max_age_ms=3_600_000))
+    broker.topics.ensure("orders", 1, retention=RetentionPolicy(max_age_ms=3_600_000))
     big = bytes(3_000_000)
     for _ in range(4):
         send(broker, big)

@@ -41,7 +41,7 @@ def beat(*held: int, commits: dict[int, int] | None = None) -> Heartbeat:
 
 def test_another_one_goes_on_where_it_saved(tmp_path: Path) -> None:
     first = state(tmp_path)
-    made = first.topics.create("Trade", 2, RetentionPolicy(max_bytes=5))
+    made = first.topics.create("Trade", 2, retention=RetentionPolicy(max_bytes=5))
     first.heartbeat(beat())
     first.heartbeat(beat(0, 1, commits={0: 7}))
     first.save()
@@ -326,7 +326,7 @@ def written(tmp_path: Path) -> ClusterState:
     """A cluster in which one group has come to 700 and 9, and a topic was deleted last."""
     first = state(tmp_path)
     first.topics.create("Gone", 1)
-    first.topics.create("Trade", 2, RetentionPolicy(max_bytes=5))
+    first.topics.create("Trade", 2, retention=RetentionPolicy(max_bytes=5))
     first.heartbeat(beat())
     first.heartbeat(beat(0, 1, commits={0: 700, 1: 9}))
     first.save()

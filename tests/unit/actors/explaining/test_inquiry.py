@@ -318,7 +318,7 @@ def test_nobody_knows_what_members_of_a_broadcast_group_had(broker: Broker) -> N
 
 
 def test_a_message_that_expired(broker: Broker, clock: Clock) -> None:
-    broker.topics.ensure("Short", 1, RetentionPolicy(max_age_ms=1000))
+    broker.topics.ensure("Short", 1, retention=RetentionPolicy(max_age_ms=1000))
     send(broker, "first", topic="Short")
     consume(broker, topic="Short")
     [first] = broker.messages.query("Short", "first")

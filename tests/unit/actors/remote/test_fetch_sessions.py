@@ -404,7 +404,7 @@ def test_all_sessions_in_fetches_leave_threads_for_what_answers_at_once() -> Non
 
 def test_files_of_removed_messages_are_unmapped_when_they_were_sent(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data") as node:
-        node.topics.ensure("Trade", 1, RetentionPolicy(max_bytes=1))
+        node.topics.ensure("Trade", 1, retention=RetentionPolicy(max_bytes=1))
         send_large(node, 45)
         sessions, position = FetchSessions(node, time.monotonic), 0
         calls = Calls(sessions)

@@ -19,7 +19,7 @@ COMPACTS = RetentionPolicy(compacts=True)
 
 
 def test_a_shard_is_compacted_where_its_topic_says_so(data: Path) -> None:
-    topic = TopicCatalog().with_topic("C", 1, COMPACTS).get("C")
+    topic = TopicCatalog().with_topic("C", 1, retention=COMPACTS).get("C")
     shard = OwnedShard(data, topic, 0, SMALL, clock_ms=lambda: 1)
     for number in range(40):
         message = Message("C", b"%d" % number * 50, properties={SHARDING_KEY: "k"})
@@ -33,7 +33,7 @@ def test_a_shard_is_compacted_where_its_topic_says_so(data: Path) -> None:
 
 
 def test_the_catalogue_keeps_that_a_topic_is_compacted(tmp_path: Path) -> None:
-    TopicCatalog().with_topic("C", 2, COMPACTS).with_topic("D", 1).save(tmp_path)
+    TopicCatalog().with_topic("C", 2, retention=COMPACTS).with_topic("D", 1).save(tmp_path)
     catalog = TopicCatalog.load(tmp_path)
     assert catalog.get("C").retention == COMPACTS
     assert catalog.get("D").retention == KEEP_ALL
@@ -48,7 +48,7 @@ def test_a_topic_that_is_compacted_is_looked_after() -> None:
 def test_old_files_are_read_while_producers_need_not_wait(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = TopicCatalog().with_topic("C", 1, COMPACTS).get("C")
+    topic = TopicCatalog().with_topic("C", 1, retention=COMPACTS).get("C")
     shard = OwnedShard(data, topic, 0, SMALL, clock_ms=lambda: 1)
 
     def put(number: int, key: str) -> None:

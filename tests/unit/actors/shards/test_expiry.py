@@ -42,7 +42,7 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 
 def fill(node: LocalNode, retention: RetentionPolicy) -> None:
     """Send numbered messages, which fill four segments and half of one."""
-    node.topics.ensure("Trade", 1, retention)
+    node.topics.ensure("Trade", 1, retention=retention)
     with node.producer() as producer:
         for number in range(COUNT):
             producer.send("Trade", b"%d" % number + b"." * BODY_BYTES, keys=[f"k{number}"])

@@ -66,7 +66,7 @@ def test_a_topic_of_the_shared_process_is_written_filtered_read_and_asked_as_any
 
 
 def test_old_files_of_a_shared_topic_go(node: LocalNode) -> None:
-    node.topics.ensure("%DLQ%g", 1, RetentionPolicy(max_bytes=100_000))
+    node.topics.ensure("%DLQ%g", 1, retention=RetentionPolicy(max_bytes=100_000))
     with node.producer() as producer:
         for _ in range(4):
             producer.send_many("%DLQ%g", [Message("%DLQ%g", bytes(1000))] * 900)

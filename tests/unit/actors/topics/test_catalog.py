@@ -78,7 +78,7 @@ def test_more_queues_keep_the_hosts_of_the_old_ones() -> None:
 
 def test_retention_is_of_a_new_topic_and_changes_only_when_told(tmp_path: Path) -> None:
     policy = RetentionPolicy(max_age_ms=1000, max_bytes=5)
-    catalog = TopicCatalog().with_topic("A", 1, policy).with_topic("B", 1)
+    catalog = TopicCatalog().with_topic("A", 1, retention=policy).with_topic("B", 1)
     assert (catalog.get("A").retention, catalog.get("B").retention) == (policy, KEEP_ALL)
     changed = catalog.with_permission("A", 4).with_topic("A", 2).with_retention("B", policy)
     assert (changed.get("A").retention, changed.get("A").perm) == (policy, 4)

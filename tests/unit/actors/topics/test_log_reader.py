@@ -60,7 +60,7 @@ def test_where_messages_were_deleted_a_read_begins_at_the_first_that_is_there(
     tmp_path: Path,
 ) -> None:
     with LocalNode(tmp_path) as node:
-        node.topics.ensure("T", 1, RetentionPolicy(max_bytes=1))
+        node.topics.ensure("T", 1, retention=RetentionPolicy(max_bytes=1))
         reader = LogReader(tmp_path)
         for _ in range(3):
             put(node, "T", [b"x" * 10_000] * 90)

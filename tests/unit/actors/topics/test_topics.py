@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.actors.topics.placement import ONE_EACH
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, TopicOptions
 from rocketray.actors.topics.topic_start import Started, TopicProgress
 from rocketray.actors.topics.topics import Topics
 from rocketray.delay import SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import ConfigError, StoreError, StreamError
-from rocketray.names import QueuesPerProcess
-from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 
 class Coordinator:
@@ -29,26 +26,11 @@ class Coordinator:
     def all(self) -> dict[str, TopicConfig]:
         return dict(self.catalog.topics)
 
-    def create(
-        self,
-        name: str,
-        queues: int,
-        retention: RetentionPolicy = KEEP_ALL,
-        *,
-        internal: bool = False,
-        queues_per_process: QueuesPerProcess = None,
-    ) -> TopicConfig:
+    def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
         self.calls.append(f"note {name} {queues}")
         existing = self.catalog.topics.get(name)
         if existing is None or existing.queues != queues:
-            self.catalog = self.catalog.with_topic(
-                name,
-                queues,
-                retention,
-                internal=internal,
-                queues_per_process=queues_per_process,
-                placement=ONE_EACH,
-            )
+            self.catalog = self.catalog.with_topic(name, queues, **options)
         return self.catalog.get(name)
 
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
