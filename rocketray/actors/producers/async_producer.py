@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import ParamSpec, Self, TypeVar, Unpack, overload
 
 from rocketray.errors import ConfigError, StoreError
 from rocketray.message import Message
@@ -25,7 +25,7 @@ from .batch import SendResult, SendResults
 from .links import CLOSED
 from .many import Table
 from .producer import NodeProducer
-from .producer_options import AckMode, NoAck, SendOptions
+from .producer_options import AckMode, ManyOptions, NoAck, SendOptions
 from .send_future import MessageFuture, SendFuture
 from .transactional_sends import Transaction
 
@@ -132,9 +132,7 @@ class NodeAsyncProducer:
         messages: Sequence[Message] | Table | None = None,
         *,
         ack: NoAck,
-        bodies: Sequence[bytes] | None = None,
-        property_columns: Sequence[str] = (),
-        **options: Unpack[SendOptions],
+        **options: Unpack[ManyOptions],
     ) -> None: ...
 
     @overload
@@ -144,9 +142,7 @@ class NodeAsyncProducer:
         messages: Sequence[Message] | Table | None = None,
         *,
         ack: AckMode | None = None,
-        bodies: Sequence[bytes] | None = None,
-        property_columns: Sequence[str] = (),
-        **options: Unpack[SendOptions],
+        **options: Unpack[ManyOptions],
     ) -> SendResults: ...
 
     async def send_many(
@@ -155,14 +151,11 @@ class NodeAsyncProducer:
         messages: Sequence[Message] | Table | None = None,
         *,
         ack: AckMode | NoAck | None = None,
-        bodies: Sequence[bytes] | None = None,
-        property_columns: Sequence[str] = (),
-        **options: Unpack[SendOptions],
+        **options: Unpack[ManyOptions],
     ) -> SendResults | None:
         """Store messages of one topic in batches, in a thread; see :meth:`Producer.send_many`."""
         send: Callable[..., SendResults | None] = self._producer.send_many
-        content: dict[str, Any] = {"bodies": bodies, "property_columns": property_columns}
-        return await self._in_thread(partial(send, topic, messages, ack=ack, **content, **options))
+        return await self._in_thread(partial(send, topic, messages, ack=ack, **options))
 
     def begin(self) -> Transaction:
         """Return a new transaction: use it as ``async with``; see :meth:`Producer.begin`."""

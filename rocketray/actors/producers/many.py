@@ -19,7 +19,7 @@ from rocketray.names import check_open_topic, check_topic
 
 from .links import QueueLinks
 from .parts import Bodies, Messages, Part, by_queue, cut, cut_table
-from .producer_options import SendOptions, delay_in
+from .producer_options import ManyOptions, SendOptions, check_send, delay_in
 from .queue_selector import select_each, select_queue
 
 __all__ = ["Table", "check_messages", "delayed_parts", "parts_of"]
@@ -27,26 +27,28 @@ __all__ = ["Table", "check_messages", "delayed_parts", "parts_of"]
 Table: TypeAlias = pa.Table | pa.RecordBatch
 _OF_ONE = ("unique_key", "transaction")
 _OF_MESSAGES = ("tags", "keys", "properties")
+_BESIDE_SENDS = ("bodies", "property_columns")
 _DELAYS = ("delay_level", "delay", "deliver_at")
 
 
 def parts_of(
     links: QueueLinks,
+    function: str,
     topic: str,
     messages: Sequence[Message] | Table | None,
+    options: ManyOptions,
     *,
-    bodies: Sequence[bytes] | None,
-    property_columns: Sequence[str],
-    options: SendOptions,
     now_ms: int,
 ) -> list[Part]:
-    """Return the batches of messages, of a table's rows, or of bodies.
+    """Return the batches of messages, of a table's rows, or of bodies, for a call of *function*.
 
     Raises:
         ConfigError: an option does not fit what is sent, or nothing or too much is given.
         InvalidMessageError: they are not messages of that topic, or programs may not send to it.
         TopicNotFoundError: there is no such topic.
     """
+    check_send(function, ("topic", "messages", *_BESIDE_SENDS), options)
+    bodies, property_columns = options.get("bodies"), options.get("property_columns", ())
     if (bodies is None) == (messages is None):
         raise ConfigError("give what to send once: a list of rr.Message, a table, or bodies=")
     check_open_topic(check_topic(topic))

@@ -34,14 +34,13 @@ from .batcher import Batcher
 from .links import QueueLinks
 from .many import Table, check_messages, delayed_parts, parts_of
 from .message_sends import MessageSends
-from .parts import Part
 from .producer_options import (
     AckMode,
+    ManyOptions,
     NoAck,
     ProducerOptions,
     SendOptions,
     batch_settings,
-    check_send,
     durability_of,
 )
 from .send_future import ListFuture, SendFuture
@@ -150,9 +149,7 @@ class NodeProducer:
         messages: Sequence[Message] | Table | None = None,
         *,
         ack: NoAck,
-        bodies: Sequence[bytes] | None = None,
-        property_columns: Sequence[str] = (),
-        **options: Unpack[SendOptions],
+        **options: Unpack[ManyOptions],
     ) -> None: ...
 
     @overload
@@ -162,9 +159,7 @@ class NodeProducer:
         messages: Sequence[Message] | Table | None = None,
         *,
         ack: AckMode | None = None,
-        bodies: Sequence[bytes] | None = None,
-        property_columns: Sequence[str] = (),
-        **options: Unpack[SendOptions],
+        **options: Unpack[ManyOptions],
     ) -> SendResults: ...
 
     def send_many(
@@ -173,24 +168,20 @@ class NodeProducer:
         messages: Sequence[Message] | Table | None = None,
         *,
         ack: AckMode | NoAck | None = None,
-        bodies: Sequence[bytes] | None = None,
-        property_columns: Sequence[str] = (),
-        **options: Unpack[SendOptions],
+        **options: Unpack[ManyOptions],
     ) -> SendResults | None:
         """Store messages of one topic in batches; the results are in the messages' order.
 
-        The messages are a list, the rows of an Arrow table, or *bodies*, which share the tag, keys
-        and properties of the options. A table has the columns ``body`` (binary or string), and
-        optionally ``tags``, ``keys`` (text, or a list of texts) and ``properties`` (a map);
-        *property_columns* become properties, absent where null.
+        The messages are a list, the rows of an Arrow table, or the ``bodies`` of the options, which
+        are those of :class:`ManyOptions`. A table has the columns ``body`` (binary or string), and
+        optionally ``tags``, ``keys`` (text, or a list of texts) and ``properties`` (a map).
 
         A queue selector chooses a queue for each message, before any is sent. Without a choice,
         messages with the property ``__SHARDINGKEY`` go to the queue of that key, and each batch of
         the others to the next queue in turn. With ``ack="none"`` see :meth:`send`.
         """
-        parts = self._parts(
-            "send_many", topic, messages, options, bodies=bodies, property_columns=property_columns
-        )
+        now_ms = self._clock_ms()
+        parts = parts_of(self._links, "send_many", topic, messages, options, now_ms=now_ms)
         timeout_s = options.get("timeout_s")
         if ack == "none":
             for part in parts:
@@ -206,18 +197,19 @@ class NodeProducer:
         *,
         ack: AckMode | None = None,
         delays: Sequence[Delay] = (),
-        **options: Unpack[SendOptions],
+        **options: Unpack[ManyOptions],
     ) -> SendFuture[SendResults]:
         """Send as :meth:`send_many`, for callers that may ask for the results several times.
 
         *delays* has a delay for each message, where these are not the same.
         """
+        now_ms = self._clock_ms()
         if delays:
             check_messages(topic, messages)
             queues = [options.get("queue_id")] * len(messages)
-            parts = delayed_parts(self._links, messages, delays, queues, self._clock_ms())
+            parts = delayed_parts(self._links, messages, delays, queues, now_ms)
         else:
-            parts = self._parts("begin_many", topic, messages, options)
+            parts = parts_of(self._links, "begin_many", topic, messages, options, now_ms=now_ms)
         durability = self._durability if ack is None else durability_of(ack)
         future = ListFuture(self._batcher, parts, durability)
         with suppress(ShardUnavailableError):  # the result sends what is left
@@ -331,25 +323,3 @@ class NodeProducer:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
-
-    def _parts(
-        self,
-        function: str,
-        topic: str,
-        messages: Sequence[Message] | Table | None,
-        options: SendOptions,
-        *,
-        bodies: Sequence[bytes] | None = None,
-        property_columns: Sequence[str] = (),
-    ) -> list[Part]:
-        """Return the batches of many messages, whose options are checked."""
-        check_send(function, ("topic", "messages", "bodies", "property_columns"), options)
-        return parts_of(
-            self._links,
-            topic,
-            messages,
-            bodies=bodies,
-            property_columns=property_columns,
-            options=options,
-            now_ms=self._clock_ms(),
-        )

@@ -18,6 +18,7 @@ from .transactional_sends import Check, Transaction
 
 __all__ = [
     "AckMode",
+    "ManyOptions",
     "NoAck",
     "ProducerOptions",
     "SendOptions",
@@ -76,8 +77,20 @@ class SendOptions(DelayOptions, total=False):
     transaction: Transaction | None
 
 
+class ManyOptions(SendOptions, total=False):
+    """The options of a send of many messages, beside ``ack``.
+
+    ``bodies``: in place of messages: bodies that share the tag, keys and properties of the options.
+    ``property_columns``: the columns of a table that become properties, absent where null.
+    """
+
+    bodies: Sequence[bytes] | None
+    property_columns: Sequence[str]
+
+
 _OF_PRODUCERS = tuple(ProducerOptions.__annotations__)
 _OF_SENDS = ("ack", *SendOptions.__annotations__)
+_KNOWN = frozenset(_OF_SENDS)
 
 
 def batch_settings(options: ProducerOptions) -> BatchSettings:
@@ -119,14 +132,14 @@ def _check_timeout(timeout_s: float) -> float:
     return timeout_s
 
 
-def check_send(function: str, positional: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Check the options of a call of *function*, which also takes the *positional* arguments.
+def check_send(function: str, arguments: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Check the options of a call of *function*, which also has *arguments* of its own.
 
     Raises:
         ConfigError: one is unknown, several choose the queue, or the time is not above 0.
     """
-    if not options.keys() <= _KNOWN:
-        known = [*positional, *_OF_SENDS]
+    if (options.keys() - _KNOWN).difference(arguments):
+        known = [*arguments, *_OF_SENDS]
         otherwise = f"its arguments are {', '.join(known)}"
         refuse_unknown(f"{function}() has no argument", options, known, otherwise)
     if (timeout_s := options.get("timeout_s")) is not None:
@@ -142,6 +155,3 @@ def check_send(function: str, positional: Sequence[str], options: Mapping[str, A
 def delay_in(options: SendOptions) -> Delay | None:
     """Return the delay among the options of a send; raise :class:`ConfigError` for several."""
     return Delay.of(options.get("delay_level"), options.get("delay"), options.get("deliver_at"))
-
-
-_KNOWN = frozenset(_OF_SENDS)
