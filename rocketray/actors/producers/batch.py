@@ -42,21 +42,13 @@ _MAKE_RESULT = SendResult._make  # twice as fast as the constructor
 class Destination(Protocol):
     """The queue that a batch is sent to, as far as the batch needs it."""
 
-    @property
-    def name(self) -> str:
-        """Topic and queue, for messages."""
-
-    @property
-    def data(self) -> Path:
-        """The node's data directory, for messages."""
-
-    @property
-    def queue_id(self) -> int:
-        """The queue's number."""
-
-    @property
-    def id_prefix(self) -> str:
-        """Prefix of the queue's offset ids, before the physical offset."""
+    name: str
+    """Topic and queue, for messages."""
+    data: Path
+    """The node's data directory, for messages."""
+    queue_id: int
+    id_prefix: str
+    """Prefix of the queue's offset ids, before the physical offset."""
 
 
 class Batch:

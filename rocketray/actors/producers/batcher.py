@@ -61,8 +61,7 @@ MessageFields = tuple[bytes, str | None, Sequence[str], Mapping[str, str] | None
 class Handling:
     """How a message is sent."""
 
-    durability: Durability | None
-    """When it is stored; None: the producer's."""
+    durability: Durability
     one_way: bool = False
     """Whether its failure is counted, as it has no result."""
     at_once: bool = False
@@ -135,10 +134,10 @@ class Batcher:
 
     def _is_full(self, link: QueueLink, handling: Handling) -> bool:
         """Return whether the collected batch has to be sent before a message can be added."""
-        batch, wanted = link.collecting, handling.durability
+        batch = link.collecting
         if batch is None:
             return False
-        if batch.durability is not (self.settings.durability if wanted is None else wanted):
+        if batch.durability is not handling.durability:
             return True
         return len(batch.columns) >= BATCH_MAX or batch.columns.size >= BATCH_BYTES
 
@@ -146,18 +145,15 @@ class Batcher:
         self, link: QueueLink, content: Message | MessageFields, handling: Handling
     ) -> tuple[Batch, int]:
         """Add a message to the batch of its queue; called with the link's lock held."""
-        durability = handling.durability
-        if durability is None:
-            durability = self.settings.durability
         link.check_open()
         if link.is_closed_topic and not handling.of_node:
             check_open_topic(link.topic)
         batch = link.collecting
-        if batch is not None and batch.durability is not durability:
+        if batch is not None and batch.durability is not handling.durability:
             self.hand_over(link, handling.timeout_s)
             batch = None
         if batch is None:
-            batch = link.collecting = Batch(link, link.form, durability)
+            batch = link.collecting = Batch(link, link.form, handling.durability)
         if isinstance(content, tuple):
             index = batch.columns.add(*content)
         else:

@@ -6,7 +6,7 @@ first placed in the topics where they wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, InvalidMessageError
+from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message, with_sharding_key
 from rocketray.names import check_open_topic, check_topic
 
 from .links import QueueLinks
-from .parts import Bodies, Messages, Part, by_queue, cut, cut_table
+from .parts import Bodies, Messages, Part, cut, cut_table, grouped
 from .producer_options import ManyOptions, SendOptions, check_send, delay_in
-from .queue_selector import select_each, select_queue
+from .queue_selector import select_queue
 
 __all__ = ["Table", "check_messages", "delayed_parts", "parts_of"]
 
@@ -78,13 +79,11 @@ def delayed_parts(
         links.place(one, delay, queue, one.properties.get(SHARDING_KEY), now_ms)
         for one, delay, queue in zip(messages, delays, queues, strict=True)
     ]
-    together: dict[tuple[str, int], list[int]] = {}
-    for number, place in enumerate(placed):
-        together.setdefault((place.message.topic, place.queue_id), []).append(number)
-    waiting = Messages([place.message for place in placed])
+    waiting = Messages([one.message for one in placed])
+    places = ((one.message.topic, one.queue_id) for one in placed)
     return [
         Part(topic, queue, numbers, waiting)
-        for (topic, queue), those in together.items()
+        for (topic, queue), those in grouped(range(len(placed)), places).items()
         for numbers in cut(waiting, those)
     ]
 
@@ -119,40 +118,41 @@ def _message_parts(
             replace(one, properties=with_sharding_key(one.properties, sharding_key))
             for one in messages
         ]
-    if (delay := delay_in(options)) is not None:
-        queues: list[int | None] = [queue_id] * len(messages)
-        if selector is not None:
-            count = links.topic(topic).queues
-            queues = [select_queue(selector, count, message) for message in messages]
-        return delayed_parts(links, messages, [delay] * len(messages), queues, now_ms)
-    content = Messages(messages)
+    selected: list[int] = []
     if selector is not None:
-        selected = select_each(selector, links.topic(topic).queues, messages)
+        count = links.topic(topic).queues
+        selected = [select_queue(selector, count, message) for message in messages]
+    if (delay := delay_in(options)) is not None:
+        queues: Sequence[int | None] = selected or [queue_id] * len(messages)
+        return delayed_parts(links, messages, [delay] * len(messages), queues, now_ms)
+    content, everything = Messages(messages), range(len(messages))
+    if selector is not None:
+        chosen = grouped(everything, selected)
+    elif queue_id is not None:
+        chosen = {queue_id: everything}
+    else:
         return [
-            Part(topic, queue, numbers, content)
-            for queue, those in selected
-            for numbers in cut(content, those)
+            Part(topic, queue, those, content)
+            for numbers in cut(content, everything)
+            for queue, those in _by_key(links, topic, messages, numbers).items()
         ]
     return [
-        Part(topic, queue, those, content)
-        for numbers in cut(content, range(len(messages)))
-        for queue, those in _queues(links, topic, messages, numbers, queue_id)
+        Part(topic, queue, numbers, content)
+        for queue, those in chosen.items()
+        for numbers in cut(content, those)
     ]
 
 
-def _queues(
-    links: QueueLinks,
-    topic: str,
-    messages: Sequence[Message],
-    numbers: Sequence[int],
-    queue_id: int | None,
-) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield each queue and the numbers of the messages that go there, of those of one batch."""
-    if queue_id is not None:
-        yield queue_id, numbers
-    else:
-        turn = links.next_queue(topic)
-        yield from by_queue(messages, numbers, links.topic(topic).queues, turn)
+def _by_key(
+    links: QueueLinks, topic: str, messages: Sequence[Message], numbers: Sequence[int]
+) -> Mapping[int, Sequence[int]]:
+    """Return the *numbers* of one batch's messages by queue: that of the key, or the next one."""
+    turn, queues = links.next_queue(topic), links.topic(topic).queues
+    given = [messages[number].properties for number in numbers]
+    if not any(given):
+        return {turn: numbers}
+    keys = (properties.get(SHARDING_KEY) for properties in given)
+    return grouped(numbers, (turn if key is None else java_hash_code(key) % queues for key in keys))
 
 
 def _body_parts(

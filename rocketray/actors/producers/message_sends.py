@@ -26,15 +26,6 @@ __all__ = ["MessageSends"]
 
 _PLAIN = frozenset({"tags", "keys", "properties", "queue_id", "sharding_key", "timeout_s"})
 _NOT_IN_TRANSACTIONS = ("queue_selector", "delay", "deliver_at", "unique_key")
-_IN_TIME: Mapping[object, Handling] = {
-    None: Handling(None),
-    "memory": Handling(Durability.MEMORY),
-    "disk": Handling(Durability.DISK),
-    "none": Handling(None, one_way=True),
-}
-_AT_ONCE: Mapping[object, Handling] = {
-    ack: replace(handling, at_once=True) for ack, handling in _IN_TIME.items()
-}
 
 
 class MessageSends:
@@ -46,6 +37,16 @@ class MessageSends:
         self._links = links
         self._batcher = batcher
         self._transactions = transactions
+        own = batcher.settings.durability
+        self._in_time: Mapping[object, Handling] = {
+            None: Handling(own),
+            "memory": Handling(Durability.MEMORY),
+            "disk": Handling(Durability.DISK),
+            "none": Handling(own, one_way=True),
+        }
+        self._at_once: Mapping[object, Handling] = {
+            ack: replace(handling, at_once=True) for ack, handling in self._in_time.items()
+        }
 
     def begin(
         self,
@@ -58,7 +59,7 @@ class MessageSends:
         at_once: bool = False,
     ) -> MessageFuture:
         """Send one message, *at_once* or when it is time."""
-        known = _AT_ONCE if at_once else _IN_TIME
+        known = self._at_once if at_once else self._in_time
         handling = known[None] if ack is None else _handling(known, ack)
         tags = properties = queue_id = sharding_key = None
         keys: Sequence[str] = ()
@@ -144,7 +145,7 @@ class MessageSends:
         self, topic: str, body: bytes, ack: AckMode | NoAck | None, options: SendOptions
     ) -> MessageFuture | None:
         """Send one message to its ``queue_id`` if that waits for nothing; None if it would."""
-        handling = _handling(_IN_TIME, ack)
+        handling = _handling(self._in_time, ack)
         if not options.keys() <= _PLAIN:
             return None
         link = self._links.existing(topic, options["queue_id"] or 0)

@@ -6,17 +6,16 @@ keys and properties, or as rows of an Arrow table. Each batch goes to one queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
 from rocketray.actors.ipc.ring import RING_BYTES
-from rocketray.hashing import java_hash_code
-from rocketray.message import SHARDING_KEY, Message
+from rocketray.message import Message
 from rocketray.store.batches.message_columns import MessageColumns
 
-__all__ = ["BATCH_BYTES", "BATCH_MAX", "Bodies", "Messages", "Part", "by_queue", "cut", "cut_table"]
+__all__ = ["BATCH_BYTES", "BATCH_MAX", "Bodies", "Messages", "Part", "cut", "cut_table", "grouped"]
 
 BATCH_MAX = 1024
 BATCH_BYTES = 512 * 1024  # plus one message; a batch is in one file of the log
@@ -24,6 +23,7 @@ _TABLE_BATCH_ROWS = 4096
 _TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are built
 _TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # if larger rows are adjacent
 _ROW_BYTES = 160  # bytes of a record and its frame beside the values, about
+Place = TypeVar("Place")
 
 
 class Content(Protocol):
@@ -130,19 +130,9 @@ def _halves(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBat
         yield from _halves(rows.slice(half))
 
 
-def by_queue(
-    messages: Sequence[Message], numbers: Sequence[int], queues: int, turn: int
-) -> list[tuple[int, Sequence[int]]]:
-    """Return which of *messages*, by their *numbers*, go to each of so many *queues*.
-
-    Those with the property ``__SHARDINGKEY`` go to the queue of that key, the others to *turn*.
-    """
-    given = [messages[number].properties for number in numbers]
-    if not any(given):
-        return [(turn, numbers)]
-    chosen: dict[int, list[int]] = {}
-    for number, properties in zip(numbers, given, strict=True):
-        key = properties.get(SHARDING_KEY)
-        queue = turn if key is None else java_hash_code(key) % queues
-        chosen.setdefault(queue, []).append(number)
-    return list(chosen.items())
+def grouped(numbers: Sequence[int], places: Iterable[Place]) -> Mapping[Place, Sequence[int]]:
+    """Return the *numbers* of each place; *places* has the place of each number."""
+    found: dict[Place, list[int]] = {}
+    for number, place in zip(numbers, places, strict=True):
+        found.setdefault(place, []).append(number)
+    return found

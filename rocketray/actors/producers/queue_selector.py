@@ -8,12 +8,12 @@ keep their order, so messages that are sent to the same queue are delivered in o
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 
-__all__ = ["QueueSelector", "select_each", "select_queue"]
+__all__ = ["QueueSelector", "select_queue"]
 
 QueueSelector = Callable[[int, Message], int]
 """Returns a message's queue, from the number of queues and the message."""
@@ -36,13 +36,3 @@ def select_queue(selector: QueueSelector, queues: int, message: Message) -> int:
             f"has the queues 0 to {queues - 1}; nothing was sent"
         )
     return queue_id
-
-
-def select_each(
-    selector: QueueSelector, queues: int, messages: Sequence[Message]
-) -> list[tuple[int, Sequence[int]]]:
-    """Return the numbers of *messages* by the queue chosen for each; raises as select_queue."""
-    places: dict[int, list[int]] = {}
-    for number, message in enumerate(messages):
-        places.setdefault(select_queue(selector, queues, message), []).append(number)
-    return list(places.items())

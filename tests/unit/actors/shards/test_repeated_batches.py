@@ -11,7 +11,7 @@ import pytest
 from support.ladder import stored_in
 from support.local_node import LocalNode
 
-from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.ipc.ring import Ack, Durability
 from rocketray.actors.producers.batcher import Handling
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
 from rocketray.actors.shards import repeated_batches
@@ -171,7 +171,8 @@ def test_forwarded_messages_that_are_in_the_ring_still_are_waited_for_and_not_st
 def send_of_node(producer: NodeProducer, body: bytes) -> SendFuture[SendResult]:
     """Send as the node's own parts do, which do not wait."""
     link = producer._links.link(TOPIC, 0, None)
-    return producer.singles._add(link, Message(TOPIC, body), Handling(None, of_node=True))
+    handling = Handling(Durability.MEMORY, of_node=True)
+    return producer.singles._add(link, Message(TOPIC, body), handling)
 
 
 def test_a_failure_of_any_kind_is_the_batchs_own_and_the_next_message_goes(node: FarNode) -> None:
