@@ -29,7 +29,7 @@ from rocketray.actors.shards.shard_api import LookupApi, ShardApi
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.actors.topics.topic_start import Started
-from rocketray.actors.topics.topics_api import TopicsApi
+from rocketray.actors.topics.topics import TopicsApi
 from rocketray.message import StoredMessage
 from rocketray.store.retention import DiskUse, ExpiredFile
 

@@ -15,8 +15,7 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_api import ShardApi, shard_of, shards_of
 from rocketray.actors.shards.shard_writer import ShardStatistics
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.topics import Topics
-from rocketray.actors.topics.topics_api import TOPICS
+from rocketray.actors.topics.topics import TOPICS, Topics
 
 from .node_messages import NodeMessages
 from .system_api import DELAYS, TRANSACTIONS, NodeDelays, NodeTransactions

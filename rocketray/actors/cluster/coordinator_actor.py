@@ -41,7 +41,7 @@ from rocketray.actors.shards.shard_api import ShardApi, shard_of, shards_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topic_start import Started
-from rocketray.actors.topics.topics_api import TopicsApi
+from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
 from rocketray.errors import ActorError, ShardUnavailableError
 from rocketray.names import QueuesPerProcess

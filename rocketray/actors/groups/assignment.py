@@ -14,12 +14,11 @@ import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from rocketray.errors import ConfigError
 
 __all__ = [
-    "BROKER_NAME",
     "Strategy",
     "averagely",
     "by_circle",
@@ -31,18 +30,16 @@ __all__ = [
 
 Strategy = Literal["averagely", "by_circle", "consistent_hash", "sticky"]
 
-BROKER_NAME = "rocketray"  # part of the queue names that consistent_hash hashes
-VIRTUAL_NODES = 10
+_BROKER_NAME = "rocketray"  # part of the queue names that consistent_hash hashes
+_VIRTUAL_NODES = 10
 
 
 def check_strategy(name: str) -> Strategy:
     """Return *name*; raise :class:`ConfigError` unless there is a strategy of that name."""
-    for strategy in get_args(Strategy):
-        if name == strategy:
-            found: Strategy = strategy
-            return found
-    known = ", ".join(get_args(Strategy))
-    raise ConfigError(f"there is no strategy {name!r}; give one of: {known}")
+    known = get_args(Strategy)
+    if name not in known:
+        raise ConfigError(f"there is no strategy {name!r}; give one of: {', '.join(known)}")
+    return cast("Strategy", name)
 
 
 def divide(
@@ -82,7 +79,7 @@ def by_circle(queues: int, members: Collection[str]) -> dict[int, str]:
 
 
 def consistent_hash(
-    topic: str, queues: int, members: Collection[str], broker: str = BROKER_NAME
+    topic: str, queues: int, members: Collection[str], broker: str = _BROKER_NAME
 ) -> dict[int, str]:
     """Assign by a hash ring with ten virtual nodes for each member.
 
@@ -94,15 +91,13 @@ def consistent_hash(
     ring = {
         _ring_hash(f"{name}-{number}"): name
         for name in sorted(members)  # of two virtual nodes with one hash the later one wins
-        for number in range(VIRTUAL_NODES)
+        for number in range(_VIRTUAL_NODES)
     }
     places = sorted(ring)
     shares = {}
     for queue in range(queues) if places else ():
-        queue_hash = _ring_hash(
-            f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue}]"
-        )
-        shares[queue] = ring[places[bisect_left(places, queue_hash) % len(places)]]
+        name = f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue}]"
+        shares[queue] = ring[places[bisect_left(places, _ring_hash(name)) % len(places)]]
     return shares
 
 

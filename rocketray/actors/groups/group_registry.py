@@ -34,8 +34,7 @@ from .group_subscriptions import GroupSubscriptions
 from .handover import process_name
 from .heartbeat import Heartbeat, HeartbeatReply
 from .member_options import check_client_id
-from .membership import Membership, app_share
-from .memberships import Memberships
+from .membership import Membership, Memberships, app_share
 from .offset_moves import OffsetMoves
 from .subscription_change import FilterPlan
 from .subscription_changes import PlanProgress

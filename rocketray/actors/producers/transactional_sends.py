@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, Self
 from weakref import WeakValueDictionary
@@ -47,7 +47,8 @@ __all__ = ["Check", "CheckAnswer", "Transaction", "Transactions"]
 _LOG = logging.getLogger(__name__)
 _ASK_INTERVAL_S = 1.0
 _LEVEL_MAX = len(DELAY_LEVELS_MS)
-_OPEN: MutableMapping[str, Transaction]  # of all producers of this process; see invariant 2
+_OPEN: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
+"""The open transactions of all producers of this process, by unique key (invariant 2)."""
 
 CheckAnswer = Literal["commit", "rollback", "unknown"]
 Check = Callable[[StoredMessage], CheckAnswer]
@@ -156,9 +157,6 @@ class Transaction:
     def close(self) -> None:
         """Allow answers to checks from now on: the transaction's work is over."""
         _OPEN.pop(self.message_id, None)
-
-
-_OPEN = WeakValueDictionary()
 
 
 class Transactions:

@@ -41,14 +41,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .placement import ONE_EACH, Placement
 from .system_retention import default_retention, is_kept_by_node
 
-__all__ = [
-    "SHARD_PORT",
-    "SHARED_PROCESS",
-    "BitmapMode",
-    "TopicCatalog",
-    "TopicConfig",
-    "TopicOptions",
-]
+__all__ = ["SHARED_PROCESS", "BitmapMode", "TopicCatalog", "TopicConfig", "TopicOptions"]
 
 SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
 SHARED_PROCESS = "shared"

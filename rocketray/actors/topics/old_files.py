@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from functools import partial
 from typing import NamedTuple
 
 from rocketray.store.reading.reader import QueueReader
@@ -29,14 +31,8 @@ def old_files(
     newest_file = newest - newest % segment_bytes
     if first >= newest_file:
         return Spot(minimum, first), None
-    low, high = minimum, end - 1  # the first entry of the newest file is in (low, high]
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _physical(reader, middle) >= newest_file:
-            high = middle
-        else:
-            low = middle
-    return Spot(minimum, first), Spot(high, newest_file)
+    begins = bisect_left(range(end), newest_file, minimum, key=partial(_physical, reader))
+    return Spot(minimum, first), Spot(begins, newest_file)
 
 
 def _physical(reader: QueueReader, queue_offset: int) -> int:

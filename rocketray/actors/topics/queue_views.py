@@ -7,6 +7,7 @@ writer had published when the view was opened.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -36,15 +37,11 @@ class QueueView:
 
     def first_stored_at(self, time_ms: int) -> int:
         """Return the first offset of a message stored at that time or later, else ``maximum``."""
-        low, high = self.minimum, self.maximum
-        while low < high:
-            middle = (low + high) // 2
-            (message,) = self.reader.messages(self.reader.entries(middle, middle + 1))
-            if message.store_timestamp_ms < time_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.maximum), time_ms, self.minimum, key=self._stored_at)
+
+    def _stored_at(self, queue_offset: int) -> int:
+        (message,) = self.reader.messages(self.reader.entries(queue_offset, queue_offset + 1))
+        return message.store_timestamp_ms
 
 
 @contextmanager
