@@ -184,7 +184,7 @@ def test_a_shard_that_takes_no_messages_is_not_compacted(tmp_path: Path) -> None
     log.put([("kept", b"1")])
     for number in range(40):
         log.put([("busy", b"%d" % number * 40)])
-    log.writer.writable = False
+    log.writer.appends.writable = False
     log.compact()
     assert log.writer.store.reads.min_queue_offset(TOPIC, 0) == 0
     log.writer.close()

@@ -12,8 +12,7 @@ from rocketray.actors.calls.endpoint import CallTransport, client_of
 from rocketray.actors.filtering.filter_api import FILTERS, FilterApi
 from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.shards.shard_api import ShardApi, shard_of, shards_of
-from rocketray.actors.shards.shard_writer import ShardStatistics
+from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of, shards_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topics import TOPICS, Topics
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rocketray.actors.calls.endpoint import CallTransport, Endpoint, client_of
-from rocketray.actors.shards.shard_api import LookupApi, lookups_of
-from rocketray.actors.shards.stored_facts import StoredFacts
+from rocketray.actors.shards.shard_api import LookupApi, StoredFacts, lookups_of
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.topics import Topics
 from rocketray.errors import InvalidMessageError

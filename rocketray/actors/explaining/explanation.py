@@ -21,7 +21,7 @@ from typing import Any
 
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
-from rocketray.actors.shards.stored_facts import StoredFacts
+from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.filters.filter_verdict import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage

@@ -14,7 +14,7 @@ from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
 from rocketray.actors.journal.passages import PlaceHistory, history_of
 from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
-from rocketray.actors.shards.stored_facts import StoredFacts
+from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, PredicateError
 from rocketray.filters.filter_verdict import ExplainStep, FilterVerdict, explain_filter

@@ -33,8 +33,9 @@ from rocketray.store.retention import RetentionPolicy
 
 from .compaction import Compaction
 from .repeated_batches import RepeatedBatches
+from .shard_api import ShardStatistics
 from .shard_lookups import ShardLookups
-from .shard_writer import ShardStatistics, ShardWriter
+from .shard_writer import ShardWriter
 
 __all__ = ["OwnedShard", "why_closed"]
 
@@ -97,7 +98,7 @@ class OwnedShard:
             """The disk that the shard is on."""
             self._filter_doorbell = filter_doorbell or Doorbell(filter_doorbell_path(data))
             self.watch_disk()
-            self.writer.writable = topic.writable
+            self.writer.appends.writable = topic.writable
             self._take_over(producer_rings_directory(data, topic.name, queue_id))
             opened.pop_all()
 
@@ -155,7 +156,7 @@ class OwnedShard:
 
     def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
         """Accept batches of producers, or refuse them."""
-        self.writer.writable = writable
+        self.writer.appends.writable = writable
 
     def keep_bitmaps(
         self, living: Sequence[LiveSubscription] | None

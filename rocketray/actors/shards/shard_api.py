@@ -1,8 +1,9 @@
-"""The services of a shard process for each of its shards: writing to it, and lookups in it."""
+"""The services of a shard process for each of its shards, and the values that they return."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rocketray.actors.calls.endpoint import CALL_TIMEOUT_S, Endpoint, once, process_actor
@@ -11,13 +12,63 @@ from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.filters.filter_verdict import BitmapFacts
 from rocketray.message import StoredMessage
+from rocketray.store.queues.consume_queue_ext import ExtUnit
 from rocketray.store.retention import RetentionPolicy
 
-from .shard_writer import ShardStatistics
-from .stored_facts import StoredFacts
+__all__ = [
+    "LookupApi",
+    "ShardApi",
+    "ShardStatistics",
+    "StoredFacts",
+    "call_ends_ms",
+    "lookups_of",
+    "shard_of",
+    "shards_of",
+]
 
-__all__ = ["LookupApi", "ShardApi", "call_ends_ms", "lookups_of", "shard_of", "shards_of"]
+
+@dataclass(frozen=True, slots=True)
+class ShardStatistics:
+    """A shard's counters since its process started, and its offsets."""
+
+    topic: str
+    queue_id: int
+    epoch: int
+    min_queue_offset: int
+    max_queue_offset: int
+    max_physical_offset: int
+    flushed_physical_offset: int
+    batches: int
+    messages: int
+    refused_batches: int
+    rings: int
+    keeps_bitmaps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFacts:
+    """A message and its queue: ``tags_code`` of its entry, and the queue's offsets.
+
+    ``is_dispatched`` says whether the entry at the message's queue offset leads to it; ``unit`` is
+    the extension unit of the entry, ``filters`` the filters of the shard's bitmaps, by group.
+    """
+
+    message: StoredMessage
+    is_dispatched: bool
+    tags_code: int | None
+    min_queue_offset: int
+    max_queue_offset: int
+    unit: ExtUnit | None = None
+    filters: Mapping[str, ConsumerFilterData] = field(default_factory=dict)
+
+    def bitmap_of(self, group: str) -> BitmapFacts | None:
+        """Return the bitmap facts for a stream of *group*; None if the shard never kept bitmaps."""
+        known = self.filters.get(group)
+        if self.unit is not None:
+            return BitmapFacts(self.unit.bitmap, self.unit.store_timestamp_ms, known)
+        return BitmapFacts(registered=known) if self.filters else None
 
 
 class ShardApi(Protocol):

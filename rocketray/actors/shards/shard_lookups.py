@@ -7,8 +7,8 @@ from collections.abc import Callable
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import PhysicalOffset, StoredMessage
 
+from .shard_api import StoredFacts
 from .shard_writer import ShardWriter
-from .stored_facts import StoredFacts
 
 __all__ = ["QUERY_MAX", "ShardLookups"]
 
@@ -38,7 +38,18 @@ class ShardLookups:
 
     def facts(self, message: StoredMessage) -> StoredFacts:
         """Return the facts on a message of this shard."""
-        return self._writer.facts(message)
+        reads, place = self._writer.store.reads, (self._topic, self._queue_id)
+        with self._writer.reading():
+            offsets = reads.min_queue_offset(*place), reads.max_queue_offset(*place)
+            filters = dict(self._writer.bitmaps.filters)
+            try:
+                entry = reads.queue_entry(*place, message.queue_offset)
+            except OffsetOutOfRangeError:
+                entry = None
+        is_dispatched = entry is not None and entry.physical_offset == message.physical_offset
+        tags_code = None if entry is None else entry.tags_code
+        unit = entry.unit if entry is not None and is_dispatched else None
+        return StoredFacts(message, is_dispatched, tags_code, *offsets, unit, filters)
 
     def message_at(self, queue_offset: int) -> StoredMessage | None:
         """Return the message at a queue offset, or None if there is none."""

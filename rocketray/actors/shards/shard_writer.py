@@ -22,7 +22,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocketray.actors.files.paths import CONTROL_PAGE
@@ -39,32 +38,14 @@ from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 
+from .shard_api import ShardStatistics
 from .shard_appends import ShardAppends
 from .shard_rings import ShardRings
-from .stored_facts import StoredFacts
 
-__all__ = ["ShardStatistics", "ShardWriter"]
+__all__ = ["ShardWriter"]
 
 _LOG = logging.getLogger(__name__)
 _SAME_BATCHES_MAX = 4  # more than one if a crash left the beginning of one in the log
-
-
-@dataclass(frozen=True, slots=True)
-class ShardStatistics:
-    """A shard's counters since its process started, and its offsets."""
-
-    topic: str
-    queue_id: int
-    epoch: int
-    min_queue_offset: int
-    max_queue_offset: int
-    max_physical_offset: int
-    flushed_physical_offset: int
-    batches: int
-    messages: int
-    refused_batches: int
-    rings: int
-    keeps_bitmaps: bool
 
 
 class ShardWriter:
@@ -100,21 +81,12 @@ class ShardWriter:
         with ExitStack() as opened:
             opened.callback(self.store.close)
             self.control = ControlPage(directory / CONTROL_PAGE, create=True)
-            self._appends = ShardAppends(self.store, self.control, topic, queue_id)
-            self.rings = ShardRings(self._appends, self._lock)
-            self._bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
+            self.appends = ShardAppends(self.store, self.control, topic, queue_id)
+            self.rings = ShardRings(self.appends, self._lock)
+            self.bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
             self._publish_minimum()
-            self.control.publish_visible(self._appends.next_queue_offset())
+            self.control.publish_visible(self.appends.next_queue_offset())
             opened.pop_all()
-
-    @property
-    def writable(self) -> bool:
-        """Whether the topic accepts messages."""
-        return self._appends.writable
-
-    @writable.setter
-    def writable(self, writable: bool) -> None:
-        self._appends.writable = writable
 
     def append(
         self,
@@ -129,21 +101,21 @@ class ShardWriter:
             ShardUnavailableError: it is, or the shard was closed; nothing was stored.
         """
         with self._lock:
-            self._appends.check_open()
+            self.appends.check_open()
             if is_too_late():
-                raise self._appends.unavailable(
+                raise self.appends.unavailable(
                     "the sender had stopped waiting for the call; nothing was stored"
                 )
-            ack = self._appends.append(unpack_batch(payload))
-            self._appends.settle(to_disk=durability is Durability.DISK)
+            ack = self.appends.append(unpack_batch(payload))
+            self.appends.settle(to_disk=durability is Durability.DISK)
             return ack
 
     def append_built(self, build: Callable[[], EncodedBatch | None]) -> Ack:
         """Store the batch of *build*, if any; nothing else is stored meanwhile."""
         with self._lock:
             batch = build()
-            ack = Ack(AppendStatus.OK) if batch is None else self._appends.append(batch)
-            self._appends.settle(to_disk=False)
+            ack = Ack(AppendStatus.OK) if batch is None else self.appends.append(batch)
+            self.appends.settle(to_disk=False)
             return ack
 
     def find_batch(self, first_key: str, last_key: str, count: int) -> Ack | None:
@@ -151,34 +123,34 @@ class ShardWriter:
         with self._lock:
             for found in self.store.reads.query(self._topic, first_key, _SAME_BATCHES_MAX):
                 last = found.queue_offset + count - 1
-                if last < self._appends.next_queue_offset():
+                if last < self.appends.next_queue_offset():
                     entry = self.store.reads.queue_entry(self._topic, self._queue_id, last)
                     if self.store.reads.view(entry.physical_offset).unique_key == last_key:
-                        return self._appends.whole_ack(found.queue_offset, count)
+                        return self.appends.whole_ack(found.queue_offset, count)
             return None
 
     def flush(self) -> None:
         """Bring everything to disk; called by a timer, beside the writer's thread."""
-        self._appends.flush()
+        self.appends.flush()
 
     def prepare_next(self) -> None:
         """Create the next files, so that no append waits for them; also called by the timer."""
         try:
             self.store.prepare_next()
         except StoreFullError as error:
-            _LOG.warning("shard %s: %s", self._appends.name, error)
+            _LOG.warning("shard %s: %s", self.appends.name, error)
 
     def watch_disk(self, disk: DiskUse) -> None:
         """Refuse messages from now on if the disk is too full, or accept them again."""
         is_full = self._disk_limits.is_reached(self._disk_limits.full, disk)
-        if is_full != self._appends.is_disk_full:
+        if is_full != self.appends.is_disk_full:
             _LOG.warning(
                 "shard %s: %.0f %% of the disk is in use: messages are %s",
-                self._appends.name,
+                self.appends.name,
                 100 * disk.ratio,
                 "refused; free space, or shorten the retention" if is_full else "accepted again",
             )
-        self._appends.is_disk_full = is_full
+        self.appends.is_disk_full = is_full
 
     def expire(
         self, policy: RetentionPolicy, needed_from: int | None, disk: DiskUse
@@ -205,7 +177,7 @@ class ShardWriter:
     ) -> dict[str, ConsumerFilterData]:
         """See :meth:`ShardBitmaps.keep`."""
         with self._lock:
-            return self._bitmaps.keep(living)
+            return self.bitmaps.keep(living)
 
     def statistics(self) -> ShardStatistics:
         """Return counters and offsets, read together."""
@@ -213,38 +185,17 @@ class ShardWriter:
             return ShardStatistics(
                 topic=self._topic,
                 queue_id=self._queue_id,
-                epoch=self._appends.epoch,
-                min_queue_offset=self._appends.min_queue_offset(),
-                max_queue_offset=self._appends.next_queue_offset(),
+                epoch=self.appends.epoch,
+                min_queue_offset=self.appends.min_queue_offset(),
+                max_queue_offset=self.appends.next_queue_offset(),
                 max_physical_offset=self.store.reads.max_physical_offset,
                 flushed_physical_offset=self.control.flushed(),
-                batches=self._appends.batches,
-                messages=self._appends.messages,
-                refused_batches=self._appends.refused,
+                batches=self.appends.batches,
+                messages=self.appends.messages,
+                refused_batches=self.appends.refused,
                 rings=len(self.rings),
-                keeps_bitmaps=self._bitmaps.are_kept,
+                keeps_bitmaps=self.bitmaps.are_kept,
             )
-
-    def facts(self, message: StoredMessage) -> StoredFacts:
-        """Return the facts on a message of this shard."""
-        with self._lock:
-            facts = StoredFacts(
-                message,
-                is_dispatched=False,
-                tags_code=None,
-                min_queue_offset=self._appends.min_queue_offset(),
-                max_queue_offset=self._appends.next_queue_offset(),
-                filters=dict(self._bitmaps.filters),
-            )
-            try:
-                entry = self.store.reads.queue_entry(
-                    self._topic, self._queue_id, message.queue_offset
-                )
-            except OffsetOutOfRangeError:
-                return facts
-        is_dispatched = entry.physical_offset == message.physical_offset
-        unit = entry.unit if is_dispatched else None
-        return replace(facts, is_dispatched=is_dispatched, tags_code=entry.tags_code, unit=unit)
 
     def message_at(self, queue_offset: int) -> StoredMessage | None:
         """Return the message at a queue offset, or None; called while :meth:`reading` is held."""
@@ -261,9 +212,9 @@ class ShardWriter:
     def close(self) -> None:
         """Bring everything to disk and release the directory, also if that fails."""
         with self._expiry_lock, self._lock:
-            if self._appends.is_closed:
+            if self.appends.is_closed:
                 return
-            self._appends.is_closed = True
+            self.appends.is_closed = True
             self.rings.let_go()
             try:
                 self.flush()
@@ -271,4 +222,4 @@ class ShardWriter:
                 self.store.close()
 
     def _publish_minimum(self) -> None:
-        self.control.publish_minimum(self._appends.min_queue_offset())
+        self.control.publish_minimum(self.appends.min_queue_offset())

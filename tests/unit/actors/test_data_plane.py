@@ -95,7 +95,7 @@ def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: Lo
         producer.flush()
         assert producer.one_way_lost == 0
         assert node.shard_statistics("Trade")[0].messages == 5000
-        node.shard("Trade", 0).writer.writable = False
+        node.shard("Trade", 0).writer.appends.writable = False
         for number in range(7):
             producer.send("Trade", b"%d" % number, ack="none")
         producer.flush()

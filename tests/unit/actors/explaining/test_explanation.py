@@ -18,7 +18,7 @@ from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.files.paths import CONTROL_PAGE
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
-from rocketray.actors.shards.stored_facts import StoredFacts
+from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.filter_verdict import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription

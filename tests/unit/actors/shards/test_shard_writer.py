@@ -264,7 +264,7 @@ def test_a_frame_of_which_a_part_is_stored_is_never_said_to_be_refused(tmp_path:
     ring.try_write(payload(0, 10), Durability.MEMORY)
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 0))
-    writer.writable = False
+    writer.appends.writable = False
     writer.rings.attach(ring.path)
     assert ring.ack(1).status is AppendStatus.FAILED
     writer.close()
