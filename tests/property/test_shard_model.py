@@ -21,11 +21,11 @@ from oracles import drain
 
 from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.files.runtime_lock import remove_runtime
-from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards import shard_appends
 from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
@@ -54,7 +54,7 @@ STEPS: list[tuple[Any, str]] = [
     (KeyIndex, "put"),
     (ShardRing, "record"),
     (ShardRing, "acknowledge"),
-    (ControlPage, "publish_visible"),
+    (ShardAppends, "settle"),
 ]
 
 

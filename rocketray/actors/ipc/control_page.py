@@ -126,41 +126,37 @@ class AdaptiveSpin:
 class SharedCounter:
     """One shared number (see the module's docstring); keeps its file mapped."""
 
-    __slots__ = ("_address", "_file")
+    __slots__ = ("_file", "address")
 
     def __init__(self, file: SharedFile, position: int) -> None:
         assert position % LINE_BYTES == 0
         self._file = file
-        self._address = int(file.bytes.ctypes.data) + position
-
-    @property
-    def address(self) -> int:
+        self.address = int(file.bytes.ctypes.data) + position
         """Address of the line, for kernels, as long as it lives."""
-        return self._address
 
     def load(self) -> int:
         """Return the value; all data written before it is visible."""
-        return futex.load(self._address)
+        return futex.load(self.address)
 
     def publish(self, value: int) -> None:
         """Set the value and wake its waiters."""
-        futex.publish(self._address, value)
+        futex.publish(self.address, value)
 
     def ring(self) -> None:
         """Add one, atomically against other processes, and wake the waiters."""
-        futex.ring(self._address)
+        futex.ring(self.address)
 
     def wait_above(self, seen: int, timeout_s: float, spin: AdaptiveSpin | None = None) -> int:
         """Return the value once it is above *seen* or the time is over; releases the GIL.
 
         With *spin* it spins for a while before it sleeps, if that was worthwhile last time.
         """
-        value = futex.load(self._address)
+        value = futex.load(self.address)
         spins = 0 if spin is None else spin.spins
         begun = time.monotonic()
         while value <= seen and timeout_s > 0:
             part = min(timeout_s, _WAIT_SLICE_S)
-            value = futex.wait_above(self._address, seen, int(part * 1e9), spins)
+            value = futex.wait_above(self.address, seen, int(part * 1e9), spins)
             timeout_s -= part
             spins = 0
         if spin is not None:
@@ -220,59 +216,31 @@ class ControlPage:
         """
         self._file = SharedFile(path, _PAGE_BYTES if create else None, is_own=False)
         lines = [self._file.line(number) for number in range(7)]
-        kind, self._visible, self._minimum, self._flushed, self._epoch = lines[:5]
-        self._filters = lines[6]
+        kind, visible, minimum, flushed, epoch, _, filters = lines
+        self.visible, self.publish_visible = visible.load, visible.publish
+        """The queue offset after the last message that readers may see."""
+        self.minimum, self.publish_minimum = minimum.load, minimum.publish
+        """The first queue offset that still exists."""
+        self.flushed, self.publish_flushed = flushed.load, flushed.publish
+        """The physical offset below which everything survives power loss."""
+        self.filters, self.publish_filters = filters.load, filters.publish
+        """The version of the filter file that bitmaps are made from."""
+        self.epoch = epoch
+        """The epoch of the newest incarnation."""
         if create and kind.load() == 0:
             kind.publish(self._FORMAT)
         if kind.load() != self._FORMAT:
             raise StoreVersionError(f"{path} is not a control page that this version can read")
 
-    def visible(self) -> int:
-        """Return the queue offset after the last message that readers may see."""
-        return self._visible.load()
-
-    def publish_visible(self, queue_offset: int) -> None:
-        """Let readers see everything below *queue_offset*."""
-        self._visible.publish(queue_offset)
-
-    def minimum(self) -> int:
-        """Return the first queue offset that still exists."""
-        return self._minimum.load()
-
-    def publish_minimum(self, queue_offset: int) -> None:
-        """Publish that everything below *queue_offset* is removed."""
-        self._minimum.publish(queue_offset)
-
-    def flushed(self) -> int:
-        """Return the physical offset below which everything survives power loss."""
-        return self._flushed.load()
-
-    def publish_flushed(self, physical_offset: int) -> None:
-        """Publish that everything below *physical_offset* is on disk."""
-        self._flushed.publish(physical_offset)
-
-    def filters(self) -> int:
-        """Return the version of the filter file that bitmaps are made from."""
-        return self._filters.load()
-
-    def publish_filters(self, version: int) -> None:
-        """Publish a new version of the filter file."""
-        self._filters.publish(version)
-
     def take_epoch(self) -> int:
         """Begin a new incarnation of the writer and return its epoch; earlier ones are fenced."""
-        epoch = self._epoch.load() + 1
-        self._epoch.publish(epoch)
+        epoch = self.epoch.load() + 1
+        self.epoch.publish(epoch)
         return epoch
-
-    @property
-    def epoch(self) -> SharedCounter:
-        """Line with the epoch of the newest incarnation."""
-        return self._epoch
 
     def check_epoch(self, epoch: int) -> None:
         """Raise :class:`ShardFencedError` if a newer incarnation has begun."""
-        current = self._epoch.load()
+        current = self.epoch.load()
         if current != epoch:
             raise ShardFencedError(
                 f"{self._file.path.parent}: this process has epoch {epoch} and the shard is at "

@@ -140,7 +140,8 @@ class _Ring:
         """Remove the ring's name; the memory is freed when neither side has it mapped."""
         self._file.unlink()
 
-    def _read_slot(self, sequence: int) -> Ack | None:
+    def outcome(self, sequence: int) -> Ack | None:
+        """Return the slot of a frame, or None if the slot holds another frame."""
         found, status, *rest = _SLOT.unpack_from(self._slots, _slot_start(sequence))
         if found != sequence or not 0 <= status < len(_STATUSES):
             return None
@@ -218,7 +219,7 @@ class ProducerRing(_Ring):
 
     def ack(self, sequence: int) -> Ack:
         """Return an acknowledged frame's outcome, kept until SLOT_COUNT later ones are written."""
-        ack = self._read_slot(sequence)
+        ack = self.outcome(sequence)
         if ack is None:
             raise RingCorruptError(f"{self.path}: the slot of frame {sequence} holds another frame")
         return ack
@@ -304,26 +305,13 @@ class ShardRing(_Ring):
     def interrupted(self) -> bool:
         """Return whether an earlier incarnation died while it appended a frame of this ring."""
         first = self.acknowledged() + 1
-        outcomes = (self._read_slot(first + index) for index in range(SLOT_COUNT))
+        outcomes = (self.outcome(first + index) for index in range(SLOT_COUNT))
         return any(ack is not None and ack.status is AppendStatus.PENDING for ack in outcomes)
-
-    def outcome(self, sequence: int) -> Ack | None:
-        """Return the slot of a frame that an earlier incarnation handled, or None (invariant 2)."""
-        return self._read_slot(sequence)
 
     def record(self, sequence: int, ack: Ack) -> None:
         """Write a frame's slot: its intent before it is appended, its outcome after."""
         start = _slot_start(sequence)
-        _SLOT.pack_into(
-            self._slots,
-            start,
-            0,
-            ack.status,
-            ack.first_queue_offset,
-            ack.first_physical_offset,
-            ack.store_timestamp_ms,
-            ack.messages,
-        )
+        _SLOT.pack_into(self._slots, start, 0, *ack)
         _NUMBER.pack_into(self._slots, start, sequence)  # last: it makes the slot valid
 
     def acknowledge(self) -> None:

@@ -20,9 +20,9 @@ def test_a_waiter_wakes_on_the_publication(tmp_path: Path) -> None:
     page = ControlPage(tmp_path / "control", create=True)
     other = ControlPage(tmp_path / "control")
     seen: list[int] = []
-    waiter = threading.Thread(target=lambda: seen.append(other._visible.wait_above(0, 30.0)))
+    waiter = threading.Thread(target=lambda: seen.append(other.epoch.wait_above(0, 30.0)))
     waiter.start()
-    page.publish_visible(7)
+    page.epoch.publish(7)
     waiter.join(20)
     assert seen == [7]
 
@@ -30,7 +30,7 @@ def test_a_waiter_wakes_on_the_publication(tmp_path: Path) -> None:
 def test_a_waiter_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
     page = ControlPage(tmp_path / "control", create=True)
     begun = time.monotonic()
-    assert page._visible.wait_above(0, 0.12) == 0
+    assert page.epoch.wait_above(0, 0.12) == 0
     assert time.monotonic() - begun >= 0.11
 
 
@@ -46,10 +46,10 @@ def test_a_waiter_looks_before_it_sleeps_only_where_the_last_answer_came_soon() 
 def test_a_wait_with_patience_ends_with_the_publication_or_the_time(tmp_path: Path) -> None:
     page = ControlPage(tmp_path / "control", create=True)
     spin = AdaptiveSpin()
-    assert page._visible.wait_above(0, 0.01, spin) == 0
+    assert page.epoch.wait_above(0, 0.01, spin) == 0
     assert spin.spins == 0
-    page.publish_visible(7)
-    assert page._visible.wait_above(0, 30.0, spin) == 7
+    page.epoch.publish(7)
+    assert page.epoch.wait_above(0, 30.0, spin) == 7
 
 
 def test_rings_of_many_threads_are_all_counted(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_page_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_functions_without_futex_agree_with_the_kernels(tmp_path: Path) -> None:
     bell = Doorbell(tmp_path / "bell")
-    address = bell._line._address
+    address = bell._line.address
     futex.publish_without_futex(address, 41)
     assert futex.load(address) == futex.load_without_futex(address) == 41
     futex.ring(address)
@@ -95,7 +95,7 @@ def test_functions_without_futex_agree_with_the_kernels(tmp_path: Path) -> None:
     futex.ring_without_futex(address)
     assert futex.wait_above(address, 42, 10**9) == 43
     assert futex.wait_above(address, 43, 10**6) == 43
-    count = bell._file.line(2)._address
+    count = bell._file.line(2).address
     futex.ring_for(count, address)
     futex.ring_for_without_futex(count, address)
     assert futex.load(count) == 2
