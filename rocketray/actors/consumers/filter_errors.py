@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from rocketray.actors.files.paths import shard_directory
 from rocketray.errors import FilterEvaluationError, StreamError
@@ -18,17 +17,11 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.reading.reader import QueueReader
 
-__all__ = ["FilterErrorLog", "FirstError"]
+from .stream_source import MemberStream
+
+__all__ = ["FilterErrorLog"]
 
 _LOG = logging.getLogger(__name__)
-
-
-class FirstError(NamedTuple):
-    """The first message of a queue on which *subscription* failed."""
-
-    subscription: Subscription
-    queue_id: int
-    queue_offset: int
 
 
 class FilterErrorLog:
@@ -41,12 +34,13 @@ class FilterErrorLog:
         self._told: set[Subscription] = set()
         self._next_count = 10
 
-    def look(self, errors: Iterable[FirstError], count: int) -> None:
+    def look(self, streams: Iterable[MemberStream], count: int) -> None:
         """Log the first failure of each expression, and the total *count* when it is due."""
-        for error in errors:
-            if error.subscription not in self._told:
-                self._told.add(error.subscription)
-                self._tell(error)
+        for stream in streams:
+            subscription, queue_offset = stream.part.subscription, stream.first_error
+            if queue_offset is not None and subscription not in self._told:
+                self._told.add(subscription)
+                self._tell(subscription, stream.queue_id, queue_offset)
         if count >= self._next_count:
             self._next_count = 10 ** len(str(count))
             _LOG.warning(
@@ -55,8 +49,7 @@ class FilterErrorLog:
                 *(self._group, count, self._topic, self._group),
             )
 
-    def _tell(self, error: FirstError) -> None:
-        subscription, queue_id, queue_offset = error
+    def _tell(self, subscription: Subscription, queue_id: int, queue_offset: int) -> None:
         message = self._find(queue_id, queue_offset)
         _LOG.warning(
             "group %s: the SQL filter %r failed on the message at topic %s queue %d offset %d, "

@@ -56,7 +56,7 @@ class LocalOffsets:
                 "client of a broadcast group needs an id of its own"
             ) from None
         try:
-            self._offsets = self._read()
+            self._offsets = read_state(self._path, _offsets, owns=True) or {}
         except BaseException:
             self._lock.release()
             raise
@@ -92,9 +92,6 @@ class LocalOffsets:
             self.save()
         finally:
             self._lock.release()
-
-    def _read(self) -> dict[int, int]:
-        return read_state(self._path, _offsets, owns=True) or {}
 
 
 def _offsets(value: Mapping[str, Any]) -> dict[int, int]:

@@ -234,7 +234,8 @@ class GroupConsumer:
     def _complete(self, beat: Heartbeat) -> Heartbeat:
         """Return a heartbeat of the session with the rest of the report."""
         counters = self._queues.counters()
-        self._filter_errors.look(self._queues.first_errors(), counters.evaluation_errors)
+        streams = tuple(self._queues.streams.values())
+        self._filter_errors.look(streams, counters.evaluation_errors)
         if self._local is not None:
             self._local.commit(beat.commits)  # may write a file; other threads do not wait for it
             beat = replace(beat, commits={})

@@ -24,7 +24,6 @@ from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
-from .filter_errors import FirstError
 from .member_session import MemberSession
 from .start_offset import NextBegin, next_begin
 from .stream_source import MemberStream, QueueBounds, StreamSource
@@ -97,16 +96,6 @@ class MemberQueues:
         """Return the sums of the filter for this member, and of the outcomes of its matches."""
         with self._lock:
             return sum((each.counters() for each in self.streams.values()), self._counted)
-
-    def first_errors(self) -> list[FirstError]:
-        """Return the first message of each queue on which SQL92 failed, if any."""
-        with self._lock:
-            streams = list(self.streams.values())
-        return [
-            FirstError(stream.part.subscription, stream.queue_id, offset)
-            for stream in streams
-            if (offset := stream.first_error) is not None
-        ]
 
     def count(self, **numbers: int) -> None:
         """Add to the counters."""

@@ -73,9 +73,8 @@ class QueueStream:
         directory = shard_directory(node.data, description.topic, description.queue_id)
         self._reader = QueueReader(directory, description.topic, description.queue_id)
         self.next_queue_offset = description.start
-        self._waiting: tuple[EntryColumns, int] | None = (
-            None  # taken from the ring, not yet delivered
-        )
+        self._waiting: tuple[EntryColumns, int] | None = None
+        """Matches taken from the ring and not yet delivered, and the offset after them."""
         self._let_go = 0
         self._filter_doorbell = Doorbell(filter_doorbell_path(node.data))
 
@@ -125,9 +124,8 @@ class QueueStream:
         return TakenMatches(entries, self._reader, next_queue_offset, missed, collisions)
 
     def _from_ring(self, max_count: int) -> tuple[EntryColumns, int] | None:
-        has_failed = (
-            self._ring.state is StreamState.FAILED
-        )  # read first: then all earlier matches are in the ring
+        # The state is read first: then all earlier matches are in the ring.
+        has_failed = self._ring.state is StreamState.FAILED
         may_wait_for_room = self._ring.waiting() > CAPACITY // 2
         rows, next_queue_offset = self._ring.take(max_count)
         if may_wait_for_room:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.consumers.filter_errors import FilterErrorLog, FirstError
+from rocketray.actors.consumers.filter_errors import FilterErrorLog
 from rocketray.actors.consumers.queue_stream import QueueStream, QueueStreams, queue_bounds
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
@@ -294,21 +294,13 @@ class _Session:
                 credit[queue_id] -= len(frame)
                 if credit[queue_id] > 0:
                     turns.append(queue_id)
-        self._log_errors()
+        streams = [queue.stream for queue in self._queues.values()]
+        self._errors.look(streams, 0)  # the member logs the number of errors
         replies = {at: self._queues[at].reply(frames[at], failed.get(at)) for at in same}
         for queue_id in failed.keys() - replies.keys():
             position = fetch.queues[queue_id].position
             replies[queue_id] = FetchedQueue([], position, error=failed[queue_id])
         return replies
-
-    def _log_errors(self) -> None:
-        streams = [queue.stream for queue in self._queues.values()]
-        found = [
-            FirstError(stream.part.subscription, stream.queue_id, stream.first_error)
-            for stream in streams
-            if stream.first_error is not None
-        ]
-        self._errors.look(found, 0)  # the member logs the number of errors
 
 
 class _SentQueue:

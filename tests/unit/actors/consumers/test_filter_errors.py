@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.consumers.filter_errors import FilterErrorLog, FirstError
+from rocketray.actors.consumers.filter_errors import FilterErrorLog
+from rocketray.actors.consumers.queue_stream import QueueStreams
+from rocketray.actors.groups.subscription_change import QueuePart
+from rocketray.actors.ipc.match_ring import MatchRing
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.testing import Broker
@@ -56,8 +59,16 @@ def test_each_expression_has_its_line_and_each_tenfold_too(
 ) -> None:
     log = FilterErrorLog(tmp_path, "g", "Trade")
     other = Subscription.sql("amount > 1", "rocketmq")
-    for subscription in (SQL, SQL, other, SQL):
-        log.look([FirstError(subscription, 0, 7)], 1)
+    with Broker() as broker:
+        broker.topics.ensure("Trade", 1)
+        source = QueueStreams(broker.node, "g", "Trade")
+        for subscription in (SQL, SQL, other, SQL):
+            stream = source.open(0, QueuePart(subscription, None), 0)
+            MatchRing(stream._ring.path).note_error(7)
+            log.look([stream], 1)
+            stream.stop()
+            stream.close()
+        source.close()
     told = failures(caplog)
     assert len(told) == 2
     assert all("offset 7, unique key -: it can no longer be read" in text for text in told)
