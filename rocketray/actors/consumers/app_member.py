@@ -134,12 +134,7 @@ class AppMember:
         self._wanted.set()
 
     def beat(self) -> None:
-        """Report for all topics once, and take the granted queues.
-
-        Raises:
-            ShardUnavailableError: the coordinator is unavailable; nothing is lost.
-            StreamError: it refuses the member.
-        """
+        """Report for all topics once, and take the granted queues; raises if that is refused."""
         with self._beating:
             for session in self._sessions.values():
                 session.beat(self._coordinator.heartbeat)

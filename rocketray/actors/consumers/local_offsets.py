@@ -101,11 +101,7 @@ def _offsets(value: Mapping[str, Any]) -> dict[int, int]:
 def open_local_offsets(
     data: Path, group: str, topic: str, options: MemberOptions, clock_ms: Callable[[], int]
 ) -> LocalOffsets | None:
-    """Open the offsets of a broadcast member; None for a member that shares its group's messages.
-
-    Raises:
-        ConfigError: as :class:`LocalOffsets`.
-    """
+    """Open the offsets of a broadcast member; None for one that shares messages."""
     if not options.get("broadcast"):
         return None
     directory = Path(options.get("offsets_directory") or broadcast_directory(data))

@@ -60,10 +60,7 @@ def divide(
 
 
 def averagely(queues: int, members: Collection[str]) -> dict[int, str]:
-    """Assign contiguous shares, the first ones larger.
-
-    As RocketMQ ``AllocateMessageQueueAveragely``.
-    """
+    """Assign contiguous shares, the first ones larger: ``AllocateMessageQueueAveragely``."""
     names = sorted(members)
     shares: dict[int, str] = {}
     for index, name in enumerate(names):
@@ -73,7 +70,7 @@ def averagely(queues: int, members: Collection[str]) -> dict[int, str]:
 
 
 def by_circle(queues: int, members: Collection[str]) -> dict[int, str]:
-    """Assign the queues round-robin, as RocketMQ ``AllocateMessageQueueAveragelyByCircle``."""
+    """Assign the queues round-robin: RocketMQ's ``AllocateMessageQueueAveragelyByCircle``."""
     names = sorted(members)
     return {queue: names[queue % len(names)] for queue in range(queues)} if names else {}
 

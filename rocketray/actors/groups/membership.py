@@ -185,11 +185,7 @@ class Memberships:
         }
 
     def load(self, tables: Mapping[str, Any], seen_ms: int) -> None:
-        """Load the result of :meth:`to_json`; all members count as seen at *seen_ms*.
-
-        Raises:
-            StreamError: the value has another form.
-        """
+        """Load the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
         for name, value in tables.get(_MEMBERSHIPS, {}).items():
             topic, _, group = name.rpartition("@")
             try:

@@ -42,10 +42,9 @@ class OffsetMoves:
         self.changed = False
 
     def order(self, group: str, topic: str, targets: Mapping[int, int], who: str = "") -> str:
-        """Order moves of queues to other next offsets; return the order's name, for :meth:`left`.
+        """Order moves of queues, instead of earlier ones; return the order's name.
 
-        *who* is recorded in the group's journal. A later order for the same queue replaces this
-        one.
+        *who* is recorded in the group's journal.
         """
         name = uuid.uuid4().hex
         waiting = self._waiting.setdefault((group, topic), {})
@@ -98,11 +97,7 @@ class OffsetMoves:
         return {_MOVES: to_table(table)}
 
     def load(self, value: Mapping[str, Any]) -> None:
-        """Load the result of :meth:`to_json`.
-
-        Raises:
-            StreamError: the value has another form.
-        """
+        """Load the result of :meth:`to_json`; raise :class:`StreamError` for another form."""
         try:
             self._waiting = {
                 key: {

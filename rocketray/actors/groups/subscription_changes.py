@@ -72,11 +72,7 @@ class FilterChanges:
         return self._set((group, topic), plan)
 
     def switch(self, group: str, topic: str, unaware: list[str]) -> FilterPlan:
-        """Go from preparing to switching.
-
-        Raises:
-            StreamError: no change is prepared, or a member does not know the plan yet.
-        """
+        """Go from preparing to switching; raise if a member does not know the plan yet."""
         plan = self._find(group, topic)
         if unaware:
             raise StreamError(

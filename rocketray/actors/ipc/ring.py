@@ -162,10 +162,7 @@ class ProducerRing(_Ring):
         self._spin = AdaptiveSpin()
 
     def try_write(self, payload: bytes | memoryview, durability: Durability) -> int | None:
-        """Copy a batch into the ring and return its sequence, or None while there is no room.
-
-        The shard does not see it before :meth:`publish`.
-        """
+        """Copy a batch into the ring, unpublished; return its sequence, or None without room."""
         room = self.try_reserve(len(payload))
         if room is None:
             return None
@@ -315,10 +312,7 @@ class ShardRing(_Ring):
         _NUMBER.pack_into(self._slots, start, sequence)  # last: it makes the slot valid
 
     def acknowledge(self) -> None:
-        """Free the room of all frames that were taken and wake the producer.
-
-        Their slots have the outcomes.
-        """
+        """Free the room of all frames that were taken, whose slots have the outcomes."""
         tail, _, sequence = self.cursor.tolist()
         self._acknowledged.publish(sequence)
         self._tail.publish(tail)

@@ -73,11 +73,7 @@ class NodeAsyncProducer:
         """The sends that wait, by their queue; or by their topic, which is not known yet."""
 
     async def open(self) -> None:
-        """Connect to the node; ``async with`` does it.
-
-        Raises:
-            StoreError: it is closed.
-        """
+        """Connect to the node; ``async with`` does it. Raises :class:`StoreError` if closed."""
         await self._in_thread(self._open)
 
     @overload

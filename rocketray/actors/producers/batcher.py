@@ -90,10 +90,7 @@ class Batcher:
     def add(
         self, link: QueueLink, content: Message | MessageFields, handling: Handling
     ) -> tuple[Batch, int]:
-        """Add a message to the batch of its queue, and send that if it is time.
-
-        Return the batch and the number of the message in it.
-        """
+        """Add a message to the batch of its queue; return the batch, and its number in it."""
         with link.lock:
             batch, index = self._collect(link, content, handling)
             if handling.at_once:
@@ -222,20 +219,14 @@ class Batcher:
         return link, batch
 
     def ask_again(self, link: QueueLink, batch: Batch) -> None:
-        """Call the shard again with a batch whose outcome a call left unknown.
-
-        If another caller did so meanwhile, nothing is left to ask for.
-        """
+        """Call the shard again with a batch of unknown outcome, unless another caller did so."""
         with link.lock:
             if batch.unsure is not None:
                 link.check_open()
                 link.ask_again(batch)
 
     def repeat(self, link: QueueLink, batch: Batch, part: Part) -> None:
-        """Call the shard again also with the batch of a part that it failed to store.
-
-        The messages keep their unique keys, so the shard stores them once.
-        """
+        """Ask again as :meth:`ask_again`; also send a part again that the shard failed to store."""
         with link.lock:
             if batch.may_be_repeated and batch.unsure is None:
                 batch.unsure = self._packed(link, part, batch.first_id)

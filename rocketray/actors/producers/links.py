@@ -81,11 +81,7 @@ class QueueLinks:
     def choose_queue(
         self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
     ) -> int:
-        """Return the queue of a message: the given one, the key's, or the next in turn.
-
-        Raises:
-            TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
-        """
+        """Return the queue of a message: the given one, the key's, or the next in turn."""
         config = self.topic(topic)
         if sharding_key is not None and not isinstance(sharding_key, str):
             raise ConfigError(

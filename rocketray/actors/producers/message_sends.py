@@ -116,7 +116,7 @@ class MessageSends:
         half = transactions.half(message, queue_id, transaction, level)
         link = self._links.link(half.topic, 0, None)
         future = self._add(link, half, replace(handling, of_node=True))
-        transaction.sent(future)
+        transaction.half = future
         return future
 
     def _add(

@@ -38,10 +38,7 @@ class OutcomeWatch:
         return batch in self._watched
 
     def call_back(self, link: QueueLink, batch: Batch, callback: Callable[[], object]) -> None:
-        """Have *callback* called in the thread once the outcome is known; at once if it is.
-
-        Also at once when this is closed, as the outcome is not looked for any more.
-        """
+        """Have *callback* called in the thread once the outcome is known, or this is closed."""
         with self._changed:
             if not batch.settled and not self.is_closed:
                 self._watch(link, batch).callbacks.append(callback)

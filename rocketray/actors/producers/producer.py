@@ -293,10 +293,7 @@ class NodeProducer:
         self._batcher.flush()
 
     def refresh_topics(self) -> None:
-        """Update the number of queues of the topics, and drop deleted topics.
-
-        This runs every 30 seconds by itself, as in RocketMQ's producers.
-        """
+        """Look for new queues and deleted topics, as it does itself every 30 seconds."""
         self._links.refresh()
 
     def lose(self, error: StreamError) -> None:

@@ -61,14 +61,15 @@ class Transaction:
         self.transactions = transactions
         self.message_id = unique_key
         """The unique key of its message, now and when it is committed."""
-        self._half: MessageFuture | None = None
+        self.half: MessageFuture | None = None
+        """Its half message, once that is sent."""
         self._outcome: Outcome | None = None
         _OPEN[unique_key] = self
 
     @property
     def half_offset(self) -> int:
         """The queue offset of its half message; -1 without one. Waits until it is stored."""
-        return -1 if self._half is None else self._half.result().queue_offset
+        return -1 if self.half is None else self.half.result().queue_offset
 
     def check_open(self, transactions: Transactions | None) -> None:
         """Raise :class:`ConfigError` unless a producer may send the message of this transaction."""
@@ -81,15 +82,11 @@ class Transaction:
             raise ConfigError(
                 f"transaction {self.message_id} was decided before: {self._outcome}; begin another"
             )
-        if self._half is not None:
+        if self.half is not None:
             raise ConfigError(
                 f"transaction {self.message_id} has its message: a transaction is one message, as "
                 "in RocketMQ; begin one for each"
             )
-
-    def sent(self, half: MessageFuture) -> None:
-        """Note the half message of this transaction."""
-        self._half = half
 
     def commit(self) -> None:
         """Commit the message: final when this returns, delivered soon after.
@@ -150,7 +147,7 @@ class Transaction:
                 "be changed"
             )
         self.close()
-        if self._half is not None:
+        if self.half is not None:
             self.transactions.decide(self.half_offset, self.message_id, outcome)
         self._outcome = outcome
 
@@ -200,10 +197,6 @@ class Transactions:
         """Return the form in which *message* waits for its decision, in the half topic.
 
         With *level*, 1 to 18, it is delivered that long after the commit.
-
-        Raises:
-            ConfigError: there is no such delay level.
-            InvalidMessageError: messages of its topic cannot be transactional.
         """
         if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= _LEVEL_MAX:
             raise ConfigError(f"delay level {level!r:.60}: levels are 1 to {_LEVEL_MAX}, 0 is none")
@@ -230,11 +223,7 @@ class Transactions:
             raise TransactionDecidedError(unique_key, outcome, *found)
 
     def answer_checks(self) -> int:
-        """Fetch the node's checks, and answer them; return how many there were.
-
-        Raises:
-            StreamError: the node does not answer.
-        """
+        """Fetch the node's checks, and answer them; return how many there were."""
         asked = self._node.transactions.checks(self._group)
         for message in asked:
             unique_key = message.unique_key or ""

@@ -105,11 +105,7 @@ class Compaction:
         self._running = threading.Lock()
 
     def run(self, disk: DiskUse) -> int:
-        """Run a round, if it is worthwhile; return the bytes of the old files that were removed.
-
-        Raises:
-            StoreError: an old file cannot be removed; the next round tries again.
-        """
+        """Run a round, if it is worthwhile; return the bytes of the old files that were removed."""
         if not self._running.acquire(blocking=False):
             return 0
         try:

@@ -205,10 +205,7 @@ class OwnedShard:
             self.writer.close()
 
     def abandon(self) -> None:
-        """Release the directory after a failure; batches in the rings are left to the next owner.
-
-        What is in the log and not on disk is recovered at the next opening, as after a crash.
-        """
+        """Release the directory after a failure; the next owner recovers it, as after a crash."""
         with suppress(Exception):  # the failure is known, and the files are released
             self.writer.close()
 

@@ -47,11 +47,7 @@ class RepeatedBatches:
 
 
 def _unique_key(batch: EncodedBatch, row: int) -> str | None:
-    """Return the unique key of one of the batch's messages.
-
-    Raises:
-        CorruptRecordError: the records do not match their sizes.
-    """
+    """Return the unique key of one message; raises if the records do not match their sizes."""
     starts, sizes = batch.property_spans()
     start = int(starts[row])
     text = batch.records[start : start + int(sizes[row])].tobytes()

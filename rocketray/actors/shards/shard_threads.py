@@ -38,10 +38,7 @@ class ShardThreads:
         on_failure: Callable[[], None],
         on_stored: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the threads; *on_stored* is called after batches came through rings.
-
-        *on_failure* is called in a thread that fails, its error logged.
-        """
+        """Start them; *on_stored* follows batches of rings, *on_failure* a thread that fails."""
         self._process = process
         self._flush_interval_s = flush_interval_s
         self._on_failure = on_failure

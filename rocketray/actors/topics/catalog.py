@@ -201,10 +201,7 @@ class TopicCatalog:
 
     @classmethod
     def load(cls, data: Path, *, owns: bool = False) -> TopicCatalog:
-        """Return the catalog in a data directory; empty if there is none.
-
-        Raises as ``read_state``; the coordinator *owns* the file.
-        """
+        """Return the catalog in a data directory, or an empty one; raises as ``read_state``."""
         catalog = read_state(config_directory(data) / "topics.json", cls._from_json, owns=owns)
         return cls() if catalog is None else catalog
 
@@ -314,11 +311,7 @@ class TopicCatalog:
         return self._with(replace(self.get(name), perm=perm))
 
     def with_retention(self, name: str, retention: RetentionPolicy) -> TopicCatalog:
-        """Return the catalog with another retention on a topic.
-
-        Raises:
-            ConfigError: a service of the node decides what the topic still needs.
-        """
+        """Return the catalog with another retention on a topic, unless a service keeps it."""
         if is_kept_by_node(name):
             raise ConfigError(
                 f"topic {name!r} holds delayed or undecided messages; only the node removes them, "

@@ -19,7 +19,7 @@ __all__ = ["QueueTail"]
 
 
 class QueueTail:
-    """A reader of queue *queue_id* of *topic*, which may not exist yet; one thread at a time."""
+    """A reader of one queue, which may not exist yet; for one thread at a time."""
 
     def __init__(self, data: Path, topic: str, queue_id: int) -> None:
         self._queue = topic, queue_id

@@ -21,11 +21,7 @@ __all__ = ["check_is_there", "check_no_files", "check_store_host", "remove_files
 
 
 def check_no_files(data: Path, topic: str) -> None:
-    """Refuse to create a topic whose name has a directory: its queues would begin with old data.
-
-    Raises:
-        StoreError: it has one.
-    """
+    """Raise :class:`StoreError` if a new topic's name has a directory, with files of another."""
     directory = shard_directory(data, topic, 0).parent
     if directory.is_dir() and any(directory.iterdir()):
         raise StoreError(
@@ -36,11 +32,7 @@ def check_no_files(data: Path, topic: str) -> None:
 
 
 def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
-    """Refuse to create the directory of a queue that was made before.
-
-    Raises:
-        StoreError: it is missing.
-    """
+    """Raise :class:`StoreError` if the directory of a queue that was made is missing."""
     if queue_id in topic.made and read_settings(directory) is None:
         what = "has no store.json" if directory.exists() else "is missing"
         raise StoreError(
@@ -51,11 +43,7 @@ def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
 
 
 def check_store_host(directory: Path, store_host: tuple[str, int], name: str) -> None:
-    """Refuse the directory of a queue that belongs to another topic than the one called *name*.
-
-    Raises:
-        StoreError: its store host is not *store_host*.
-    """
+    """Raise :class:`StoreError` if the directory of queue *name* is one of another topic."""
     kept = read_settings(directory)
     if kept is not None and kept.store_host != store_host:
         raise StoreError(

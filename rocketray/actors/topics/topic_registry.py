@@ -23,10 +23,7 @@ class TopicRegistry:
     def __init__(
         self, data: Path, placement: Placement, lock: AbstractContextManager[object]
     ) -> None:
-        """Load the topics; raise as :meth:`TopicCatalog.load`.
-
-        *placement* says which processes new queues are in.
-        """
+        """Load the topics as :meth:`TopicCatalog.load`; new queues are placed by *placement*."""
         self.catalog = TopicCatalog.load(data, owns=True)
         self._data = data
         self._placement = placement
