@@ -141,11 +141,7 @@ def _alert_ms(connection: Connection, members: list[GroupConsumer]) -> float:
 
 
 def _members(
-    connection: Connection,
-    count: int,
-    ceilings: Ceilings,
-    producer: NodeProducer,
-    part: pa.Table,
+    connection: Connection, count: int, ceilings: Ceilings, producer: NodeProducer, part: pa.Table
 ) -> Iterator[Row]:
     """Measure a group whose members share the queues of a topic; each queue gets *part*."""
     many, topic = counted(count, "member"), f"Shared{count}"

@@ -79,9 +79,7 @@ def _entries(count: int, share: float) -> npt.NDArray[np.uint8]:
 
 
 def _tag_rate(
-    options: BenchOptions,
-    raw: npt.NDArray[np.uint8],
-    groups: Sequence[npt.NDArray[np.int32]],
+    options: BenchOptions, raw: npt.NDArray[np.uint8], groups: Sequence[npt.NDArray[np.int32]]
 ) -> float:
     count = len(raw) // _ENTRY_BYTES
     out = np.empty(_BLOCK, np.int64)

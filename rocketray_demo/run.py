@@ -239,10 +239,7 @@ def _sinks(run: RunDirectory, session: Future[SparkSession]) -> Iterator[SinkHos
 
     spark = session.result()
     host = SinkHost(
-        app.sinks.values(),
-        data=run.path,
-        checkpoints=run.path / "checkpoints",
-        session=spark,
+        app.sinks.values(), data=run.path, checkpoints=run.path / "checkpoints", session=spark
     )
     try:
         with host:

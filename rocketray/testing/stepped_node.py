@@ -79,13 +79,7 @@ class SteppedNode:
             self._serving,
         ]
         self.node = LocalNode(
-            data,
-            _SIZES,
-            clock,
-            rules,
-            clock.steady,
-            around=self._call,
-            on_open=self._opened,
+            data, _SIZES, clock, rules, clock.steady, around=self._call, on_open=self._opened
         )
         self.node.calls.shares_memory = False  # so that a batch is stored when its call returns
         clock.follow(self)

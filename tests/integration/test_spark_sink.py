@@ -18,13 +18,8 @@ from support.endless_sink import lake_sink
 from support.shards import Shards
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
-from rocketray.topology.spark.sink import (
-    RestartPolicy,
-    SinkHost,
-    SinkSpec,
-    SinkState,
-    committed_files,
-)
+from rocketray.topology.app.sink_spec import SinkSpec
+from rocketray.topology.spark.sink import RestartPolicy, SinkHost, SinkState, committed_files
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(420)]
 

@@ -16,12 +16,14 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
+from rocketray.topology.values.group import make_subscription
 
 __all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "SinkSpec", "add_sink", "how_to_run", "warn_of"]
 
@@ -65,7 +67,7 @@ class SinkSpec:
             check_topic(name)
         if self.tags is not None and self.sql is not None:
             raise ConfigError(f"sink {self.name!r} has both tags and sql; keep one of them")
-        self.subscription().check()
+        self.subscription()
         self.trigger_arguments()
         if self.max_rows is not None and self.max_rows < 1:
             raise ConfigError(f"sink {self.name!r}: max_rows is {self.max_rows}; give 1 or more")
@@ -73,11 +75,7 @@ class SinkSpec:
 
     def subscription(self) -> Subscription:
         """Return the filter, in the form that agents have."""
-        return (
-            Subscription("TAG", self.tags or "*", dialect=self.dialect)
-            if self.sql is None
-            else Subscription.sql(self.sql, self.dialect)
-        )
+        return make_subscription(self.tags or None, self.sql, None, dialect=self.dialect)
 
     @property
     def topics(self) -> list[str]:
@@ -114,7 +112,11 @@ class SinkSpec:
         return {name: text for name, text in chosen.items() if text is not None} | {**self.options}
 
 
-def add_sink(sinks: dict[str, SinkSpec], spec: SinkSpec) -> None:
+def add_sink(
+    sinks: dict[str, SinkSpec],
+    spec: SinkSpec,
+    checkpoint_of: Callable[[SinkSpec], str | None] = attrgetter("checkpoint"),
+) -> None:
     """Register *spec* among the sinks of an app.
 
     Raises:
@@ -122,11 +124,12 @@ def add_sink(sinks: dict[str, SinkSpec], spec: SinkSpec) -> None:
     """
     if spec.name in sinks:
         raise ConfigError(f"this app has a sink {spec.name!r} already; give one another name")
+    checkpoint = checkpoint_of(spec)
     for other in sinks.values():
-        if spec.checkpoint is not None and spec.checkpoint == other.checkpoint:
+        if checkpoint is not None and checkpoint == checkpoint_of(other):
             raise ConfigError(
-                f"sinks {other.name!r} and {spec.name!r} have the same checkpoint, "
-                f"{spec.checkpoint}; each needs its own directory"
+                f"sinks {other.name!r} and {spec.name!r} have the same checkpoint, {checkpoint}; "
+                "each needs its own directory"
             )
     sinks[spec.name] = spec
 

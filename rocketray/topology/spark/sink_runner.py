@@ -182,25 +182,12 @@ class SinkRunner:
         self._query: Query | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-        self._state = SinkState.IDLE
-        self._restarts = 0
-        self._error: BaseException | None = None
         self._progress: QueryProgress | None = None
-
-    @property
-    def state(self) -> SinkState:
-        """The present state of the sink."""
-        return self._state
-
-    @property
-    def restarts(self) -> int:
+        self.state = SinkState.IDLE
+        self.restarts = 0
         """How often a query was restarted after a failure."""
-        return self._restarts
-
-    @property
-    def error(self) -> BaseException | None:
-        """The sink's last error, or None."""
-        return self._error
+        self.error: BaseException | None = None
+        """The sink's last error."""
 
     def progress(self) -> QueryProgress | None:
         """Return the last micro-batch of this or an earlier query; None before the first."""
@@ -212,9 +199,9 @@ class SinkRunner:
         """Start the query; raise errors of its definition here, later ones lead to restarts."""
         assert self._thread is None
         self._stopping.clear()
-        self._error = None
+        self.error = None
         self._query = self._open_query(trigger)
-        self._state = SinkState.RUNNING
+        self.state = SinkState.RUNNING
         self._thread = threading.Thread(
             target=self._supervise, args=(trigger,), name=f"sink-{self.name}", daemon=True
         )
@@ -267,13 +254,13 @@ class SinkRunner:
                 self._note_progress()
                 self._query = None
             if self._stopping.is_set() or error is None:
-                self._state = SinkState.STOPPED if self._stopping.is_set() else SinkState.FINISHED
+                self.state = SinkState.STOPPED if self._stopping.is_set() else SinkState.FINISHED
                 return
-            self._error = error
+            self.error = error
             has_progressed = self._progress is not None and self._progress.batch_id > batch_before
             failures = 1 if has_progressed else failures + 1
             if failures > self._policy.limit:
-                self._state = SinkState.FAILED
+                self.state = SinkState.FAILED
                 return
             self._pause(failures, error)
 
@@ -286,7 +273,7 @@ class SinkRunner:
                 query = self._open_query(trigger)
                 with self._lock:
                     self._query = query
-                    self._state = SinkState.RUNNING
+                    self.state = SinkState.RUNNING
                     if self._stopping.is_set():
                         query.stop()
             query = self._query
@@ -297,8 +284,8 @@ class SinkRunner:
 
     def _pause(self, failures: int, error: BaseException) -> None:
         delay_s = self._policy.delay_s(failures)
-        self._state = SinkState.RESTARTING
-        self._restarts += 1
+        self.state = SinkState.RESTARTING
+        self.restarts += 1
         logger.warning(
             "sink %s failed (%d of %d in a row) and restarts from its checkpoint in %.1f s: %s",
             self.name,

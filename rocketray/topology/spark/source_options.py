@@ -17,6 +17,7 @@ from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.meant import meant
 from rocketray.names import check_topic
+from rocketray.topology.values.group import make_subscription
 
 from .offset_rules import EARLIEST, LATEST, OffsetRule, parse_rule
 
@@ -178,13 +179,7 @@ def _subscription(tags: str | None, sql: str | None, dialect: str | None) -> Sub
     if tags is not None and sql is not None:
         raise ConfigError("both tags and sql are given; use TAGS in the sql, or drop one of them")
     named = cast("Dialect | None", dialect)  # checked by the subscription
-    subscription = (
-        Subscription("TAG", tags or "*", dialect=named)
-        if sql is None
-        else Subscription("SQL92", sql, dialect=named)
-    )
-    subscription.check()
-    return subscription
+    return make_subscription(tags or None, sql, None, dialect=named)
 
 
 def _rule(given: Mapping[str, str], option: str, *, others: int) -> OffsetRule | None:

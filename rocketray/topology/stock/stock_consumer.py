@@ -329,11 +329,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
     # Topics
 
     async def create_topic(
-        self,
-        topic: str,
-        partitions: int,
-        replication: int,
-        **options: Any,
+        self, topic: str, partitions: int, replication: int, **options: Any
     ) -> None:
         """Create *topic* unless it exists."""
         await self.app.producer.create_topic(topic, partitions, replication, **options)

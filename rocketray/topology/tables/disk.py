@@ -40,10 +40,7 @@ class QueueMemory(Store):  # type: ignore[misc]  # Faust's types are not followe
             self.data.pop(key, None)
 
     def apply_changelog_batch(
-        self,
-        batch: Iterable[Any],
-        to_key: Callable[[Any], Any],
-        to_value: Callable[[Any], Any],
+        self, batch: Iterable[Any], to_key: Callable[[Any], Any], to_value: Callable[[Any], Any]
     ) -> None:
         """Apply changes, in order."""
         for event in batch:

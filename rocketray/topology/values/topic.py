@@ -207,11 +207,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         return name
 
     def _clone_args(self) -> Mapping[str, Any]:
-        return {
-            **super()._clone_args(),
-            "fields": self.fields,
-            "membership": self.membership,
-        }
+        return {**super()._clone_args(), "fields": self.fields, "membership": self.membership}
 
 
 def announce(  # noqa: PLR0917  # what the signal tells
