@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from rocketray.actors.groups.failing import FailingMessage
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.connection import AppNode
 from rocketray.topology.delivery.failure import fail, note_failure
+from rocketray.topology.delivery.feed import FeedStatistics
 from rocketray.topology.delivery.isolation import Isolation
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.topic import Topic
@@ -154,26 +156,22 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
 
     def statistics(self) -> AgentStatistics:
         """Return the counters of this agent."""
-        every = self.app.fetcher.feeds_of(self.membership)
-        feeds = [feed.statistics() for feed in every]
-        received = sum(feed.received for feed in feeds)
+        feeds = self.app.fetcher.feeds_of(self.membership)
+        sums: Counter[str] = Counter(dict.fromkeys(FeedStatistics.__dataclass_fields__, 0))
+        for feed in feeds:
+            sums.update(asdict(feed.statistics()))
+        held = (
+            HeldQueue(feed.topic, queue_id, message)
+            for feed in feeds
+            for queue_id, message in sorted(feed.failing().items())
+        )
         return AgentStatistics(
             name=self.name,
             group="" if self.membership is None else self.membership.group,
-            batches=sum(feed.batches for feed in feeds),
-            received=received,
-            finished=received - sum(feed.unfinished for feed in feeds),
-            failures=self._failures + sum(feed.unheard for feed in feeds),
-            sent_back=sum(feed.sent_back for feed in feeds),
-            dead_lettered=sum(feed.dead_lettered for feed in feeds),
-            overdue=sum(feed.overdue for feed in feeds),
-            damaged=sum(feed.damaged for feed in feeds),
-            decode_failures=sum(feed.decode_failures for feed in feeds),
-            held=tuple(
-                HeldQueue(feed.topic, queue_id, message)
-                for feed in every
-                for queue_id, message in sorted(feed.failing().items())
-            ),
+            finished=sums["received"] - sums.pop("unfinished"),
+            failures=self._failures + sums.pop("unheard"),
+            held=tuple(held),
+            **sums,
         )
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:

@@ -51,18 +51,14 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     """
 
     def __init__(self, channel: Any, **options: Any) -> None:
-        self._inbox: Inbox | None = None
+        self.inbox: Inbox | None = None
+        """The deliveries of this stream's handler; None when it does not read a topic."""
         self._plain_event: Any = None
         self._is_started_by_loop = False
         self._refuse_join(options.get("join_strategy"))
         super().__init__(channel, **options)
         if isinstance(channel, Topic):
-            self._inbox = Inbox(channel.queue)
-
-    @property
-    def inbox(self) -> Inbox | None:
-        """The deliveries of this stream's handler; None when it does not read a topic."""
-        return self._inbox
+            self.inbox = Inbox(channel.queue)
 
     @property
     def place_in_hand(self) -> tuple[str, int] | None:
@@ -70,7 +66,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
         Cheaper than its event.
         """
-        delivery = None if self._inbox is None else self._inbox.current
+        delivery = None if self.inbox is None else self.inbox.current
         if delivery is None or delivery.is_passed:
             return None
         shared = delivery.shared
@@ -84,8 +80,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     @property
     def current_event(self) -> Any:
         """The event of the message that the handler has now, or None."""
-        if self._plain_event is None and self._inbox is not None:
-            delivery = self._inbox.current
+        if self._plain_event is None and self.inbox is not None:
+            delivery = self.inbox.current
             if delivery is not None and not delivery.is_passed:
                 return delivery.event(self.make_event)
         return self._plain_event
@@ -98,14 +94,14 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         """Return a copy of this stream; over the same channel it shares the same deliveries."""
         copy = super().clone(**changes)
         if copy.channel is self.channel:
-            copy._inbox = self._inbox  # noqa: SLF001  # of this class
+            copy.inbox = self.inbox
         return copy
 
     def __aiter__(self) -> AsyncIterator[_Value_co]:
-        if self._inbox is None:
+        if self.inbox is None:
             iterator: AsyncIterator[_Value_co] = super().__aiter__()
             return iterator
-        iterator = self._iterate(self._inbox)
+        iterator = self._iterate(self.inbox)
         self._active_agens.add(iterator)
         return iterator
 
@@ -159,27 +155,16 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         When the handler raises, the messages of the list are redelivered one by one, unless it says
         with :class:`~rocketray.errors.BatchError` which of them failed.
         """
-        if self._inbox is None:
-            values: AsyncIterator[Sequence[_Value_co]] = super().take(max_, within)
-            return values
-        return self._track(self._take(self._inbox, self._collector(self._inbox, max_, within)))
+        return self._lists(max_, within) or super().take(max_, within)
 
     def take_events(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """As :meth:`take`, with events instead of values."""
-        if self._inbox is None:
-            events: AsyncIterator[Sequence[Any]] = super().take_events(max_, within)
-            return events
-        collector = self._collector(self._inbox, max_, within, as_events=True)
-        return self._track(self._take(self._inbox, collector))
+        return self._lists(max_, within, as_events=True) or super().take_events(max_, within)
 
     def noack_take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """As :meth:`take_events`; each event is finished by its ``ack()``."""
-        if self._inbox is None:
-            events: AsyncIterator[Sequence[Any]] = super().noack_take(max_, within)
-            return events
         self.enable_acks = False
-        collector = self._collector(self._inbox, max_, within, as_events=True)
-        return self._track(self._take(self._inbox, collector))
+        return self._lists(max_, within, as_events=True) or super().noack_take(max_, within)
 
     def batches(self, columns: Sequence[str] = ARROW_COLUMNS) -> AsyncIterator[pa.RecordBatch]:
         """Yield whole batches as Arrow columns, one queue each; the fastest way to read.
@@ -187,14 +172,14 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         When the handler raises, its rows are redelivered one by one, as the messages of
         :meth:`take`.
         """
-        if self._inbox is None:
+        if self.inbox is None:
             raise ConfigError("batches() reads stored messages; this stream is not over a topic")
         if self._processors:
             raise ConfigError(
                 "batches() returns Arrow columns, which bypass stream.filter() and other "
                 "processors; filter the batch itself, or with the agent's tags or sql"
             )
-        return self._track(self._arrow(self._inbox, columns))
+        return self._track(self._arrow(self.inbox, columns))
 
     def through(self, channel: Any) -> Any:
         """Send every event through *channel* and read it from there.
@@ -222,7 +207,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
         Faust's ends at the first failure, and the stream behind it would wait for ever.
         """
-        if self._inbox is None:
+        if self.inbox is None:
             await super()._passive_drainer(channel, declare)
             return
         self._passive_started.set()
@@ -232,7 +217,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                     pass
                 break
             except Exception as error:  # noqa: BLE001  # whatever a filter or a key function raises
-                await asyncio.sleep(note_failure(f"the way to {channel}", error, self._inbox))
+                await asyncio.sleep(note_failure(f"the way to {channel}", error, self.inbox))
         self._passive = False
 
     async def _format_key(self, key: Any, value: Any) -> Any:
@@ -307,18 +292,22 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         """Return the stream that this one was sent through before its handler was restarted."""
         return self._next if self._finalized else None
 
-    def _collector(
-        self, inbox: Inbox, max_: int, within: Any, *, as_events: bool = False
-    ) -> Collector:
-        return Collector(
+    def _lists(
+        self, max_: int, within: Any, *, as_events: bool = False
+    ) -> AsyncIterator[list[Any]] | None:
+        """Return the lists of a stream over a topic; None for Faust's own, over anything else."""
+        if self.inbox is None:
+            return None
+        collector = Collector(
             self,
-            inbox,
+            self.inbox,
             decode=make_decoder(self.app, self.channel) or _identity,
             max_count=max_,
             within_s=want_seconds(within) if within else None,
             as_events=as_events,
             of_one_queue=bool(self.app.tables),
         )
+        return self._track(self._take(self.inbox, collector))
 
     async def _begin(self) -> None:
         """Start the stream's service, unless it still runs from before the handler raised."""
@@ -364,9 +353,9 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         self, delivery: Delivery, error: Exception, *, is_decoding: bool = False
     ) -> bool:
         """Handle an undeliverable message; return whether *delivery* continues behind it."""
-        assert self._inbox is not None
+        assert self.inbox is not None
         return await fail_message(
-            self._inbox,
+            self.inbox,
             delivery,
             error,
             f"reading {self.channel}",

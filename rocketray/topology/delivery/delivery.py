@@ -176,8 +176,8 @@ class Owner(Protocol):
         """Begin to return the message at *index* to the node; return a text on where it goes.
 
         *reason* is the error. With *attempts* the message is dead-lettered, after that many
-        attempts. None: it was not returned. Raises one of ``shared_batch.DAMAGE`` where the message
-        cannot be read.
+        attempts in this process. None: it was not returned, because meanwhile it was acknowledged,
+        or its queue was revoked. Raises one of ``shared_batch.DAMAGE`` where it cannot be read.
         """
         ...
 
@@ -196,13 +196,16 @@ class Delivery:
         "is_leased",
         "is_withdrawn",
         "owner",
+        "queue_id",
         "shared",
         "stop",
+        "topic",
         "value",
     )
 
     def __init__(self, shared: SharedBatch, start: int, stop: int) -> None:
         self.shared = shared
+        self.topic, self.queue_id = shared.batch.topic, shared.batch.queue_id
         self._start = start
         self.cursor = start
         self.stop = stop
@@ -233,16 +236,6 @@ class Delivery:
             return 0
         size = self.shared.batch.size_bytes
         return size * self.stop // count - size * self._start // count
-
-    @property
-    def topic(self) -> str:
-        """The topic of its messages."""
-        return self.shared.batch.topic
-
-    @property
-    def queue_id(self) -> int:
-        """The queue of its messages."""
-        return self.shared.batch.queue_id
 
     @property
     def is_passed(self) -> bool:

@@ -45,7 +45,7 @@ from .offset_ledger import OffsetLedger
 from .overdue import NOT_ACKNOWLEDGED, OverdueWatch
 from .returns import Return, Returns
 
-__all__ = ["NO_TABLES", "Feed", "FeedServices", "FeedStatistics", "QueueTables"]
+__all__ = ["Feed", "FeedServices", "FeedStatistics", "QueueTables"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,19 +63,6 @@ class QueueTables(Protocol):
 
     async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
         """Record that *holder* no longer reads these queues."""
-
-
-class NoTables:
-    """For a feed whose queue numbers are unrelated to the app's tables."""
-
-    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Do nothing: the queues have no parts of tables."""
-
-    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Do nothing: the queues had no parts of tables."""
-
-
-NO_TABLES = NoTables()
 
 
 class _Outlet:
@@ -142,11 +129,14 @@ class FeedStatistics:
 
 @dataclass(frozen=True, slots=True)
 class FeedServices:
-    """What a feed uses of its app; *flush_sends* returns when all that was sent is stored."""
+    """What a feed uses of its app; *flush_sends* returns when all that was sent is stored.
+
+    *tables* is None for a feed whose queue numbers are unrelated to the app's tables.
+    """
 
     returns: Returns
     flush_sends: Callable[[], Awaitable[None]]
-    tables: QueueTables
+    tables: QueueTables | None
     flow: FlowLimits
     clock_ms: Callable[[], int]
 
@@ -304,12 +294,14 @@ class Feed:
         return {queue_id for _, queue_id in self._member.assignment()} - self._gained
 
     async def _gain(self, queue_ids: set[int]) -> None:
-        await self._tables.gain(self, queue_ids)
+        if self._tables is not None:
+            await self._tables.gain(self, queue_ids)
         self._gained |= queue_ids
 
     async def _lose(self, queue_ids: set[int]) -> None:
         self._gained -= queue_ids
-        await self._tables.lose(self, queue_ids)
+        if self._tables is not None:
+            await self._tables.lose(self, queue_ids)
 
     def _call_on_loop(self, function: Callable[..., None], argument: object) -> None:
         """Run *function* on the loop, unless the loop is closed."""
@@ -328,7 +320,7 @@ class Feed:
                 for delivery in split(piece, parts):
                     delivery.owner = self
                     delivery.is_leased = self._is_leased
-                    if delivery.shared.is_retry and self._tables is not NO_TABLES:
+                    if delivery.shared.is_retry and self._tables is not None:
                         delivery.alone_until = delivery.stop  # each is of another queue
                     self._ledger.add(delivery)
                     if len(delivery):
@@ -360,26 +352,21 @@ class Feed:
         return self._member.is_leased
 
     def released(self, delivery: Delivery) -> None:
-        """Note that no handler will process *delivery* any more."""
+        """See :class:`~.delivery.Owner`."""
         self._window.remove(delivery.queue_id, len(delivery), delivery.size_bytes)
         self._outlet.released(delivery)
         if self._is_held:
             self._hold_span()
 
     def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
-        """Count a failed message: *in_handler*, or before it, and maybe at its decoding."""
+        """See :class:`~.delivery.Owner`."""
         self._unheard += not in_handler
         self._decode_failures += is_decoding
 
     async def give_back(
         self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
     ) -> str | None:
-        """Begin to return the message at *index* to the node; return a text on where it goes.
-
-        *reason* is the error. With *attempts* the message is dead-lettered, after that many
-        attempts in this process. None: it was not returned, because meanwhile it was acknowledged,
-        or its queue was revoked.
-        """
+        """See :class:`~.delivery.Owner`."""
         if self.membership.is_broadcast:
             delivery.acks.acknowledge(index)
             return "and was skipped, as in every broadcast group"
@@ -411,7 +398,7 @@ class Feed:
         return f"attempt {back.message.reconsume_times}, sent back for {delay_s} s"
 
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
-        """Finish the message at *index*, which is damaged and cannot be read."""
+        """See :class:`~.delivery.Owner`."""
         self._damaged += 1
         delivery.acks.acknowledge(index)
         logger.error(

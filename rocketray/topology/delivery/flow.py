@@ -65,7 +65,7 @@ class Window:
     def wait_for_room(self, timeout_s: float) -> bool:
         """Return True as soon as a poll may follow, False after *timeout_s*."""
         with self._changed:
-            return self._changed.wait_for(self._may_poll, timeout_s)
+            return self._changed.wait_for(lambda: not self._held and self._has_room(), timeout_s)
 
     def add(self, queue_id: int, messages: int, size_bytes: int) -> None:
         """Add messages that were polled from a queue."""
@@ -83,9 +83,6 @@ class Window:
         with self._changed:
             self._held = held
             self._changed.notify()
-
-    def _may_poll(self) -> bool:
-        return not self._held and self._has_room()
 
     def _count(self, queue_id: int, messages: int, size_bytes: int) -> None:  # noqa: ARG002
         self._messages += messages

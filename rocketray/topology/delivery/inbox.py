@@ -66,16 +66,12 @@ class Inbox:
     def __init__(self, channel_queue: Any) -> None:
         self._queue = channel_queue
         self._unpassed: deque[Delivery] = deque()
-        self._current: Delivery | None = None
+        self.current: Delivery | None = None
+        """The delivery that the handler processes, if it has one."""
         self._hand = Hand()
         self._resting: dict[tuple[str, int], float] = {}  # paused queues, and until when
         self._failures = 0  # consecutive, outside of a message
         self._traces = TraceLimit()
-
-    @property
-    def current(self) -> Delivery | None:
-        """The delivery that the handler processes, if it has one."""
-        return self._current
 
     @property
     def is_drained(self) -> bool:
@@ -96,27 +92,20 @@ class Inbox:
         while True:
             self._drop_released()
             for delivery in self._in_order(lambda one: one.is_suspended or self._rests(one)):
-                self._current, self._failures = delivery, 0
+                self.current, self._failures = delivery, 0
                 return delivery
-            await self.take_next_within(self._shortest_rest())
+            await self.take_next(self._shortest_rest())
 
     async def until_leased(self) -> None:
         """Wait as long as other members may own the queues of the buffered deliveries."""
         while any(delivery.is_suspended for delivery in self._unpassed):  # noqa: ASYNC110  # leases expire
             await asyncio.sleep(LEASE_LOOK_S)
 
-    async def take_next(self) -> None:
-        """Wait for the channel's next delivery and append it to the buffered ones."""
-        self._unpassed.append(await self._queue.get())
-
-    async def take_next_within(self, seconds: float | None) -> bool:
-        """As :meth:`take_next`, but return False after *seconds*. None waits for ever."""
-        if seconds is None:
-            await self.take_next()
-            return True
+    async def take_next(self, seconds: float | None = None) -> bool:
+        """Buffer the channel's next delivery; return False after *seconds*. None waits for ever."""
         try:
             async with asyncio.timeout(seconds):
-                await self.take_next()
+                self._unpassed.append(await self._queue.get())
         except TimeoutError:
             return False
         return True
@@ -133,7 +122,7 @@ class Inbox:
 
     def hand(self) -> Hand:
         """Return the values that the handler has now."""
-        current = self._current
+        current = self.current
         if self._hand or current is None or not current.is_active or current.is_passed:
             return self._hand
         return Hand([(current, current.cursor, current.cursor + 1)])
@@ -197,8 +186,8 @@ class Inbox:
         for delivery in [one for one in self._unpassed if _is_done(one)]:
             self._unpassed.remove(delivery)
             delivery.release()
-        if self._current is not None and _is_done(self._current):
-            self._current = None
+        if self.current is not None and _is_done(self.current):
+            self.current = None
 
 
 def _is_done(delivery: Delivery) -> bool:

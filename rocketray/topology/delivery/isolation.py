@@ -72,17 +72,19 @@ class Isolation:
 class IsolatedQueues:
     """A relay of gained and lost queues to the tables of an app and to the handlers."""
 
-    def __init__(self, tables: QueueTables, isolation: Isolation, topic: str) -> None:
+    def __init__(self, tables: QueueTables | None, isolation: Isolation, topic: str) -> None:
         self._tables = tables
         self._isolation = isolation
         self._topic = topic
 
     async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
         """Let *holder* read these queues once this returns."""
-        await self._tables.gain(holder, queue_ids)
+        if self._tables is not None:
+            await self._tables.gain(holder, queue_ids)
 
     async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
         """Record that *holder* no longer reads these queues."""
         lost = list(queue_ids)
         self._isolation.end(TP(self._topic, queue_id) for queue_id in lost)
-        await self._tables.lose(holder, lost)
+        if self._tables is not None:
+            await self._tables.lose(holder, lost)

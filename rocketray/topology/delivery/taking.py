@@ -132,7 +132,7 @@ class Collector:
                 if is_alone or is_cut or len(taken.values) >= self._max_count:
                     return taken
             left = None if end is None else end - loop.time()
-            if (left is not None and left <= 0) or not await self._inbox.take_next_within(left):
+            if (left is not None and left <= 0) or not await self._inbox.take_next(left):
                 return taken
 
     def abandon(self) -> None:

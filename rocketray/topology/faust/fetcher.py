@@ -21,7 +21,7 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
-from rocketray.topology.delivery.feed import NO_TABLES, Feed, FeedServices, QueueTables
+from rocketray.topology.delivery.feed import Feed, FeedServices, QueueTables
 from rocketray.topology.delivery.isolation import IsolatedQueues
 from rocketray.topology.delivery.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
@@ -241,7 +241,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             services=FeedServices(
                 self._returns,
                 self.app.producer.flush_before_commit,
-                _told_of_queues(channel, topic, NO_TABLES if is_alone else self.app.tables),
+                _told_of_queues(channel, topic, None if is_alone else self.app.tables),
                 self.app.flow,
                 clock_ms,
             ),
@@ -272,7 +272,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             await feed.close()
 
 
-def _told_of_queues(channel: Topic, topic: str, tables: QueueTables) -> QueueTables:
+def _told_of_queues(channel: Topic, topic: str, tables: QueueTables | None) -> QueueTables | None:
     """Return the tables to notify of gained and lost queues of *topic*."""
     if channel.isolation is None:
         return tables

@@ -45,8 +45,10 @@ def refuse_pickle(what: str, codec: Any) -> None:
 def make_decoder(app: Any, topic: Any) -> Decoder | None:
     """Return the decoder from bodies to values of *topic*; None when the value is the body."""
     schema = topic.schema
-    if type(schema) is not Schema:
-        return _custom(app, schema)
+    if type(schema) is not Schema:  # a user's own reads messages, not bodies
+        return lambda body: schema.loads_value(
+            app, FaustMessage("", 0, 0, 0.0, 0, None, None, body, None)
+        )
     value_type = schema.value_type
     codec = schema.value_serializer or app.conf.value_serializer
     if codec == "raw" and value_type in (None, bytes):
@@ -55,8 +57,10 @@ def make_decoder(app: Any, topic: Any) -> Decoder | None:
         if value_type is None:
             return _json_value(app.serializers.Model)
         if isinstance(value_type, type) and issubclass(value_type, faust.Record):
-            return _record(value_type)
-    return _registered(app, value_type, codec)
+            from_data, loads = value_type.from_data, orjson.loads
+            return lambda body: from_data(loads(body), preferred_type=value_type)
+    loads_value = app.serializers.loads_value
+    return lambda body: loads_value(value_type, body, serializer=codec)
 
 
 def _json_value(model: Any) -> Decoder:
@@ -67,32 +71,5 @@ def _json_value(model: Any) -> Decoder:
         if type(value) is dict and "__faust" not in value:
             return value
         return model._maybe_reconstruct(value)  # noqa: SLF001  # contract-tested
-
-    return decode
-
-
-def _record(record_type: Any) -> Decoder:
-    from_data, loads = record_type.from_data, orjson.loads
-
-    def decode(body: bytes) -> Any:
-        return from_data(loads(body), preferred_type=record_type)
-
-    return decode
-
-
-def _registered(app: Any, value_type: Any, codec: Any) -> Decoder:
-    loads_value = app.serializers.loads_value
-
-    def decode(body: bytes) -> Any:
-        return loads_value(value_type, body, serializer=codec)
-
-    return decode
-
-
-def _custom(app: Any, schema: Any) -> Decoder:
-    """Return a decoder for a user's own schema, which reads messages, not bodies."""
-
-    def decode(body: bytes) -> Any:
-        return schema.loads_value(app, FaustMessage("", 0, 0, 0.0, 0, None, None, body, None))
 
     return decode

@@ -78,7 +78,13 @@ def property_text(what: str, value: object) -> str | None:
     if isinstance(value, (date, datetime)):
         return value.isoformat()
     if isinstance(value, bytes):
-        return _utf8(what, value)
+        try:
+            return value.decode() or None
+        except UnicodeDecodeError:
+            raise InvalidMessageError(
+                f"{what} is bytes that are not UTF-8; properties are strings, so encode it first, "
+                "for example with base64"
+            ) from None
     raise InvalidMessageError(
         f"{what} is a {type(value).__name__}, which filters cannot compare; use a string, a "
         "number, a boolean or a date"
@@ -104,13 +110,3 @@ def _text_of(value: Any, name: str) -> str | None:
             "field; send a value that has it, or give tags=, keys= and properties="
         ) from None
     return property_text(f"field {name!r}", field)
-
-
-def _utf8(what: str, value: bytes) -> str | None:
-    try:
-        return value.decode() or None
-    except UnicodeDecodeError:
-        raise InvalidMessageError(
-            f"{what} is bytes that are not UTF-8; properties are strings, so encode it first, "
-            "for example with base64"
-        ) from None
