@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ __all__ = ["ConsumerResult", "DemoReport", "SparkResult"]
 
 _WIDTH = 110  # where stdout is no terminal
 _BUSIEST = 3
+_Cells = tuple[str, str, int, int | None, bool, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,7 @@ class DemoReport:
             "rows": self.rows,
             "produced": self.produced,
             "consumers": [
-                {
-                    "name": one.name,
-                    "filter": one.filter,
-                    "matched": one.matched,
-                    "expected": one.expected,
-                }
+                {name: getattr(one, name) for name in ("name", "filter", "matched", "expected")}
                 for one in self.consumers
             ],
             "spark": {
@@ -105,9 +102,8 @@ class DemoReport:
 
     def print_table(self) -> None:
         """Print the report for people, on stdout."""
-        console = Console(highlight=False, markup=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, markup=False, width=_WIDTH)
+        width = None if sys.stdout.isatty() else _WIDTH
+        console = Console(highlight=False, markup=False, width=width)
         console.print(self._table())
         console.print(f"Parquet files: {self.spark.path}", soft_wrap=True)
         console.print(f"everything else: {self.directory}", soft_wrap=True)
@@ -119,32 +115,38 @@ class DemoReport:
         for column in ("", "what", "found", "expected", "", "speed"):
             is_number = column in ("found", "expected", "speed")
             table.add_column(column, justify="right" if is_number else "left", overflow="fold")
-        cells = _cells("sent", "rows as messages", self.produced, self.rows)
-        table.add_row(*cells, _rate(self.produce_per_s), end_section=True)
-        for one in self.consumers:
-            cells = _cells(f"agent {one.name}", one.filter, one.matched, one.expected)
-            table.add_row(*cells, _rate(one.passed_per_s))
-        means = (len(self.delays), len(self.expected_delays))
-        cells = _cells(
-            "", "mean delays of destinations", *means, is_right=self.delays == self.expected_delays
-        )
-        table.add_row(*cells, end_section=True)
-        table.add_row(
-            *_cells(
-                "Spark", f"{self.spark.filter} → Parquet", self.spark.rows, self.spark.expected
-            ),
-            end_section=True,
-        )
-        for lookup in self.lookups:
-            cells = _cells(
-                f"by {lookup.by}",
-                lookup.argument,
-                lookup.found,
-                lookup.expected,
-                is_right=lookup.is_right,
-            )
-            table.add_row(*cells, f"{lookup.ms:.2f} ms")
+        for section in self._sections():
+            for who, what, found, expected, is_right, speed in section:
+                wanted = "-" if expected is None else f"{expected:,}"
+                verdict = "ok" if is_right else "WRONG"
+                table.add_row(who, what, f"{found:,}", wanted, verdict, speed)
+            table.add_section()
         return table
+
+    def _sections(self) -> Iterator[list[_Cells]]:
+        is_whole, speed = self.produced == self.rows, _rate(self.produce_per_s)
+        yield [("sent", "rows as messages", self.produced, self.rows, is_whole, speed)]
+        agents: list[_Cells] = []
+        for one in self.consumers:
+            is_right, speed = one.matched == one.expected, _rate(one.passed_per_s)
+            name = f"agent {one.name}"
+            agents.append((name, one.filter, one.matched, one.expected, is_right, speed))
+        found, wanted = len(self.delays), len(self.expected_delays)
+        is_right = self.delays == self.expected_delays
+        yield [*agents, ("", "mean delays of destinations", found, wanted, is_right, "")]
+        what, found, wanted = f"{self.spark.filter} → Parquet", self.spark.rows, self.spark.expected
+        yield [("Spark", what, found, wanted, found == wanted, "")]
+        yield [
+            (
+                f"by {one.by}",
+                one.argument,
+                one.found,
+                one.expected,
+                one.is_right,
+                f"{one.ms:.2f} ms",
+            )
+            for one in self.lookups
+        ]
 
     def _busiest(self) -> str:
         busiest = sorted(self.delays.items(), key=lambda item: -item[1].flights)[:_BUSIEST]
@@ -153,14 +155,6 @@ class DemoReport:
             for dest, delays in busiest
         ]
         return f"busiest destinations of UA and DL: {'; '.join(texts) or 'none'}"
-
-
-def _cells(
-    who: str, what: str, found: int, expected: int | None, *, is_right: bool | None = None
-) -> tuple[str, str, str, str, str]:
-    right = found == expected if is_right is None else is_right
-    wanted = "-" if expected is None else f"{expected:,}"
-    return who, what, f"{found:,}", wanted, "ok" if right else "WRONG"
 
 
 def _rate(per_second: float) -> str:

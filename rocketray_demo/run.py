@@ -28,7 +28,7 @@ from rocketray.topology.hosting.deploy import deploy
 
 from .app import FLIGHT_COLUMNS, PARQUET, app, late_lake, tally_path
 from .data import QUEUES, TOPIC, load_flights
-from .expected import Expected, count_expected
+from .expected import count_expected
 from .produce import Produced, prepare, produce, queue_ends
 from .queries import look_up
 from .report import ConsumerResult, DemoReport, SparkResult
@@ -114,7 +114,7 @@ class _Job:
 
     def _await_agents(self, ends: list[int]) -> None:
         """Wait until the offset of each group is at the end of each queue."""
-        groups = [_group(name) for name in _AGENTS]
+        groups = [app.agents[name].membership.group for name in _AGENTS]
         before, deadline = -1, time.monotonic() + _STALL_S
         while True:
             offsets = {group.group: group.offsets for group in self.connection.groups.all()}
@@ -168,7 +168,16 @@ class _Job:
             directory=self.run.path,
             rows=expected.rows,
             produced=total,
-            consumers=_consumers(tallies, expected, produced.count, begun_ms),
+            consumers=tuple(
+                ConsumerResult(
+                    name,
+                    str(app.agents[name].membership.subscription),
+                    tally.matched,
+                    getattr(expected, name),
+                    1000 * produced.count / max(tally.last_ms - begun_ms, 1),
+                )
+                for name, tally in tallies.items()
+            ),
             delays=tallies["destinations"].delays,
             expected_delays=expected.delays,
             spark=SparkResult(
@@ -180,22 +189,6 @@ class _Job:
             lookups=tuple(look_up(self.connection, self.frame)),
             produce_per_s=produced.per_second,
         )
-
-
-def _consumers(
-    tallies: dict[str, Tally], expected: Expected, count: int, begun_ms: int
-) -> tuple[ConsumerResult, ...]:
-    """Return each agent's result; *count* messages were sent from *begun_ms* on."""
-    return tuple(
-        ConsumerResult(
-            name,
-            str(app.agents[name].membership.subscription),
-            tallies[name].matched,
-            getattr(expected, name),
-            1000 * count / max(tallies[name].last_ms - begun_ms, 1) if count else 0.0,
-        )
-        for name in _AGENTS
-    )
 
 
 def _load(run: RunDirectory) -> tuple[pd.DataFrame, list[pa.Table]]:
@@ -247,11 +240,6 @@ def _sinks(run: RunDirectory, session: Future[SparkSession]) -> Iterator[SinkHos
             yield host
     finally:
         spark.stop()
-
-
-def _group(agent: str) -> str:
-    group: str = app.agents[agent].membership.group
-    return group
 
 
 @contextmanager

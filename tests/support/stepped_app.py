@@ -26,7 +26,7 @@ from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module
 from rocketray.topology.delivery.delivery import Delivery, position_text
 from rocketray.topology.delivery.failure import fail
-from rocketray.topology.delivery.feed import NO_TABLES, Feed, FeedServices
+from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.inbox import Hand, Inbox
 from rocketray.topology.delivery.returns import Returns
@@ -117,7 +117,7 @@ class SteppedFeed(Feed):
             services=FeedServices(
                 app.returns,
                 _nothing,
-                NO_TABLES,
+                None,
                 FlowLimits(messages=40, span=30),
                 app.broker.clock,
             ),

@@ -57,8 +57,9 @@ def make_decoder(app: Any, topic: Any) -> Decoder | None:
         if value_type is None:
             return _json_value(app.serializers.Model)
         if isinstance(value_type, type) and issubclass(value_type, faust.Record):
-            from_data, loads = value_type.from_data, orjson.loads
-            return lambda body: from_data(loads(body), preferred_type=value_type)
+            record_type: Any = value_type
+            from_data, loads = record_type.from_data, orjson.loads
+            return lambda body: from_data(loads(body), preferred_type=record_type)
     loads_value = app.serializers.loads_value
     return lambda body: loads_value(value_type, body, serializer=codec)
 

@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from rocketray.errors import ConfigError, OffsetOutOfRangeError
+from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
 from rocketray.topology.spark.offset_rules import (
     EARLIEST,
     LATEST,
     Bounds,
     OffsetRule,
-    data_loss,
     limit_ends,
     offsets_from_json,
     offsets_to_json,
     parse_rule,
+    report_loss,
     resolve_rule,
 )
 
@@ -91,10 +91,13 @@ def test_limited_steps_always_come_to_the_end() -> None:
     assert steps <= 14
 
 
-def test_a_loss_names_topic_queue_offsets_and_the_way_out() -> None:
-    deleted = str(data_loss(("T", 3), 2, Bounds(5, 9)))
-    anew = str(data_loss(("T", 3), 12, Bounds(0, 9)))
+def test_a_loss_names_topic_queue_offsets_and_the_way_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(StoreError, match="failOnDataLoss=false") as deleted:
+        report_loss(("T", 3), 2, Bounds(5, 9), fail=True)
+    report_loss(("T", 3), 12, Bounds(0, 9), fail=False)
 
-    assert "topic 'T' queue 3: messages 2 to 4 were deleted" in deleted
-    assert "had reached message 12, and the queue ends at 9" in anew
-    assert all("failOnDataLoss=false" in text for text in (deleted, anew))
+    assert "topic 'T' queue 3: messages 2 to 4 were deleted" in str(deleted.value)
+    assert "had reached message 12, and the queue ends at 9" in caplog.text
+    assert "failOnDataLoss=false" in caplog.text
