@@ -1,6 +1,6 @@
 """Numba kernels: compiled loops over buffers and columns; they import shared base modules only.
 
-Importing a module of this package compiles its kernels, or loads them from the cache.
+A kernel is compiled, or loaded from the cache, on its first call or by ``warm``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ __all__ = ["warm"]
 
 
 def warm() -> None:
-    """Compile every kernel that is not in the cache, as ``make`` does after an installation.
-
-    Takes about 15 s after the first installation, and under a second later.
-    """
-    for module in pkgutil.iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
+    """Compile or load every kernel: 0.3 s of processor time, and about 20 s if none is cached."""
+    modules = [import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__)]
+    next(one for one in modules if one.__name__.endswith("._compile")).compile_all()

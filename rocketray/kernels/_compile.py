@@ -4,7 +4,8 @@ A kernel is a function of this package whose annotations give the exact types of
 ``int`` and ``bool``, the arrays below, and tuples of numbers as a result.
   - It is compiled for those types only, with the GIL released. The machine code is cached beside
     the source, or in Numba's cache folder if that is read-only.
-  - Compilation happens when the module is imported, so no call has to wait for it.
+  - Compilation happens on its first call, or in ``warm``, which processes that handle messages call
+    when they start. Others, such as most commands, start sooner without.
   - An ``In`` array is declared read-only, which accepts writable ones too: a kernel exists once.
   - ``tests/oracles`` has a function of the same name and arguments in plain Python for each kernel.
     Tests compare the two.
@@ -19,7 +20,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
@@ -46,6 +48,7 @@ __all__ = [
     "OutInt64Rows",
     "OutInt64s",
     "cgutils",
+    "compile_all",
     "device",
     "intrinsic",
     "ir",
@@ -56,6 +59,8 @@ __all__ = [
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LOG = logging.getLogger(__name__)
+_COMPILING = threading.RLock()
+_KERNELS: dict[Any, Callable[[], Any]] = {}
 
 
 def _numba(byte_order: str) -> Any:
@@ -105,11 +110,30 @@ _SCALARS = {int: types.int64, bool: types.boolean, type(None): types.void}
 
 
 def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile *function* for the types of its annotations."""
-    hints = get_type_hints(function, include_extras=True)
-    returns = _type(hints.pop("return"))
-    compiled: Callable[_P, _R] = _compile(function, returns(*map(_type, hints.values())))
+    """Compile *function* for the types of its annotations, when it is called or ``compile_all``."""
+    dispatcher = _dispatcher(function)
+
+    def compile_first(*_: Any) -> Any:
+        with _COMPILING:
+            if not dispatcher.signatures:
+                for callee in _callees(dispatcher):
+                    _KERNELS[callee]()  # or Numba compiles it for this call's types
+                hints = get_type_hints(function, include_extras=True)
+                returns = _type(hints.pop("return"))
+                dispatcher.compile(returns(*map(_type, hints.values())))
+                dispatcher.disable_compile()
+        return dispatcher  # Numba calls it again
+
+    dispatcher._compile_for_args = compile_first  # noqa: SLF001 - Numba has no public way
+    _KERNELS[dispatcher] = compile_first
+    compiled: Callable[_P, _R] = dispatcher
     return compiled
+
+
+def compile_all() -> None:
+    """Compile every kernel of the modules imported so far."""
+    for compile_first in list(_KERNELS.values()):
+        compile_first()
 
 
 def device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,14 +152,24 @@ def _type(hint: Any) -> Any:
     return _SCALARS[hint]
 
 
-def _compile(function: Callable[..., Any], signature: Any) -> Any:
+def _dispatcher(function: Callable[..., Any]) -> Any:
+    """Return *function* as Numba's dispatcher, not compiled yet."""
     try:
-        return _NUMBA.njit(signature, nogil=True, cache=True)(function)
+        return _NUMBA.njit(nogil=True, cache=True)(function)
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
         _say_once()
-        return _NUMBA.njit(signature, nogil=True)(function)
+        return _NUMBA.njit(nogil=True)(function)
+
+
+def _callees(dispatcher: Any) -> Iterator[Any]:
+    """Yield the kernels that a kernel or device function calls, itself or by a device function."""
+    function = dispatcher.py_func
+    for name in function.__code__.co_names:
+        callee = function.__globals__.get(name)
+        if hasattr(callee, "py_func"):
+            yield from [callee] if callee in _KERNELS else _callees(callee)
 
 
 @cache

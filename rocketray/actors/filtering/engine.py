@@ -24,6 +24,7 @@ from rocketray.actors.ipc.match_ring import MatchRing
 from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.kernels import warm
 
 from .filter_api import FilterApi, FilterStatistics
 from .filter_rules import FilterRules
@@ -172,6 +173,7 @@ class FilterActor:
 
     def __init__(self, home: Home, rules: FilterRules) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        warm()
         self._home = home
         data = home.directory()
         self._engine = FilterEngine(data, rules)

@@ -16,11 +16,25 @@ from rocketray.errors import StreamError, UnsupportedPlatformError
 from rocketray.kernels import _compile, hashing, pack, spans
 
 HASH = """
+import sys
+import threading
 import numpy as np
-from rocketray.kernels import hashing
-out = np.empty(1, np.int32)
-hashing.hash_spans(np.frombuffer(b"TagA", np.uint8), np.zeros(1, np.int64), np.full(1, 4), 0, out)
-print(len(hashing.hash_spans.overloads), out[0])
+from rocketray.kernels import hashing, records, warm
+if sys.argv[1] == "warm":
+    warm()
+counts = [len(one.overloads) for one in (hashing.hash_spans, records.find_property_strings)]
+tag = np.frombuffer(b"TagA", np.uint8)
+outs = [np.empty(1, np.int32) for _ in range(8)]
+
+def call(out):
+    hashing.hash_spans(tag, np.zeros(1, np.int64), np.full(1, 4), 0, out)
+
+threads = [threading.Thread(target=call, args=[out]) for out in outs]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+print(*counts, len(hashing.hash_spans.overloads), {int(out[0]) for out in outs})
 """
 HIDE_NUMBA = "import sys; sys.modules['numba'] = None\n"
 # Functions that sleep, or ring the machine's doorbells, have no equal in plain Python.
@@ -28,9 +42,13 @@ WITHOUT_ORACLE = {"load", "publish", "ring", "ring_for"}
 READ_BYTES = "readonly array(uint8, 1d, C)"
 
 
-def run(program: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 
@@ -46,8 +64,18 @@ def all_kernels() -> dict[str, Any]:
     return found
 
 
-def test_every_kernel_compiles_and_is_warm_before_its_first_call() -> None:
-    assert run(HASH).stdout.strip() == "1 2598919"
+@pytest.mark.parametrize(("how", "before"), [("warm", "1 1"), ("lazily", "0 0")])
+def test_a_kernel_is_compiled_by_its_first_call_or_before(how: str, before: str) -> None:
+    assert run(HASH, how).stdout.strip() == f"{before} 1 {{2598919}}"
+
+
+def test_no_module_compiles_a_kernel_when_it_is_imported() -> None:
+    program = (
+        "import rocketray.actors.cluster.node, rocketray.topology.app.app\n"
+        "from rocketray.kernels._compile import _KERNELS\n"
+        "print(len(_KERNELS) > 30, [str(one) for one in _KERNELS if one.signatures])"
+    )
+    assert run(program).stdout.strip() == "True []"
 
 
 def test_without_numba_the_import_says_what_is_missing() -> None:
@@ -98,6 +126,7 @@ def test_every_kernel_has_an_oracle_of_the_same_arguments() -> None:
     ],
 )
 def test_a_kernel_is_compiled_for_the_types_of_its_annotations(kernel: Any, types: str) -> None:
+    kernels.warm()
     (signature,) = kernel.nopython_signatures
     takes = ", ".join(map(str, signature.args))
     assert f"({takes}) -> {signature.return_type}" == types
