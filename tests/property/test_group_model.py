@@ -12,7 +12,7 @@ import pytest
 from support.group_machine import Group
 from support.machines import STEPS_EACH, run, run_histories
 
-STEPS = 2_000
+HISTORIES = 50
 
 
 def test_some_histories(seed: int, amount: Callable[[int], int]) -> None:
@@ -21,11 +21,11 @@ def test_some_histories(seed: int, amount: Callable[[int], int]) -> None:
 
 @pytest.mark.timeout(600)
 def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
-    run(Group, amount(STEPS), seed)
+    run(Group, amount(HISTORIES), seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_more_steps(seed: int) -> None:
-    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(50 * STEPS)))
-    run(Group, steps, seed)
+    histories = int(os.environ.get("ROCKETRAY_TEST_HISTORIES", str(20 * HISTORIES)))
+    run(Group, histories, seed)

@@ -22,7 +22,7 @@ from support.machines import run
 from rocketray.actors.groups.subscription_change import FilterPlan
 from rocketray.errors import StreamError
 
-STEPS = 1_200
+HISTORIES = 10
 READERS_MAX = 3
 
 readers = st.runner().flatmap(lambda machine: st.sampled_from(machine.readers))
@@ -216,11 +216,11 @@ class Migration(Group):
 
 @pytest.mark.timeout(600)
 def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
-    run(Migration, amount(STEPS), seed)
+    run(Migration, amount(HISTORIES), seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_more_steps(seed: int) -> None:
-    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(Migration, steps, seed)
+    histories = int(os.environ.get("ROCKETRAY_TEST_HISTORIES", str(10 * HISTORIES)))
+    run(Migration, histories, seed)

@@ -18,7 +18,7 @@ from support.stepped_app import Handler
 from rocketray.actors.retries.retry_records import dead_letter_topic
 from rocketray.topology.values.failure_rules import FailureRules
 
-STEPS = 700
+HISTORIES = 10
 
 
 class Ordered(AppMachine):
@@ -62,11 +62,11 @@ class Ordered(AppMachine):
 
 @pytest.mark.timeout(600)
 def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
-    run(Ordered, amount(STEPS), seed)
+    run(Ordered, amount(HISTORIES), seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_more_steps(seed: int) -> None:
-    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(Ordered, steps, seed)
+    histories = int(os.environ.get("ROCKETRAY_TEST_HISTORIES", str(10 * HISTORIES)))
+    run(Ordered, histories, seed)

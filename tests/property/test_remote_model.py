@@ -12,16 +12,16 @@ import pytest
 from support.machines import run
 from support.remote_machine import Remote
 
-STEPS = 2_000
+HISTORIES = 50
 
 
 @pytest.mark.timeout(600)
 def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
-    run(Remote, amount(STEPS), seed)
+    run(Remote, amount(HISTORIES), seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_more_steps(seed: int) -> None:
-    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(Remote, steps, seed)
+    histories = int(os.environ.get("ROCKETRAY_TEST_HISTORIES", str(4 * HISTORIES)))
+    run(Remote, histories, seed)

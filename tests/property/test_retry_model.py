@@ -16,7 +16,7 @@ from support.machines import run
 from rocketray.actors.retries.retry_records import dead_letter_topic
 from rocketray.topology.values.failure_rules import FailureRules
 
-STEPS = 700
+HISTORIES = 10
 
 
 class Retries(AppMachine):
@@ -28,11 +28,11 @@ class Retries(AppMachine):
 
 @pytest.mark.timeout(600)
 def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
-    run(Retries, amount(STEPS), seed)
+    run(Retries, amount(HISTORIES), seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_more_steps(seed: int) -> None:
-    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(Retries, steps, seed)
+    histories = int(os.environ.get("ROCKETRAY_TEST_HISTORIES", str(10 * HISTORIES)))
+    run(Retries, histories, seed)

@@ -1,7 +1,8 @@
-"""Runs a state machine with a seed: for a number of histories, or until it has done so many steps."""
+"""Runs a state machine with a seed: for many histories, or for some that are shorter."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import hypothesis
@@ -12,24 +13,49 @@ from support.open_files import close_unreachable_files
 __all__ = ["STEPS_EACH", "run", "run_histories"]
 
 STEPS_EACH = 100
+_HISTORIES_EACH = 10
+_FEWEST = 4  # hypothesis begins each seed with two histories of the smallest choices
 
 
-def run(machine: Any, steps: int, seed: int) -> None:
-    """Have *machine*, which counts its ``steps``, do at least that many.
+class _Done(KeyboardInterrupt):
+    """All histories are done: an interruption, which hypothesis takes for no failure."""
 
-    *seed* is that of the first histories; a failure prints what repeats it.
+
+def run(machine: Any, histories: int, seed: int) -> None:
+    """Try *machine* with so many *histories*, but at least four: ten of each seed, from *seed* on.
+
+    Fewer histories are the first of more: what a seed finds in some of them, it finds in all. A
+    failure prints what repeats it.
     """
 
-    closing = _closing(machine)
-    closing.steps = 0
-    while closing.steps < steps:
-        before = closing.steps
+    histories = max(_FEWEST, histories)
+
+    class Counting(machine):  # type: ignore[misc]  # any state machine
+        begun = 0
+        passed = 0
+
+        def __init__(self) -> None:
+            # One that failed has begun and not passed: hypothesis repeats it, to tell how.
+            if Counting.passed == Counting.begun >= histories:
+                raise _Done
+            super().__init__()
+            Counting.begun += 1
+
+        def teardown(self) -> None:
+            has_failed = sys.exception() is not None
+            super().teardown()
+            Counting.passed += not has_failed
+
+    closing = _closing(Counting)
+    while (before := Counting.passed) < histories:
         try:
-            _try(closing, seed, 10, STEPS_EACH)
+            _try(closing, seed, _HISTORIES_EACH, STEPS_EACH)
+        except _Done:
+            return
         except BaseException as error:
             error.add_note(f"--seed={seed} begins with the histories that failed")
             raise
-        assert closing.steps > before, "a machine that counts no steps never ends"
+        assert Counting.passed > before, "a machine whose histories are all too long never ends"
         seed += 1
 
 
