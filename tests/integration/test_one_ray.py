@@ -42,36 +42,6 @@ def send_one(node: Node) -> int:
         return len(connection.messages.query_by_time("Trade", 0, 2**62))
 
 
-def test_a_start_that_failed_leaves_no_actor_and_the_next_one_works(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with Node(data, ONE_PROCESS) as node:
-        assert send_one(node) == 1
-    assert actors() == []
-    with pytest.raises(
-        RayError, match="no_such_size"
-    ):  # told by the coordinator that did not start
-        Node(data, NodeOptions(shard_sizes=(("no_such_size", 1),)))
-    assert actors() == []
-    with Node(data, ONE_PROCESS) as node:
-        assert send_one(node) == 2
-
-
-def test_a_second_node_on_a_ray_is_refused_and_harms_the_first_one_in_nothing(
-    tmp_path: Path,
-) -> None:
-    with Node(tmp_path / "first", ONE_PROCESS) as first:
-        assert send_one(first) == 1
-        with pytest.raises(ActorError) as caught:
-            Node(tmp_path / "second")
-        told = str(caught.value)
-        assert told.startswith(f"this Ray runs the node on {tmp_path / 'first'} of ")
-        assert "one Ray can run one node; stop that one" in told
-        assert len(told.splitlines()) == 1
-        assert send_one(first) == 2
-    with Node(tmp_path / "second", ONE_PROCESS) as second:
-        assert send_one(second) == 1
-
-
 def test_what_a_killed_node_left_is_ended_by_the_next_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,3 +54,24 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
     with Node(data, ONE_PROCESS) as node:
         assert send_one(node) == 2
     assert f"ending actors that an earlier node on {data} left on this Ray: " in caplog.text
+
+
+def test_a_node_that_is_refused_or_fails_harms_no_other_and_starts_later(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Node(tmp_path / "first", ONE_PROCESS) as first:
+        assert send_one(first) == 1
+        with pytest.raises(ActorError) as caught:
+            Node(data)
+        told = str(caught.value)
+        assert told.startswith(f"this Ray runs the node on {tmp_path / 'first'} of ")
+        assert "one Ray can run one node; stop that one" in told
+        assert len(told.splitlines()) == 1
+        assert send_one(first) == 2
+    assert actors() == []
+    with pytest.raises(
+        RayError, match="no_such_size"
+    ):  # told by the coordinator that did not start
+        Node(data, NodeOptions(shard_sizes=(("no_such_size", 1),)))
+    assert actors() == []
+    with Node(data, ONE_PROCESS) as node:
+        assert send_one(node) == 1
