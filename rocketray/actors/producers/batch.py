@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, overload
 
@@ -51,51 +53,36 @@ class Destination(Protocol):
     """Prefix of the queue's offset ids, before the physical offset."""
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
     """Messages that are sent together, and their outcome."""
 
-    __slots__ = (
-        "_first_queue_offset",
-        "_form",
-        "_link",
-        "_offsets",
-        "_own_ids",
-        "_sizes",
-        "ack",
-        "columns",
-        "durability",
-        "failure",
-        "first_id",
-        "is_told",
-        "is_unsent",
-        "one_way",
-        "sequence",
-        "unsure",
-    )
+    link: Destination
+    form: RecordForm
+    durability: Durability
+    columns: MessageColumns = field(init=False)
+    """The messages; none once they are packed."""
+    first_id: int = 0
+    """Number of the first unique key that the producer created for it."""
+    sequence: int = 0
+    """Number of its frame in the ring; 0 before it is sent."""
+    ack: Ack | None = None
+    failure: Exception | None = None
+    unsure: bytes | None = None
+    """The batch as it was sent, if a call left its outcome unknown."""
+    is_unsent: bool = False
+    """Whether there was no room for it in time, so that no shard has it."""
+    is_told: bool = False
+    """Whether a caller got the error, so that the next one asks again."""
+    one_way: int = 0
+    """Number of one-way messages, whose results are never read."""
+    _own_ids: dict[int, str] = field(default_factory=dict)
+    _sizes: npt.NDArray[np.int32] | None = None
+    _offsets: list[int] | None = None
+    _first_queue_offset: int = -1
 
-    def __init__(self, link: Destination, form: RecordForm, durability: Durability) -> None:
-        self.durability = durability
-        self.columns = MessageColumns(form)
-        """The messages; none once they are packed."""
-        self.first_id = 0
-        """Number of the first unique key that the producer created for it."""
-        self.sequence = 0  # 0: not sent
-        self.ack: Ack | None = None
-        self.failure: Exception | None = None
-        self.unsure: bytes | None = None
-        """The batch as it was sent, if a call left its outcome unknown."""
-        self.is_unsent = False
-        """Whether there was no room for it in time, so that no shard has it."""
-        self.is_told = False
-        """Whether a caller got the error, so that the next one asks again."""
-        self.one_way = 0
-        """Number of one-way messages, whose results are never read."""
-        self._link = link
-        self._form = form
-        self._own_ids: dict[int, str] = {}
-        self._sizes: npt.NDArray[np.int32] | None = None
-        self._offsets: list[int] | None = None
-        self._first_queue_offset = -1
+    def __post_init__(self) -> None:
+        self.columns = MessageColumns(self.form)
 
     def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
         """Return the batch to send; keeps what the results need, and releases the messages."""
@@ -126,11 +113,6 @@ class Batch:
         return not self._own_ids
 
     @property
-    def queue_id(self) -> int:
-        """The queue that it is sent to."""
-        return self._link.queue_id
-
-    @property
     def settled(self) -> bool:
         """Whether the outcome of the batch is known."""
         return self.ack is not None or self.failure is not None
@@ -156,7 +138,7 @@ class Batch:
         assert ack is not None
         if ack.status is not AppendStatus.OK:
             self.is_told = True
-            raise refusal(ack.status, self._link.name, self._link.data)
+            raise refusal(ack.status, self.link.name, self.link.data)
         return ack
 
     def result(self, index: int) -> SendResult:
@@ -164,7 +146,7 @@ class Batch:
         offsets = self._offsets
         if offsets is None:
             offsets = self._offsets = self._physical_offsets()
-        link, form = self._link, self._form
+        link, form = self.link, self.form
         offset_id = f"{link.id_prefix}{offsets[index]:016X}"
         if self._own_ids and (own_id := self._own_ids.get(index)) is not None:
             message_id = own_id or offset_id
@@ -200,10 +182,10 @@ class SendResults(Sequence[SendResult]):
     @property
     def queues(self) -> Mapping[int, int]:
         """The number of messages that each queue got."""
-        counts: dict[int, int] = {}
+        counts = Counter[int]()
         for batch, numbers in self._placed:
-            counts[batch.queue_id] = counts.get(batch.queue_id, 0) + len(numbers)
-        return counts
+            counts[batch.link.queue_id] += len(numbers)
+        return dict(counts)
 
     @overload
     def __getitem__(self, index: int) -> SendResult: ...

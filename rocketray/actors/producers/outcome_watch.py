@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from .batch import Batch
 from .queue_link import QueueLink
@@ -122,17 +123,17 @@ class OutcomeWatch:
             call_logged(callback)
 
 
+@dataclass(slots=True)
 class _Watched:
     """Those that wait for the outcome of one batch."""
 
-    __slots__ = ("callbacks", "deadline", "link", "waiters")
-
-    def __init__(self, link: QueueLink) -> None:
-        self.link = link
-        self.deadline = float("inf")
-        """When the first of the waiting tasks has waited long enough, by the monotonic clock."""
-        self.callbacks: list[Callable[[], object]] = []
-        self.waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    link: QueueLink
+    deadline: float = float("inf")
+    """When the first of the waiting tasks has waited long enough, by the monotonic clock."""
+    callbacks: list[Callable[[], object]] = field(default_factory=list)
+    waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = field(
+        default_factory=dict
+    )
 
 
 def _wake(waiters: Sequence[asyncio.Future[None]]) -> None:

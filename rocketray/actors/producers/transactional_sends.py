@@ -16,7 +16,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Literal, Self
 from weakref import WeakValueDictionary
 
@@ -110,12 +109,7 @@ class Transaction:
         """Return the transaction itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         """Commit, or roll back if the block raised; does nothing if it was decided inside."""
         if self._outcome is not None:
             return
@@ -131,14 +125,9 @@ class Transaction:
         """Return the transaction itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         """Decide as :meth:`__exit__`, in a thread."""
-        await asyncio.to_thread(self.__exit__, kind, error, traceback)
+        await asyncio.to_thread(self.__exit__, kind, error)
 
     def _decide(self, outcome: Outcome) -> None:
         if self._outcome not in (None, outcome):
