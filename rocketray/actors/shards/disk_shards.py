@@ -74,19 +74,8 @@ class DiskShards:
             self._report(failed)
         return sum(stored)
 
-    def prepare_next(self) -> None:
-        """Create the next files ahead of use."""
-        self._keep_house(OwnedShard.prepare_next)
-
-    def flush(self) -> None:
-        """Bring everything to disk, and drop producers that are gone."""
-        self._keep_house(OwnedShard.flush)
-
-    def watch_disk(self) -> None:
-        """Refuse messages from now on if the disk is too full, or accept them again."""
-        self._keep_house(OwnedShard.watch_disk)
-
-    def _keep_house(self, work: Callable[[OwnedShard], None]) -> None:
+    def keep_house(self, work: Callable[[OwnedShard], None]) -> None:
+        """Do some periodic *work* on each shard."""
         with self._keeping_house:
             _, failed = _each(self._shards, work)
         self._report(failed)

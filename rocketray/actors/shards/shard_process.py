@@ -175,7 +175,7 @@ class ShardProcess:
     def flush(self) -> None:
         """Bring everything to disk, and drop producers that are gone."""
         for disk in self._disks.values():
-            disk.flush()
+            disk.keep_house(OwnedShard.flush)
 
     def remove(self, topic: str) -> None:
         """Close the shards of a deleted topic."""

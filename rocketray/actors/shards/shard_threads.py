@@ -16,6 +16,7 @@ from rocketray.actors.ipc.control_page import AdaptiveSpin
 from rocketray.errors import StreamError
 
 from .disk_shards import DiskShards
+from .owned_shard import OwnedShard
 from .shard_process import ShardProcess
 
 __all__ = ["ShardThreads"]
@@ -87,12 +88,12 @@ class ShardThreads:
         """Prepare files before they are needed, flush when it is due, and watch the disk."""
         flushed = watched = time.monotonic()
         while not self._stop.wait(_PREPARE_INTERVAL_S):
-            disk.prepare_next()
+            disk.keep_house(OwnedShard.prepare_next)
             if time.monotonic() - flushed >= self._flush_interval_s:
-                disk.flush()
+                disk.keep_house(OwnedShard.flush)
                 flushed = time.monotonic()
             if time.monotonic() - watched >= _DISK_INTERVAL_S:
-                disk.watch_disk()
+                disk.keep_house(OwnedShard.watch_disk)
                 watched = time.monotonic()
 
     def _open_closed(self) -> None:

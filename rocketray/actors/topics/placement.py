@@ -21,16 +21,12 @@ from rocketray.names import SHARED, QueuesPerProcess, check_queues_per_process
 __all__ = ["ONE_EACH", "Placement"]
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The rule of a node for topics that have none of their own."""
 
     queues_per_process: QueuesPerProcess = None
-    cores: int = field(default_factory=_cores)
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
     def __post_init__(self) -> None:
         check_queues_per_process(self.queues_per_process)
