@@ -176,7 +176,7 @@ class GroupConsumer:
             exits.callback(self._streams.close)
             if self._local is not None:
                 exits.callback(self._local.close)
-            exits.callback(self._send_leave)
+            exits.callback(lambda: self._node.sessions.leave(self._complete(self._session.leave())))
             self._queues.close(frozenset(self._queues.streams), self.on_revoke)
 
     def __enter__(self) -> Self:
@@ -227,9 +227,6 @@ class GroupConsumer:
         if self._local is None:
             return reply
         return replace(reply, granted={queue: self._local.get(queue) for queue in reply.granted})
-
-    def _send_leave(self) -> None:
-        self._node.sessions.leave(self._complete(self._session.leave()))
 
     def _complete(self, beat: Heartbeat) -> Heartbeat:
         """Return a heartbeat of the session with the rest of the report."""

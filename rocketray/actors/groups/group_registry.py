@@ -301,20 +301,23 @@ class GroupRegistry:
     def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:
         """Return the progress of the group's change of subscription; None without one."""
         membership = self.memberships.living(group, topic, now_ms)
-        offsets = {q: self.offsets.get(group, topic, q) for q in range(membership.queues)}
-        return self.changes.progress(group, topic, membership, offsets)
+        return self.changes.progress(group, topic, membership, self._offsets_in(group, topic))
 
     def settle_change(
         self, group: str, topic: str, wall_ms: int, *, goes_back: bool = False
     ) -> None:
         """End a change that every queue, and unless *goes_back* every member, has completed."""
-        membership = self.memberships.get(group, topic)
-        offsets = {q: self.offsets.get(group, topic, q) for q in range(membership.queues)}
+        membership, offsets = self.memberships.get(group, topic), self._offsets_in(group, topic)
         found = self.changes.progress(group, topic, membership, offsets)
         is_through = found is not None and bool(offsets) and found.plan.is_through(offsets)
         if found is not None and is_through and (goes_back or not found.outdated):
             self.changes.end(group, topic)
             self.subscriptions.subscribe(group, topic, found.plan.new, wall_ms)
+
+    def _offsets_in(self, group: str, topic: str) -> dict[int, int]:
+        """Return the group's offset in every queue, -1 where it has none."""
+        queues = range(self.memberships.get(group, topic).queues)
+        return {queue: self.offsets.get(group, topic, queue) for queue in queues}
 
     def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
         self.offsets.drop(doomed)
