@@ -100,7 +100,7 @@ class GroupAdministration:
         """
         with self._changing() as now_ms:
             found = self._registry.progress(group, topic, now_ms)
-            return self._registry.changes.switch(group, topic, found.unaware if found else [])
+            return self._registry.changes.switch(group, topic, found)
 
     def abort_change(self, group: str, topic: str) -> None:
         """Drop a prepared change.
@@ -110,9 +110,7 @@ class GroupAdministration:
         """
         with self._changing() as now_ms:
             found = self._registry.progress(group, topic, now_ms)
-            updated = found.updated if found else []
-            members = len({*updated, *found.outdated}) if found else 0
-            self._registry.changes.abort(group, topic, updated, members)
+            self._registry.changes.abort(group, topic, found)
 
     def move_offsets(
         self, group: str, topic: str, targets: Mapping[int, int], who: str = ""

@@ -71,29 +71,31 @@ class FilterChanges:
             raise StreamError(f"group {group!r} subscribes to topic {topic!r} with {plan.old}")
         return self._set((group, topic), plan)
 
-    def switch(self, group: str, topic: str, unaware: list[str]) -> FilterPlan:
+    def switch(self, group: str, topic: str, progress: PlanProgress | None) -> FilterPlan:
         """Go from preparing to switching; raise if a member does not know the plan yet."""
-        plan = self._find(group, topic)
-        if unaware:
+        found = _started(group, topic, progress)
+        if found.unaware:
+            names = ", ".join(found.unaware)
             raise StreamError(
-                f"members {', '.join(unaware)} of group {group!r} have not received the change yet"
+                f"members {names} of group {group!r} have not received the change yet"
             )
-        return self._set((group, topic), replace(plan, is_switching=True))
+        return self._set((group, topic), replace(found.plan, is_switching=True))
 
-    def abort(self, group: str, topic: str, updated: list[str], members: int) -> None:
-        """Drop a prepared change, or one that no queue can have switched for lack of *members*.
+    def abort(self, group: str, topic: str, progress: PlanProgress | None) -> None:
+        """Drop a prepared change, or one that no queue can have switched for lack of members.
 
         Raises:
             StreamError: there is no plan, queues may have switched already, or members ask for the
                 new subscription, which would be refused then.
         """
-        plan = self._find(group, topic)
+        found = _started(group, topic, progress)
+        plan, updated = found.plan, found.updated
         if updated and not plan.is_switching:
             raise StreamError(
                 f"members {', '.join(updated)} of group {group!r} ask for {plan.new}: stop them "
                 "first, then abort the change"
             )
-        if plan.is_switching and (plan.switches or members):
+        if plan.is_switching and (plan.switches or updated or found.outdated):
             raise StreamError(
                 f"group {group!r} has begun to switch to {plan.new} on topic {topic!r}, so the "
                 f"change cannot be dropped any more: {_way_back(group, plan, topic)}"
@@ -148,16 +150,16 @@ class FilterChanges:
         for key in [key for key in self._plans if doomed(key)]:
             self.end(*key)
 
-    def _find(self, group: str, topic: str) -> FilterPlan:
-        plan = self.get(group, topic)
-        if plan is None:
-            raise StreamError(f"no change of group {group!r} on topic {topic!r} is in progress")
-        return plan
-
     def _set(self, key: _Key, plan: FilterPlan) -> FilterPlan:
         self._plans[key] = plan
         self.changed = True
         return plan
+
+
+def _started(group: str, topic: str, progress: PlanProgress | None) -> PlanProgress:
+    if progress is None:
+        raise StreamError(f"no change of group {group!r} on topic {topic!r} is in progress")
+    return progress
 
 
 def _way_back(group: str, plan: FilterPlan, topic: str) -> str:

@@ -190,7 +190,7 @@ class ProducerRing(_Ring):
             if next_head - self._known_tail > self._capacity:
                 return None
         if padding:
-            self._write_header(position, padding, FRAME_PAD, 0, 0)
+            _HEADER.pack_into(self._data, position, padding, FRAME_PAD, 0, 0, self._sequence)
             self._next_head += padding
             position = 0
         self._reserved = size
@@ -202,7 +202,8 @@ class ProducerRing(_Ring):
         size = self._reserved
         needed = (FRAME_HEADER_BYTES + size + 31) & ~31
         self._sequence += 1
-        self._write_header(self._next_head % self._capacity, needed, FRAME_DATA, durability, size)
+        header = needed, FRAME_DATA, durability, size, self._sequence
+        _HEADER.pack_into(self._data, self._next_head % self._capacity, *header)
         self._next_head += needed
         return self._sequence
 
@@ -224,11 +225,6 @@ class ProducerRing(_Ring):
     def close(self) -> None:
         """Tell the shard that no more batches follow; it removes the ring once it is drained."""
         self._closed.publish(1)
-
-    def _write_header(
-        self, position: int, size: int, kind: int, durability: int, payload: int
-    ) -> None:
-        _HEADER.pack_into(self._data, position, size, kind, durability, payload, self._sequence)
 
 
 class ShardRing(_Ring):

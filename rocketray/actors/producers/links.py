@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.topics.catalog import TopicConfig
@@ -37,9 +37,8 @@ class QueueLinks:
     def __init__(self, node: NodeClient, make_form: Callable[[str], RecordForm]) -> None:
         """Take *make_form*, which returns the parts that all records for one topic share."""
         self._node = node
-        self._make_form = make_form
         self._topics: dict[str, TopicConfig] = {}
-        self._forms: dict[str, RecordForm] = {}
+        self._form = cache(make_form)
         self._links: dict[str, list[QueueLink | None]] = {}  # of each topic, by queue
         self._lost = 0  # one-way messages of closed links
         self._turn = itertools.count()
@@ -203,9 +202,3 @@ class QueueLinks:
                 with link.lock:
                     link.close(error, is_gone=True)
                     self._lost += link.lost
-
-    def _form(self, topic: str) -> RecordForm:
-        form = self._forms.get(topic)
-        if form is None:
-            form = self._forms[topic] = self._make_form(topic)
-        return form

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rocketray.actors.ipc.ring import AppendStatus
-from rocketray.actors.topics.old_files import Spot, old_files
+from rocketray.actors.topics.old_files import old_files
 from rocketray.kernels.spans import Field
 from rocketray.message import KEYS, SHARDING_KEY, ForwardedMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch
@@ -115,7 +115,13 @@ class Compaction:
             self._running.release()
 
     def _run(self, reader: QueueReader, disk: DiskUse) -> int:
-        first, cut, end = self._old_files(reader)
+        topic, queue_id = self._place
+        store = self._writer.store
+        with self._writer.reading():
+            minimum = int(store.reads.min_queue_offset(topic, queue_id))
+            end = int(store.reads.max_queue_offset(topic, queue_id))
+        segment_bytes = store.config.commit_log_segment_bytes
+        first, cut = old_files(reader, minimum, end, segment_bytes)
         if cut is None or cut.physical_offset - first.physical_offset <= 2 * self._alive_bytes:
             return 0
         keys = LastOfKeys(reader, first.queue_offset)
@@ -125,25 +131,15 @@ class Compaction:
         old_bytes = cut.physical_offset - first.physical_offset
         if old_bytes <= 2 * self._alive_bytes:
             return 0
-        segment_bytes = self._writer.store.config.commit_log_segment_bytes
         for part in _portions(alive, min(_COPY_BYTES, segment_bytes // 4)):
             if not self._copy(reader, keys, part):
                 return 0
         gone = self._writer.expire(_SUPERSEDED, cut.queue_offset, disk)
         _LOG.info(
             "%s/%d: %d of %d bytes are live and were stored again; %d files were removed",
-            *self._place, self._alive_bytes, old_bytes, len(gone),
+            topic, queue_id, self._alive_bytes, old_bytes, len(gone),
         )  # fmt: skip
         return sum(one.file.size for one in gone)
-
-    def _old_files(self, reader: QueueReader) -> tuple[Spot, Spot | None, int]:
-        """Return the first message, the first one of the newest file, and the queue's end."""
-        topic, queue_id = self._place
-        store = self._writer.store
-        with self._writer.reading():
-            minimum = int(store.reads.min_queue_offset(topic, queue_id))
-            end = int(store.reads.max_queue_offset(topic, queue_id))
-        return *old_files(reader, minimum, end, store.config.commit_log_segment_bytes), end
 
     def _copy(
         self, reader: QueueReader, keys: LastOfKeys, part: list[tuple[bytes | int, Last]]

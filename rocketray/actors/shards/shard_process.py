@@ -224,7 +224,7 @@ class ShardProcess:
 
     def _fail(self, shard: OwnedShard, error: Exception) -> None:
         """Close a shard that failed; the others continue."""
-        if not self._discard(shard):
+        if not self._disks[shard.device].discard(shard):
             return  # another thread has closed it
         shard.abandon()
         reason = StoreError(why_closed("/".join(map(str, shard.place)), error, _ADVICE))
@@ -251,11 +251,8 @@ class ShardProcess:
                 with self._tables:
                     shard = self._shards.get(place)
                     self._shards = {key: one for key, one in self._shards.items() if key != place}
-                if shard is not None and self._discard(shard):
+                if shard is not None and self._disks[shard.device].discard(shard):
                     closing.callback(shard.close)
-
-    def _discard(self, shard: OwnedShard) -> bool:
-        return self._disks[shard.device].discard(shard)
 
 
 def _smaller(sizes: Mapping[str, int]) -> dict[str, int]:
