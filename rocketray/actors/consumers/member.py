@@ -159,7 +159,7 @@ class GroupConsumer:
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """Return the (topic, queue id) pairs that this member reads."""
-        return self._queues.assignment()
+        return frozenset((self._topic, queue_id) for queue_id in tuple(self._queues.streams))
 
     def close(self) -> None:
         """Release all queues, send the last commits and leave the group."""

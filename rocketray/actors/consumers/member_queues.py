@@ -68,10 +68,6 @@ class MemberQueues:
         self._known: set[int] = set()  # queues read at any time
         self._counted = NO_COUNTERS  # of released queues, and the member's own counts
 
-    def assignment(self) -> frozenset[tuple[str, int]]:
-        """Return the (topic, queue id) pairs that are read."""
-        return frozenset((self._topic, queue_id) for queue_id in tuple(self.streams))
-
     def commit(self, queue_id: int, next_queue_offset: int) -> None:
         """Mark the queue as finished below the offset; no effect on a released queue.
 

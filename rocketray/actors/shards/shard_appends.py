@@ -82,11 +82,8 @@ class ShardAppends:
             self.refused += 1
             return Ack(AppendStatus.STORE_FULL)
         if batch.transaction & PREPARED:  # it could not be committed here
-            self.refuse(
-                InvalidMessageError(
-                    "a prepared message was sent; send it without the prepared flag"
-                )
-            )
+            reason = "a prepared message was sent; send it without the prepared flag"
+            self.refuse(InvalidMessageError(reason))
             return Ack(AppendStatus.MESSAGE_ILLEGAL)
         try:
             self.check_epoch()

@@ -135,7 +135,18 @@ class TopicConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the topic as RocketMQ's ``TopicConfig`` writes it."""
-        asked = self.queues_per_process
+        attributes = {
+            "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts),
+            _TOPIC_ID: self.topic_id,
+            _RETENTION_MS: self.retention.max_age_ms,
+            _RETENTION_BYTES: self.retention.max_bytes,
+            _CLEANUP: _COMPACTION if self.retention.compacts else None,
+            _INTERNAL: "true" if self.internal else None,
+            _PROCESSES: ",".join(map(str, self.processes)),
+            _QUEUES_PER_PROCESS: self.queues_per_process,
+            _BITMAPS: None if self.bitmaps == "auto" else self.bitmaps,
+            _MADE: ",".join(map(str, sorted(self.made))) or None,
+        }
         return {
             "topicName": self.name,
             "readQueueNums": self.queues,
@@ -145,14 +156,7 @@ class TopicConfig:
             "topicSysFlag": 0,
             "order": False,
             "attributes": {
-                "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts),
-                _TOPIC_ID: self.topic_id,
-                **_retention_attributes(self.retention),
-                **({_INTERNAL: "true"} if self.internal else {}),
-                _PROCESSES: ",".join(map(str, self.processes)),
-                **({_QUEUES_PER_PROCESS: str(asked)} if asked is not None else {}),
-                **({_BITMAPS: self.bitmaps} if self.bitmaps != "auto" else {}),
-                **({_MADE: ",".join(map(str, sorted(self.made)))} if self.made else {}),
+                key: str(value) for key, value in attributes.items() if value is not None
             },
         }
 
@@ -388,12 +392,6 @@ def _topic_id(written: str | None, name: str, first_host: tuple[str, int]) -> st
 
 def _store_host(number: int) -> tuple[str, int]:
     return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", SHARD_PORT
-
-
-def _retention_attributes(retention: RetentionPolicy) -> dict[str, str]:
-    limits = {_RETENTION_MS: retention.max_age_ms, _RETENTION_BYTES: retention.max_bytes}
-    attributes = {name: str(limit) for name, limit in limits.items() if limit is not None}
-    return {**attributes, **({_CLEANUP: _COMPACTION} if retention.compacts else {})}
 
 
 def _retention(attributes: Mapping[str, str]) -> RetentionPolicy:
