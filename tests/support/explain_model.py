@@ -21,12 +21,11 @@ from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import (
     RETRY_QUEUES,
-    SCHEDULE_QUEUES,
     dead_letter_topic,
     retry_topic,
     sent_back,
 )
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import TransactionDecidedError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
@@ -117,7 +116,7 @@ class History:
         self.clock = Clock()
         self.broker = Broker(data, clock=self.clock)
         self.broker.topics.ensure("T", QUEUES)
-        self.broker.topics.ensure(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
+        self.broker.topics.ensure(SCHEDULE_TOPIC, len(DELAY_LEVELS_MS), internal=True)
         self.groups = [Group("g"), Group("h")]
         for group in self.groups:
             self.broker.topics.ensure(retry_topic(group.name), RETRY_QUEUES, internal=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from support.local_node import LocalNode
 
-from rocketray.actors.retries.retry_records import SCHEDULE_QUEUES
-from rocketray.delay import SCHEDULE_TOPIC, restored
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
 from rocketray.message import StoredMessage
 
 
@@ -14,11 +13,11 @@ class Ladder:
 
     def __init__(self, node: LocalNode) -> None:
         self._node = node
-        self._next = [0] * SCHEDULE_QUEUES
+        self._next = [0] * len(DELAY_LEVELS_MS)
 
     def waiting(self) -> list[StoredMessage]:
         """All that waits, by level."""
-        self._node.topics.ensure(SCHEDULE_TOPIC, SCHEDULE_QUEUES)
+        self._node.topics.ensure(SCHEDULE_TOPIC, len(DELAY_LEVELS_MS))
         found = []
         for level, start in enumerate(self._next):
             offset = start

@@ -2,19 +2,12 @@
 
 Plain values and a plain object; time is an argument of each call.
 
-Invariants
-  1. A queue has at most one owner in a group. It is assigned to another member only after the old
-     owner reported that it released the queue, or was silent for ``SESSION_TIMEOUT_MS``; also from
-     one process to the next of the same name.
-  2. Only the owner's commits move a group's offset, and not commits from before it was the owner:
-     a report that is handled twice, or late, changes nothing (membership.py).
-  3. The members of one group have the same subscription to a topic; a group without members may
-     change it.
-  4. Ownership outlives the coordinator: it is saved before the owner receives it.
-  5. A queue number of an app that owns its queues together belongs to one of its instances, in all
+Invariants, beside those of membership.py and group_subscriptions.py
+  1. Ownership outlives the coordinator: it is saved before the owner receives it.
+  2. A queue number of an app that owns its queues together belongs to one of its instances, in all
      topics and groups of the app.
-  6. Filter counters are counted once: members report sums, and only their growth is added.
-  7. The journal records each change of an offset that is not a commit of read messages, and each
+  3. Filter counters are counted once: members report sums, and only their growth is added.
+  4. The journal records each change of an offset that is not a commit of read messages, and each
      filter that takes effect.
 """
 
@@ -221,7 +214,7 @@ class GroupRegistry:
         """Load the result of :meth:`to_json`; a missing table is empty.
 
         Members count as seen at *seen_ms*: from then on they have the session timeout to report
-        again (invariant 4).
+        again (invariant 1).
         """
         self.subscriptions.load(tables)
         self.offsets.load(tables)
@@ -270,7 +263,7 @@ class GroupRegistry:
         return HeartbeatReply(granted, len(membership.roster.members), plan)
 
     def _take_offsets(self, beat: Heartbeat, queues: set[int]) -> None:
-        """Take the offsets of queues that the member owns, and knows that it owns (invariant 2)."""
+        """Take the offsets of queues that the member owns, and knows that it owns."""
         key = beat.group, beat.topic
         begins = {
             queue: (-1, beat.starts[queue])

@@ -170,10 +170,10 @@ class SendResults(Sequence[SendResult]):
 
     __slots__ = ("_count", "_found", "_placed")
 
-    def __init__(self, placed: Sequence[tuple[Batch, Sequence[int]]], count: int) -> None:
+    def __init__(self, placed: Sequence[tuple[Batch, Sequence[int]]]) -> None:
         """Take *placed*: for each batch, the numbers of its messages."""
         self._placed = placed
-        self._count = count
+        self._count = sum(len(numbers) for _, numbers in placed)
         self._found: list[tuple[Batch, int]] = []
 
     def __len__(self) -> int:

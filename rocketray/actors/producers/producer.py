@@ -272,7 +272,7 @@ class NodeProducer:
         if not is_same:
             raise ShardUnavailableError(link.name, 0, "it was busy with earlier batches")
         batch.check()
-        return SendResults([(batch, range(len(messages)))], len(messages))
+        return SendResults([(batch, range(len(messages)))])
 
     def choose_queue(
         self, topic: str, queue_id: int | None = None, sharding_key: str | None = None

@@ -171,7 +171,7 @@ class ListFuture(SendFuture[SendResults]):
                     self._batcher.settle(link, batch, timeout_s)
                 batch.check()
         found = [(batch, self._parts[number].numbers) for number, (_, batch) in placed.items()]
-        return SendResults(found, sum(len(part.numbers) for part in self._parts))
+        return SendResults(found)
 
     def done(self) -> bool:
         """Return whether the outcomes of all that was sent are known."""

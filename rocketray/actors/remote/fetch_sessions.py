@@ -56,7 +56,6 @@ class FetchSessions:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._sessions: dict[str, _Session] = {}
-        self._called_s: dict[str, float] = {}
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
@@ -99,21 +98,16 @@ class FetchSessions:
     def sweep(self) -> None:
         """Drop idle sessions (invariant 4)."""
         with self._lock:
-            now_s = self._clock_s()
-            idle = [
-                name
-                for name, at_s in self._called_s.items()
-                if now_s - at_s > IDLE_S and not self._sessions[name].is_called
-            ]
+            since_s = self._clock_s() - IDLE_S
+            sessions = self._sessions.items()
+            idle = [name for name, one in sessions if one.called_s < since_s and not one.is_called]
         if idle:
             _LOG.info("%d members on other nodes fetch no more", len(idle))
         self._drop(idle)
 
     def close(self) -> None:
         """Drop all sessions."""
-        with self._lock:
-            names = list(self._sessions)
-        self._drop(names)
+        self._drop([*self._sessions])
 
     @contextmanager
     def _called(self, fetch: Fetch) -> Iterator[_Session]:
@@ -121,9 +115,7 @@ class FetchSessions:
         try:
             yield session
         finally:
-            with self._lock:
-                if fetch.session in self._sessions:
-                    self._called_s[fetch.session] = self._clock_s()
+            session.called_s = self._clock_s()
 
     def _find(self, fetch: Fetch) -> _Session:
         with self._lock:
@@ -137,14 +129,12 @@ class FetchSessions:
                     )
                 names = check_group(fetch.group), check_topic(fetch.topic)
                 found = self._sessions[fetch.session] = _Session(self._node, *names, self._clock_s)
-            self._called_s[fetch.session] = self._clock_s()
+            found.called_s = self._clock_s()
             return found
 
     def _drop(self, names: list[str]) -> None:
         with self._lock:
             dropped = [self._sessions.pop(name) for name in names if name in self._sessions]
-            for name in names:
-                self._called_s.pop(name, None)
         for session in dropped:
             session.close()
 
@@ -166,6 +156,8 @@ class _Session:
         self._ending = threading.Lock()
         self._ended = 0  # fetches up to that number wait no more
         self._is_closed = False
+        self.called_s = clock_s()
+        """When the last call began or ended."""
 
     @property
     def is_called(self) -> bool:

@@ -93,7 +93,7 @@ def attempt(
 
 
 class Ended(NamedTuple, Generic[WhatT, ResultT]):
-    """An delivery that has ended."""
+    """A delivery that has ended."""
 
     target: Place
     what: WhatT
@@ -132,7 +132,7 @@ class OutboundDeliveries(Generic[WhatT, ResultT]):
     def ended(self, *, patience_s: float = 0.0) -> list[Ended[WhatT, ResultT]]:
         """Return the deliveries that ended since the last call; wait up to *patience_s* for all.
 
-        An delivery's error is raised here.
+        A delivery's error is raised here.
         """
         wait([future for _, future in self._under_way.values()], patience_s)
         over = [

@@ -34,13 +34,11 @@ __all__ = [
     "RETRY_QUEUES",
     "RETRY_QUEUE_ID",
     "RETRY_TOPIC",
-    "SCHEDULE_QUEUES",
     "SentBack",
     "dead_letter_topic",
     "dead_lettered",
     "origin_of",
     "queue_of",
-    "retry_level",
     "retry_topic",
     "sent_back",
     "topic_of",
@@ -66,7 +64,6 @@ RETRY_QUEUES = 1
 In an app with tables it has as many as the topics that it is for, because messages of a queue have
 to be delivered to that queue's owner.
 """
-SCHEDULE_QUEUES = len(DELAY_LEVELS_MS)
 _FIRST_LEVEL = 3
 _QUEUE_ID = 0
 _NUMBER = re.compile(r"[0-9]{1,4}")

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
 
 from rocketray.actors.files.paths import (
     filter_doorbell_path,
@@ -20,6 +19,7 @@ from rocketray.actors.files.paths import (
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.ipc.control_page import Doorbell
+from rocketray.actors.ipc.process_doorbell import QueueBell
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.processes import is_alive, owner_pid
@@ -49,13 +49,6 @@ def why_closed(name: str, error: BaseException, advice: str) -> str:
     return f"queue {name} stays closed: {error if is_expected else repr(error)}; {advice}"
 
 
-class Bell(Protocol):
-    """A doorbell that wakes a thread."""
-
-    def ring(self) -> None:
-        """Wake it, or keep it from falling asleep."""
-
-
 class OwnedShard:
     """One ``(topic, queueId)`` that this process writes."""
 
@@ -67,8 +60,8 @@ class OwnedShard:
         config: StoreConfig,
         *,
         clock_ms: Callable[[], int],
-        doorbell: Bell | None = None,
-        filter_doorbell: Bell | None = None,
+        doorbell: QueueBell | None = None,
+        filter_doorbell: Doorbell | None = None,
     ) -> None:
         """Open the shard, which recovers it, and store the batches in the rings of its producers.
 

@@ -14,8 +14,8 @@ from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import journal_directory
 from rocketray.actors.journal.group_journal import EntryKind
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.retry_records import SCHEDULE_QUEUES, retry_topic, sent_back
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.actors.retries.retry_records import retry_topic, sent_back
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock
@@ -158,7 +158,7 @@ def test_a_group_that_began_behind_and_was_reset_has_what_it_then_got(broker: Br
 
 def test_a_retry_is_looked_for_in_the_queue_that_it_lies_in(broker: Broker, clock: Clock) -> None:
     broker.topics.ensure("Wide", 3)
-    broker.topics.ensure(SCHEDULE_TOPIC, SCHEDULE_QUEUES, internal=True)
+    broker.topics.ensure(SCHEDULE_TOPIC, len(DELAY_LEVELS_MS), internal=True)
     broker.topics.ensure(retry_topic("g"), 3, internal=True)
     with broker.producer() as producer:
         for queue_id in (0, 2):

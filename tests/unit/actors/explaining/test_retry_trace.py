@@ -11,11 +11,10 @@ from rocketray.actors.admin.dead_letters import redrive
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.retries.retry_records import (
     RETRY_QUEUES,
-    SCHEDULE_QUEUES,
     retry_topic,
     sent_back,
 )
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker, Clock
@@ -58,7 +57,7 @@ def give_back(
 ) -> None:
     back = sent_back(message, "g", max_attempts, dead_letters)
     for topic, queues in (
-        (SCHEDULE_TOPIC, SCHEDULE_QUEUES),
+        (SCHEDULE_TOPIC, len(DELAY_LEVELS_MS)),
         (retry_topic("g"), RETRY_QUEUES),
         (dead_letters, 1),
     ):

@@ -49,7 +49,7 @@ def test_results_name_the_messages_and_where_their_records_are() -> None:
 def test_results_are_in_the_order_of_the_messages_whatever_batch_they_went_with() -> None:
     even, _ = stored(10, *[Message("Trade", b"%d" % n) for n in (0, 2, 4)])
     odd, _ = stored(20, *[Message("Trade", b"%d" % n) for n in (1, 3)])
-    results = SendResults([(even, [0, 2, 4]), (odd, [1, 3])], 5)
+    results = SendResults([(even, [0, 2, 4]), (odd, [1, 3])])
     assert len(results) == 5
     assert [one.queue_offset for one in results] == [10, 20, 11, 21, 12]
     assert results[-1].queue_offset == 12

@@ -18,7 +18,6 @@ from rocketray.actors.retries.retry_records import (
     ORIGIN_MESSAGE_ID,
     RETRY_QUEUE_ID,
     RETRY_TOPIC,
-    SCHEDULE_QUEUES,
     dead_letter_topic,
     dead_lettered,
     origin_of,
@@ -116,7 +115,7 @@ def test_a_message_goes_up_the_ladder_and_stays_what_it_was(
         waiting = stored_again(back.message, 100 + len(levels))
         assert (waiting.topic, topic_of(waiting)) == (SCHEDULE_TOPIC, first.topic)
         levels.append(int(back.message.properties[DELAY_LEVEL]))
-        assert back.queue_id == levels[-1] - 1 < SCHEDULE_QUEUES
+        assert back.queue_id == levels[-1] - 1 < len(DELAY_LEVELS_MS)
         again, queue_id = restored(waiting)
         assert (again.topic, queue_id) == (retry_topic(GROUP), 0)
         message = stored_again(again, 1_000 + len(levels))
