@@ -11,15 +11,13 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketray.actors.files.paths import broadcast_directory
 from rocketray.actors.files.state_files import read_state, write_json
+from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.errors import ConfigError
 from rocketray.store.files.file_system import SYSTEM_FILES
-
-if TYPE_CHECKING:
-    from rocketray.actors.groups.member_options import MemberOptions
 
 __all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]
 

@@ -76,7 +76,7 @@ class Batch:
     """Whether a caller got the error, so that the next one asks again."""
     one_way: int = 0
     """Number of one-way messages, whose results are never read."""
-    _own_ids: dict[int, str] = field(default_factory=dict)
+    _own_ids: Mapping[int, str] | None = None
     _sizes: npt.NDArray[np.int32] | None = None
     _offsets: list[int] | None = None
     _first_queue_offset: int = -1

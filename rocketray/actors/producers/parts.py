@@ -7,7 +7,8 @@ keys and properties, or as rows of an Arrow table. Each batch goes to one queue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -26,14 +27,47 @@ _ROW_BYTES = 160  # bytes of a record and its frame beside the values, about
 Place = TypeVar("Place")
 
 
-class Content(Protocol):
-    """Messages that are sent together, by their numbers."""
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """A list of messages."""
+
+    messages: Sequence[Message]
 
     def sizes(self, numbers: Sequence[int]) -> list[int]:
         """Return the bytes of the body and the properties of each of those messages."""
+        messages = [self.messages[number] for number in numbers]
+        return [
+            len(one.body) + (_properties_bytes(one.properties) if one.properties else 0)
+            for one in messages
+        ]
 
     def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
         """Add those messages to a batch."""
+        columns.extend([self.messages[number] for number in numbers])
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """Bodies of messages that share their tag, keys and properties."""
+
+    bodies: Sequence[bytes]
+    tags: str | None
+    keys: Sequence[str]
+    properties: Mapping[str, str]
+
+    def sizes(self, numbers: Sequence[int]) -> list[int]:
+        """Return the bytes of the body and the properties of each of those messages."""
+        shared = _properties_bytes(self.properties)
+        return [len(self.bodies[number]) + shared for number in numbers]
+
+    def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
+        """Add those messages to a batch."""
+        bodies = [self.bodies[number] for number in numbers]
+        columns.extend_alike(bodies, self.tags, self.keys, self.properties)
+
+
+Content = Messages | Bodies
+"""Messages that are sent together, by their numbers."""
 
 
 class Part(NamedTuple):
@@ -51,50 +85,6 @@ class Part(NamedTuple):
         """Add the messages to a batch."""
         assert self.content is not None
         self.content.fill(columns, self.numbers)
-
-
-class Messages:
-    """A list of messages."""
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
-
-    def sizes(self, numbers: Sequence[int]) -> list[int]:
-        """Return the bytes of the body and the properties of each of those messages."""
-        messages = [self._messages[number] for number in numbers]
-        return [
-            len(one.body) + (_properties_bytes(one.properties) if one.properties else 0)
-            for one in messages
-        ]
-
-    def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
-        """Add those messages to a batch."""
-        messages = self._messages
-        columns.extend([messages[number] for number in numbers])
-
-
-class Bodies:
-    """Bodies of messages that share their tag, keys and properties."""
-
-    def __init__(
-        self,
-        bodies: Sequence[bytes],
-        tags: str | None,
-        keys: Sequence[str],
-        properties: Mapping[str, str],
-    ) -> None:
-        self._bodies = bodies
-        self._shared = tags, keys, properties
-
-    def sizes(self, numbers: Sequence[int]) -> list[int]:
-        """Return the bytes of the body and the properties of each of those messages."""
-        shared = _properties_bytes(self._shared[2])
-        return [len(self._bodies[number]) + shared for number in numbers]
-
-    def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
-        """Add those messages to a batch."""
-        bodies = self._bodies
-        columns.extend_alike([bodies[number] for number in numbers], *self._shared)
 
 
 def cut(content: Content, numbers: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -58,8 +58,9 @@ class QueueLink:
         self.lock = threading.RLock()
         self.store_host = topic.store_hosts[queue_id]
         """Identity of the shard: a recreated topic has other store hosts."""
-        host_id = encode_offset_id(self.store_host, 0)
-        self.id_prefix = host_id[: -len(f"{0:016X}")]  # the offset follows
+        self.id_prefix = encode_offset_id(self.store_host, 0)[
+            :-16
+        ]  # 16 digits of the offset follow
         self.shard = node.shard_calls(topic, queue_id)
         self.in_flight: deque[Batch] = deque()
         self.lost = 0
