@@ -88,12 +88,8 @@ class LogReader:
     def _take(
         self, positions: Mapping[Queue, int], max_messages: int
     ) -> dict[Queue, list[StoredMessage]]:
-        found = {}
-        for queue, position in positions.items():
-            messages = self._take_from(queue, position, max_messages)
-            if messages:
-                found[queue] = messages
-        return found
+        found = {queue: self._take_from(queue, at, max_messages) for queue, at in positions.items()}
+        return {queue: messages for queue, messages in found.items() if messages}
 
     def _take_from(self, queue: Queue, position: int, max_messages: int) -> list[StoredMessage]:
         while True:

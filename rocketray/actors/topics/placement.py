@@ -42,8 +42,7 @@ class Placement:
         wanted = own or self.queues_per_process
         if wanted == SHARED and not present:
             return ()
-        most = wanted if isinstance(wanted, int) else None
-        count = min(queues, self.cores) if most is None else -(-queues // most)
+        count = -(-queues // wanted) if isinstance(wanted, int) else min(queues, self.cores)
         loads = [0] * max(count, 1 + max(present, default=-1))
         for process in present:
             loads[process] += 1
