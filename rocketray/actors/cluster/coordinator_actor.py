@@ -15,7 +15,6 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME, ServedObjects
@@ -23,32 +22,28 @@ from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.files.home import Home
-from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.ray_process.ray_access import asks_for_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayActorError,
-    RayError,
     RayTaskError,
-    raised_there,
     ray,
 )
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
-from rocketray.actors.shards.shard_api import ShardApi, shard_of, shards_of
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.shards.shard_api import ShardApi, shard_of
 from rocketray.actors.topics.placement import Placement
-from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
-from rocketray.errors import ActorError, ShardUnavailableError
+from rocketray.errors import ShardUnavailableError
 from rocketray.names import QueuesPerProcess
 
 from .cluster_state import ClusterState
 from .gateway_actor import GATEWAY_THREADS, GatewayActor
-from .shard_start import closed_shards, remove_shards, start_actor, start_shards, stop_shards
+from .node_shards import NodeShards
+from .one_node import start_actor
 from .topic_service import TopicService
 
 __all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
@@ -86,7 +81,8 @@ class CoordinatorActor:
         )
         if not asks_for_token():
             self._state.problems.note("Ray", _OPEN_RAY)
-        self._topics = TopicService(self._state, _NodeShards(home, shard_sizes))
+        self._shards = NodeShards(home, shard_sizes)
+        self._topics = TopicService(self._state, self._shards)
         self._topics.start_all()
         self._state.begin_to_listen()  # the shards' restart took time
         self._served = ServedObjects()
@@ -157,69 +153,4 @@ class CoordinatorActor:
         try:
             self._state.stop()
         finally:
-            stop_shards(list(self._topics.all().values()))
-
-
-class _NodeShards:
-    """The shards of the node, in processes of their own."""
-
-    def __init__(self, home: Home, sizes: dict[str, int]) -> None:
-        self._home = home
-        self._sizes = sizes
-
-    def start(
-        self, topics: list[TopicConfig], queues: range | None, wait_s: float | None
-    ) -> Started:
-        return start_shards(self._home, topics, self._sizes, queues, wait_s)
-
-    def remove(self, topic: TopicConfig) -> None:
-        try:
-            remove_shards(topic)
-        except RayError as error:
-            reason = error
-            if isinstance(error, RayTaskError):
-                reason = raised_there(error, self._home.directory())
-            if isinstance(reason, RayError):
-                said = f"shards of topic {topic.name} are not stopped: {reason}"
-                raise ActorError(said) from error
-            raise reason from None
-
-    def set_writable(self, topic: TopicConfig) -> None:
-        shards = shards_of(topic)
-        ray.get([begin(shard, ShardApi.set_writable, topic.writable) for shard in shards])
-
-    def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> list[list[Answer] | None]:
-        """See :class:`TopicShards`.
-
-        A shard that is unavailable is told the next time, and delays the others by a bounded time.
-        """
-        asked = [_ask_to_keep(order) for order in orders]
-        calls = [call for of_topic in asked for call in of_topic]
-        if calls:
-            ray.wait(calls, num_returns=len(calls), timeout=EXPIRE_INTERVAL_S)
-        return [
-            _answers(order, of_topic) if of_topic else None
-            for order, of_topic in zip(orders, asked, strict=True)
-        ]
-
-    def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
-        return closed_shards(topics, CLOSED_INTERVAL_S)
-
-
-def _ask_to_keep(order: BitmapOrder) -> list[Any]:
-    """Return the calls that tell a topic's shards; none if one of them is unavailable."""
-    try:
-        shards = shards_of(order.topic)
-        return [begin(shard, ShardApi.keep_bitmaps, order.living) for shard in shards]
-    except ShardUnavailableError as error:
-        _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
-        return []
-
-
-def _answers(order: BitmapOrder, calls: list[Any]) -> list[Answer] | None:
-    try:
-        answers: list[Answer] = ray.get(calls, timeout=0)
-    except (RayActorError, RayTaskError, GetTimeoutError) as error:
-        _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
-        return None
-    return answers
+            self._shards.stop(self._topics.all().values())

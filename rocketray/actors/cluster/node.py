@@ -41,7 +41,6 @@ from rocketray.actors.ray_process.ray_runtime import (
     leave_ray,
     logs_directory,
     own_processes,
-    pinned,
     raised_there,
     ray,
     ray_node_of,
@@ -58,7 +57,7 @@ from rocketray.names import QueuesPerProcess, check_queues_per_process
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .gateway_actor import GatewayActor
-from .one_node import end_actors, make_room, name_is_taken
+from .one_node import end_actors, make_room, start_actor
 from .shard_process_actor import ShardProcessActor
 
 __all__ = ["Node", "NodeOptions", "ensure_node"]
@@ -154,9 +153,11 @@ class Node:
         rules = _settle_rules(self.data, self._options)
         if not self._starts_ray:
             make_room(self._home)
-        self._filter = _start(FilterActor, FILTER_NAME, _FILTER_THREADS, self._home, rules)
+        self._filter = start_actor(
+            FilterActor, FILTER_NAME, _FILTER_THREADS, self._home, rules, is_alone=True
+        )
         self._leaves_actors = not self._starts_ray
-        self._coordinator = _start(
+        self._coordinator = start_actor(
             CoordinatorActor,
             COORDINATOR_NAME,
             COORDINATOR_THREADS,
@@ -164,6 +165,7 @@ class Node:
             dict(self._options.shard_sizes),
             rules,
             self._options.queues_per_process,
+            is_alone=True,
             groups=WAITING_GROUP,
         )
         ray.get([actor.home.remote() for actor in (self._filter, self._coordinator)])
@@ -353,28 +355,3 @@ def _start_ray(data: Path, options: NodeOptions, disk: str) -> Path | None:
     )
     join_ray(options.ray_address, advice=advice)
     return None
-
-
-def _start(
-    actor: type,
-    name: str,
-    threads: int,
-    home: Home,
-    *arguments: Any,
-    groups: dict[str, int] | None = None,
-) -> Any:
-    options = {
-        **pinned(home),
-        "name": name,
-        "namespace": NAMESPACE,
-        "lifetime": "detached",
-        "num_cpus": 0,
-        "max_restarts": -1,
-        "max_task_retries": -1,
-        "max_concurrency": threads,
-    }
-    start = ray.remote(concurrency_groups=groups)(actor).options(**options)
-    try:
-        return start.remote(home, *arguments)
-    except ValueError as error:  # another node has started there a moment ago
-        raise name_is_taken() from error

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
+from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, pinned, ray
 from rocketray.errors import ActorError, ShardUnavailableError
 
-__all__ = ["end_actors", "make_room", "name_is_taken"]
+__all__ = ["end_actors", "make_room", "start_actor"]
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
@@ -45,11 +46,45 @@ def make_room(home: Home) -> None:
             )
             end_actors()
         elif owner is not None or time.monotonic() > end:
-            raise name_is_taken(owner)
+            raise _name_is_taken(owner)
         time.sleep(_LOOK_AGAIN_S)
 
 
-def name_is_taken(owner: Home | None = None) -> ActorError:
+def start_actor(
+    actor: type,
+    name: str,
+    threads: int,
+    home: Home,
+    *arguments: Any,
+    is_alone: bool = False,
+    groups: dict[str, int] | None = None,
+) -> Any:
+    """Return the actor of that name at *home*, started unless it runs; Ray restarts it.
+
+    *groups* are Ray's concurrency groups, with their threads.
+
+    Raises:
+        ActorError: it runs already, and *is_alone*: another node started it a moment ago.
+    """
+    options = {
+        **pinned(home),
+        "name": name,
+        "namespace": NAMESPACE,
+        "get_if_exists": not is_alone,
+        "lifetime": "detached",
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "max_concurrency": threads,
+    }
+    start = ray.remote(concurrency_groups=groups)(actor).options(**options)
+    try:
+        return start.remote(home, *arguments)
+    except ValueError as error:
+        raise _name_is_taken() from error
+
+
+def _name_is_taken(owner: Home | None = None) -> ActorError:
     """Return the error for a second node on one Ray."""
     whose = "a node" if owner is None else f"the node on {owner.data} of {owner.machine}"
     return ActorError(

@@ -11,13 +11,16 @@ import pytest
 from rocketray.actors.calls.endpoint import process_actor
 from rocketray.actors.client import actor_names
 from rocketray.actors.client.ray_transport import begin
-from rocketray.actors.cluster import shard_start
+from rocketray.actors.cluster import node_shards
+from rocketray.actors.cluster.node_shards import NodeShards
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
 from rocketray.actors.shards.shard_api import ShardApi, shard_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
+
+HOME = Home("/data", "1", "here")
 
 
 class Actor:
@@ -59,9 +62,9 @@ def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
             raise ShardUnavailableError(name, 1000, "there is no such actor")
         return actor
 
-    monkeypatch.setattr(shard_start, "find_actor", find)
-    monkeypatch.setattr(shard_start, "ray", FakeRay())
-    shard_start.remove_shards(TopicCatalog().with_topic("T", 3).get("T"))
+    monkeypatch.setattr(node_shards, "find_actor", find)
+    monkeypatch.setattr(node_shards, "ray", FakeRay())
+    NodeShards(HOME, {}).remove(TopicCatalog().with_topic("T", 3).get("T"))
     assert [actor and (actor.stopped, actor.killed) for actor in actors] == [
         (False, True),
         None,
@@ -152,12 +155,9 @@ class _Call:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> StartingRay:
     cluster = StartingRay()
     monkeypatch.setattr(actor_names, "ray", cluster)
-    monkeypatch.setattr(shard_start, "ray", cluster)
-    monkeypatch.setattr(shard_start, "start_actor", cluster.start)
+    monkeypatch.setattr(node_shards, "ray", cluster)
+    monkeypatch.setattr(node_shards, "start_actor", cluster.start)
     return cluster
-
-
-HOME = Home("/data", "1", "here")
 
 
 def test_some_queues_of_a_topic_are_started_and_those_that_run_are_left_alone(
@@ -166,31 +166,31 @@ def test_some_queues_of_a_topic_are_started_and_those_that_run_are_left_alone(
     topic = TopicCatalog().with_topic("T", 64).get("T")
     cluster.silent = {"shards:T:9"}
     cluster.damaged = {"shards:T:10": {10: StoreError("damaged")}}
-    first = shard_start.start_shards(HOME, [topic], {}, range(8, 12), 20.0)
+    first = NodeShards(HOME, {}).start([topic], range(8, 12), 20.0)
     assert (first.waiting, first.began) == (("T/9",), ("T/8", "T/9", "T/10", "T/11"))
     assert {name: str(error) for name, error in first.closed.items()} == {"T/10": "damaged"}
     assert cluster.actors == {f"shards:T:{queue}": f"T:{queue}" for queue in range(8, 12)}
     cluster.silent.clear()
-    again = shard_start.start_shards(HOME, [topic], {}, range(8, 16), 20.0)
+    again = NodeShards(HOME, {}).start([topic], range(8, 16), 20.0)
     assert (again.waiting, again.began) == ((), ("T/12", "T/13", "T/14", "T/15"))
-    assert len(shard_start.start_shards(HOME, [topic], {}).began) == 64 - 8
+    assert len(NodeShards(HOME, {}).start([topic]).began) == 64 - 8
 
 
 def test_the_topics_of_the_shared_process_come_to_one_that_runs(cluster: StartingRay) -> None:
     catalog = TopicCatalog().with_topic("%RETRY%a", 2).with_topic("%RETRY%b", 1)
     first, second = catalog.topics.values()
-    assert shard_start.start_shards(HOME, [first], {}).began == ("%RETRY%a/0", "%RETRY%a/1")
-    assert shard_start.start_shards(HOME, [first, second], {}).began == ("%RETRY%b/0",)
+    assert NodeShards(HOME, {}).start([first]).began == ("%RETRY%a/0", "%RETRY%a/1")
+    assert NodeShards(HOME, {}).start([first, second]).began == ("%RETRY%b/0",)
     assert [*cluster.actors] == ["shards:shared"]
 
 
 def test_the_processes_say_which_shards_are_closed(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
-    assert shard_start.closed_shards([topic], 1.0) == {}
-    shard_start.start_shards(HOME, [topic], {}, range(3))
+    assert NodeShards(HOME, {}).closed([topic]) == {}
+    NodeShards(HOME, {}).start([topic], range(3))
     cluster.silent = {"shards:T:1"}
     cluster.closed = {"shards:T:2": {"T/2": "its disk failed"}}
-    assert shard_start.closed_shards([topic], 1.0) == {"T/0": None, "T/2": "its disk failed"}
+    assert NodeShards(HOME, {}).closed([topic]) == {"T/0": None, "T/2": "its disk failed"}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 ) -> None:
     topic = TopicCatalog().with_topic("T", 2).get("T")
     cluster.failing = {"shards:T:0": error}
-    started = shard_start.start_shards(HOME, [topic], {})
+    started = NodeShards(HOME, {}).start([topic])
     assert [*started.closed] == ["T/0"]
     closed = str(started.closed["T/0"])
     assert re.fullmatch(
@@ -216,10 +216,10 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 
 def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
-    shard_start.start_shards(HOME, [topic], {}, range(2), 20.0)
+    NodeShards(HOME, {}).start([topic], range(2), 20.0)
     with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic being created"):
         begin(shard_of(topic, 3), ShardApi.statistics)
-    shard_start.stop_shards([topic])
+    NodeShards(HOME, {}).stop([topic])
     assert cluster.stopped == ["shards:T:0", "shards:T:1"]
 
 

@@ -1,0 +1,197 @@
+"""The shards of a node, in processes of their own: starting, asking, stopping and removing them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rocketray.actors.calls.endpoint import process_actor
+from rocketray.actors.client.actor_names import actor_or_none, find_actor
+from rocketray.actors.client.ray_transport import begin
+from rocketray.actors.files.home import Home
+from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
+from rocketray.actors.ray_process.ray_runtime import (
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    raised_there,
+    ray,
+)
+from rocketray.actors.shards.owned_shard import why_closed
+from rocketray.actors.shards.shard_api import ShardApi, shards_of
+from rocketray.actors.shards.shard_process import Opened
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
+from rocketray.actors.topics.topic_start import Started
+from rocketray.errors import ActorError, ShardUnavailableError, StreamError
+
+from .one_node import start_actor
+from .shard_process_actor import ShardProcessActor
+
+__all__ = ["NodeShards"]
+
+_LOG = logging.getLogger(__name__)
+_PROCESS_THREADS = 16
+_CLOSED_TIMEOUT_S = 2.0
+_BITMAPS_TIMEOUT_S = 10.0
+
+
+class NodeShards:
+    """The shards of all topics of a node: its :class:`TopicShards`."""
+
+    def __init__(self, home: Home, sizes: Mapping[str, int]) -> None:
+        """Take *sizes*, fields of :class:`~rocketray.config.StoreConfig` for new shards."""
+        self._home = home
+        self._sizes = dict(sizes)
+
+    def start(
+        self, topics: list[TopicConfig], queues: range | None = None, wait_s: float | None = None
+    ) -> Started:
+        """See :class:`TopicShards`; a closed shard does not keep the others from running."""
+        asked: dict[Any, list[str]] = {}
+        began, waiting = [], []
+        closed: dict[str, StreamError] = {}
+        for topic in topics:
+            for process, queue_ids in topic.by_process(queues).items():
+                places = [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
+                name = process_actor(process)
+                actor = actor_or_none(name)
+                if actor is None:
+                    began += places
+                    arguments = process, self._sizes
+                    actor = start_actor(
+                        ShardProcessActor, name, _PROCESS_THREADS, self._home, *arguments
+                    )
+                asked[actor.open.remote(topic, queue_ids)] = places
+        answers = [*asked]
+        late: set[Any] = set()
+        if answers:
+            late = set(ray.wait(answers, num_returns=len(answers), timeout=wait_s)[1])
+        for answer, places in asked.items():
+            if answer in late:
+                waiting += places
+                continue
+            new, why = _opened(answer, places)
+            began += [place for place in new if place not in began]
+            closed |= why
+        return Started(closed, tuple(waiting), tuple(began))
+
+    def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+        """See :class:`TopicShards`; Ray starts processes again that do not answer in time."""
+        places: dict[str, list[str]] = {}
+        for topic in topics:
+            for process, queue_ids in topic.by_process().items():
+                of_process = places.setdefault(process_actor(process), [])
+                of_process += [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
+        actors = {name: actor_or_none(name) for name in sorted(places)}
+        asked = {actor.closed.remote(): name for name, actor in actors.items() if actor is not None}
+        found: dict[str, str | None] = {}
+        if asked:
+            answers = ray.wait([*asked], num_returns=len(asked), timeout=_CLOSED_TIMEOUT_S)[0]
+            for answer in answers:
+                with suppress(RayError):
+                    closed: dict[str, str] = ray.get(answer)
+                    found |= {place: closed.get(place) for place in places[asked[answer]]}
+        return found
+
+    def stop(self, topics: Iterable[TopicConfig]) -> None:
+        """Stop the processes of all *topics*: all their data is on disk on return.
+
+        A queue that was never started, because the creation of its topic was interrupted, has no
+        data.
+        """
+        names = {process_actor(process) for topic in topics for process in topic.by_process()}
+        actors = filter(None, map(actor_or_none, sorted(names)))
+        ray.get([actor.stop.remote() for actor in actors])
+
+    def remove(self, topic: TopicConfig) -> None:
+        """Stop the shards of a topic that is deleted from the catalog, for good.
+
+        A process with this topic alone ends. One that died a moment ago starts again without its
+        topic.
+        """
+        try:
+            for process in topic.by_process():
+                _remove(topic, process)
+        except RayError as error:
+            reason = error
+            if isinstance(error, RayTaskError):
+                reason = raised_there(error, self._home.directory())
+            if isinstance(reason, RayError):
+                said = f"shards of topic {topic.name} are not stopped: {reason}"
+                raise ActorError(said) from error
+            raise reason from None
+
+    def set_writable(self, topic: TopicConfig) -> None:
+        """See :class:`TopicShards`."""
+        shards = shards_of(topic)
+        ray.get([begin(shard, ShardApi.set_writable, topic.writable) for shard in shards])
+
+    def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> list[list[Answer] | None]:
+        """See :class:`TopicShards`.
+
+        A shard that is unavailable is told the next time, and delays the others by a bounded time.
+        """
+        asked = [_ask_to_keep(order) for order in orders]
+        calls = [call for of_topic in asked for call in of_topic]
+        if calls:
+            ray.wait(calls, num_returns=len(calls), timeout=_BITMAPS_TIMEOUT_S)
+        return [
+            _answers(order, of_topic) if of_topic else None
+            for order, of_topic in zip(orders, asked, strict=True)
+        ]
+
+
+def _opened(answer: Any, places: list[str]) -> tuple[list[str], dict[str, StreamError]]:
+    """Return which of *places* a process has opened, and why some of them stay closed."""
+    try:
+        opened: Opened = ray.get(answer)
+    except RayError as error:
+        cause = error.cause if isinstance(error, RayTaskError) else None
+        if isinstance(cause, StreamError):
+            return [], dict.fromkeys(places, cause)
+        _LOG.warning("shards %s stay closed", ", ".join(places), exc_info=error)
+        advice = "see the node's logs, and start the node again"
+        if cause is None:  # Ray's text about an ended actor has many lines
+            cause = ActorError(next(iter(str(error).splitlines()), type(error).__name__))
+        return [], {place: ActorError(why_closed(place, cause, advice)) for place in places}
+    of_queue = {int(place.rpartition("/")[2]): place for place in places}
+    closed = {of_queue[queue_id]: reason for queue_id, reason in opened.closed.items()}
+    return [of_queue[queue_id] for queue_id in opened.new], closed
+
+
+def _remove(topic: TopicConfig, process: str) -> None:
+    """Stop the shards of *topic* in one process."""
+    try:
+        actor = find_actor(process_actor(process))
+    except ShardUnavailableError:
+        return  # no process, no shard
+    if process == SHARED_PROCESS:
+        ray.get(actor.remove.remote(topic.name))
+        return
+    try:
+        ray.get(actor.stop.remote())
+    except RayError as error:
+        _LOG.warning("process %s did not stop, so it is killed: %s", process, error)
+    ray.kill(actor)
+
+
+def _ask_to_keep(order: BitmapOrder) -> list[Any]:
+    """Return the calls that tell a topic's shards; none if one of them is unavailable."""
+    try:
+        shards = shards_of(order.topic)
+        return [begin(shard, ShardApi.keep_bitmaps, order.living) for shard in shards]
+    except ShardUnavailableError as error:
+        _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
+        return []
+
+
+def _answers(order: BitmapOrder, calls: list[Any]) -> list[Answer] | None:
+    try:
+        answers: list[Answer] = ray.get(calls, timeout=0)
+    except (RayActorError, RayTaskError, GetTimeoutError) as error:
+        _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
+        return None
+    return answers
