@@ -16,7 +16,7 @@ from support.stores import FakeClock
 
 from rocketray.actors.delays.schedule import Place, Schedule
 from rocketray.actors.system.system_log import SystemLog
-from rocketray.actors.transactions.transaction_host import TransactionHost
+from rocketray.actors.transactions.transaction_service import TransactionService
 from rocketray.config import StoreConfig
 from rocketray.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
 from rocketray.message import ForwardedMessage, Message, StoredMessage
@@ -215,7 +215,7 @@ def test_transactions_that_come_after_a_power_failure_are_carried_out(
     disk, clock = SimDisk(), FakeClock()
     topics = (HALF_TOPIC, END_TOPIC, OP_TOPIC)
     log = SimLog(disk, clock, topics)
-    host = TransactionHost(
+    host = TransactionService(
         cast("SystemLog", log), lambda: broker.node, data=tmp_path / "first", clock_ms=clock
     )
     log.flush(*topics)  # the shards are there; what follows may be lost
@@ -230,7 +230,7 @@ def test_transactions_that_come_after_a_power_failure_are_carried_out(
         shutil.copytree(tmp_path / "first", data)
         survived = SimLog(outcome.disk(), clock, topics)
         ends.add(len(survived.read(HALF_TOPIC, 0, 10)))
-        again = TransactionHost(
+        again = TransactionService(
             cast("SystemLog", survived), lambda: broker.node, data=data, clock_ms=clock
         )
         begin_and_commit(survived, f"second {count}")

@@ -276,9 +276,9 @@ class LaterMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_undecided_is_visible(self) -> None:
-        service = self.broker.node.services.transactions._service
-        if service is not None and self.broker.clock() > self.model.tolerant_until_ms:
-            assert service.counts().pending >= len(self.model.undecided())
+        engine = self.broker.node.services.transactions._engine
+        if engine is not None and self.broker.clock() > self.model.tolerant_until_ms:
+            assert engine.overview(0).undecided >= len(self.model.undecided())
 
     def advance(self, seconds: float) -> None:
         """Let time pass; what comes late has a reason."""

@@ -31,13 +31,12 @@ SHARED_NAME = process_actor(SHARED_PROCESS)
 
 @dataclass(frozen=True, slots=True)
 class TransactionCounts:
-    """Counters: ``pending`` is the current number; the others count since the start."""
+    """Counters of the transactions that ended since the start."""
 
-    pending: int
-    committed: int
-    rolled_back: int
-    given_up: int
-    dead_letters: int
+    committed: int = 0
+    rolled_back: int = 0
+    abandoned: int = 0
+    dead_letters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,11 @@ class TransactionOverview:
 
     halves: tuple[UndecidedHalf, ...] = ()
     undecided: int = 0
-    counts: TransactionCounts = TransactionCounts(0, 0, 0, 0, 0)
+    counts: TransactionCounts = TransactionCounts()
 
 
 class TransactionsApi(Protocol):
-    """The calls about transactions; see ``TransactionHost``."""
+    """The calls about transactions; see ``TransactionService``."""
 
     def checks(self, group: str) -> list[StoredMessage]:
         """Return the half messages whose outcome a producer of *group* has to check."""

@@ -14,7 +14,7 @@ from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.system.services import Service, Services, ServiceThread
 from rocketray.actors.system.system_log import SystemLog
-from rocketray.actors.transactions.transaction_host import TransactionHost
+from rocketray.actors.transactions.transaction_service import TransactionService
 
 __all__ = ["SystemServices"]
 
@@ -37,7 +37,7 @@ class SystemServices:
         remove_half_written(config_directory(process.data))
         self._clock_ms = clock_ms
         log = SystemLog(process, clock_ms)
-        self.transactions = TransactionHost(
+        self.transactions = TransactionService(
             log, node, data=process.data, clock_ms=clock_ms, submit=submit, wake=self.wake
         )
         self.schedule = DelayService(process, node, submit)

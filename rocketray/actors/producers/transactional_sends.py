@@ -2,7 +2,7 @@
 
 First a half message is stored, which no consumer reads; then the program does its own work; then it
 commits or rolls back. If it dies before that, the node asks another producer of its group, or the
-next one that starts, for the outcome of the work (see transaction_service.py).
+next one that starts, for the outcome of the work (see transaction_engine.py).
 
 Invariants
   1. A call that returns without an error is final: the node has this decision, and none before it.

@@ -59,6 +59,13 @@ class NodeLinks:
             queue_id = self._queue(producer, topic, queue_id)
             producer.forward(topic, queue_id, messages)
 
+    def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
+        """Return whether a queue has a message with that key; raises :class:`StreamError`."""
+        return any(
+            found.queue_id == queue_id and found.unique_key == unique_key
+            for found in self.node().messages.query(topic, unique_key)
+        )
+
     def close(self) -> None:
         """Release the rings."""
         with self._lock:

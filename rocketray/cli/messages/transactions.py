@@ -46,7 +46,7 @@ def transactions(
     counts = found.counts
     print_line(
         f"undecided: {found.undecided}, committed: {counts.committed}, rolled back: "
-        f"{counts.rolled_back}, abandoned: {counts.given_up}, dead letters: {counts.dead_letters}"
+        f"{counts.rolled_back}, abandoned: {counts.abandoned}, dead letters: {counts.dead_letters}"
     )
 
 

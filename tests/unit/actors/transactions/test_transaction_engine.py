@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
-from rocketray.actors.transactions.transaction_service import TransactionLimits, TransactionService
+from rocketray.actors.transactions.transaction_engine import TransactionEngine, TransactionLimits
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import (
@@ -82,8 +82,7 @@ class FakePlaces:
         self._maybe_fail()
         return offset
 
-    def forward(self, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        topic = messages[0].topic
+    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         if topic not in self.topics:
             raise TopicNotFoundError(topic)
         self._maybe_fail()
@@ -112,11 +111,11 @@ class FakePlaces:
 
 
 class Node:
-    """Places, the service on them, and what a producer does."""
+    """Places, the engine on them, and what a producer does."""
 
     def __init__(self) -> None:
         self.places = FakePlaces()
-        self.service = TransactionService(self.places, None, LIMITS)
+        self.engine = TransactionEngine(self.places, self.places, None, LIMITS)
         self.keys: list[str] = []
 
     def begin(self, topic: str, queue_id: int = 0, properties: Any = None) -> int:
@@ -130,10 +129,10 @@ class Node:
 
     def step(self, later_ms: int = 0) -> int | None:
         self.places.now_ms += later_ms
-        return self.service.step(self.places.now_ms)
+        return self.engine.step(self.places.now_ms)
 
     def restart(self, progress: Any) -> None:
-        self.service = TransactionService(self.places, progress, LIMITS)
+        self.engine = TransactionEngine(self.places, self.places, progress, LIMITS)
 
 
 @pytest.fixture
@@ -177,8 +176,8 @@ def test_a_rollback_is_never_delivered_and_the_first_decision_counts(node: Node)
     node.decide(first, "commit")
     node.step()
     assert node.places.delivered("Trade", 0) == [b"key1"]
-    assert node.service.counts().rolled_back == 1
-    assert node.service.counts().committed == 1
+    assert node.engine.overview(0).counts.rolled_back == 1
+    assert node.engine.overview(0).counts.committed == 1
 
 
 def test_what_is_begun_and_committed_while_another_is_carried_out_is_carried_out_too(
@@ -186,8 +185,8 @@ def test_what_is_begun_and_committed_while_another_is_carried_out_is_carried_out
 ) -> None:
     forward = node.places.forward
 
-    def slow_forward(queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        forward(queue_id, messages)
+    def slow_forward(topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        forward(topic, queue_id, messages)
         if len(node.keys) == 1:
             node.decide(node.begin("Bill"), "commit")
 
@@ -204,7 +203,7 @@ def test_strangers_decide_nothing(node: Node) -> None:
     node.places.add(decision_message(Decision(99, "key0", GROUP, "commit")))
     node.places.add(Message(END_TOPIC, b"", "commit"))
     node.step()
-    assert node.service.counts().pending == 1
+    assert node.engine.overview(0).undecided == 1
     assert node.places.delivered("Trade", 0) == []
 
 
@@ -212,12 +211,12 @@ def test_a_producer_is_asked_in_time_and_not_too_often(node: Node) -> None:
     node.begin("Trade")
     node.begin("Trade", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
     node.step(5_999)
-    assert node.service.checks(GROUP, 5_999) == []
-    assert node.service.checks("others", 6_000) == []
-    [asked] = node.service.checks(GROUP, 6_000)
+    assert node.engine.checks(GROUP, 5_999) == []
+    assert node.engine.checks("others", 6_000) == []
+    [asked] = node.engine.checks(GROUP, 6_000)
     assert (asked.topic, asked.unique_key) == ("Trade", "key0")
-    assert node.service.checks(GROUP, 35_999) == []
-    assert [one.unique_key for one in node.service.checks(GROUP, 66_000)] == ["key0", "key1"]
+    assert node.engine.checks(GROUP, 35_999) == []
+    assert [one.unique_key for one in node.engine.checks(GROUP, 66_000)] == ["key0", "key1"]
 
 
 def test_what_nobody_decides_is_kept_apart(node: Node) -> None:
@@ -225,20 +224,20 @@ def test_what_nobody_decides_is_kept_apart(node: Node) -> None:
     now = 6_000
     for _ in range(LIMITS.checks_max):
         node.step()
-        assert len(node.service.checks(GROUP, now)) == 1
+        assert len(node.engine.checks(GROUP, now)) == 1
         now += 30_000
     node.places.now_ms = now - 1
     node.step()
-    assert node.service.counts().pending == 1, "the last question may still be answered"
+    assert node.engine.overview(0).undecided == 1, "the last question may still be answered"
     node.step(1)
     assert node.places.delivered(GIVEN_UP_TOPIC, 0) == [b"key0"]
-    assert node.service.counts().given_up == 1
+    assert node.engine.overview(0).counts.abandoned == 1
 
 
 def test_without_a_producer_a_half_waits_until_it_is_too_old(node: Node) -> None:
     node.begin("Trade")
     node.step(LIMITS.age_max_ms - 1)
-    assert node.service.counts().pending == 1
+    assert node.engine.overview(0).undecided == 1
     node.step(1)
     assert node.places.delivered(GIVEN_UP_TOPIC, 0) == [b"key0"]
 
@@ -246,9 +245,9 @@ def test_without_a_producer_a_half_waits_until_it_is_too_old(node: Node) -> None
 def test_questions_are_still_counted_after_a_restart(node: Node) -> None:
     node.begin("Trade")
     node.step()
-    node.service.checks(GROUP, 6_000)
-    node.restart(node.service.progress())
-    assert node.service.progress().checks == {0: 1}
+    node.engine.checks(GROUP, 6_000)
+    node.restart(node.engine.progress())
+    assert node.engine.progress().checks == {0: 1}
 
 
 def test_a_topic_that_is_gone_keeps_no_other_waiting(node: Node) -> None:
@@ -260,7 +259,7 @@ def test_a_topic_that_is_gone_keeps_no_other_waiting(node: Node) -> None:
     node.step()
     assert node.places.delivered("Trade", 0) == [b"key1"]
     assert node.places.delivered(TRANSACTION_LETTERS, 0) == [b"key0"]
-    assert node.service.counts().dead_letters == 1
+    assert node.engine.overview(0).counts.dead_letters == 1
 
 
 def test_a_half_without_a_place_is_kept_apart(node: Node) -> None:
@@ -302,9 +301,9 @@ def live(node: Node, steps: Sequence[Any]) -> dict[int, str]:
                 case "step":
                     node.step(one)
                 case "check":
-                    node.service.checks(GROUP, node.places.now_ms)
+                    node.engine.checks(GROUP, node.places.now_ms)
                 case "save":
-                    progress = node.service.progress()
+                    progress = node.engine.progress()
         except Died:
             died = True
         node.places.trouble = []
@@ -329,4 +328,4 @@ def test_each_commit_is_delivered_once_whatever_fails(steps: list[Any], seed: in
     assert set(found) <= committed
     assert committed - set(found) <= set(given_up), "none is dropped"
     ended = first.keys() | {node.keys.index(body.decode()) for body in given_up}
-    assert node.service.counts().pending == len(node.keys) - len(ended)
+    assert node.engine.overview(0).undecided == len(node.keys) - len(ended)
