@@ -29,9 +29,8 @@ from rocketray.kernels import warm
 from .filter_api import FilterApi, FilterStatistics
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
-from .lag import FilteredLag, LagCounter, lag_questions
-from .predicate_question import ask_once
-from .predicate_stream import PredicateStream
+from .lag import FilteredLag, LagCounter
+from .predicate_stream import PredicateStream, ask_once
 
 __all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine"]
 
@@ -151,7 +150,7 @@ class FilterEngine:
 
     def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
         """Return the group's lag in each queue of its topic."""
-        return dict(zip(group.offsets, self._lag.answer(lag_questions(group)), strict=True))
+        return self._lag.of(group)
 
     def statistics(self) -> FilterStatistics:
         """Return the current statistics."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from rocketray.store.reading.reader import QueueReader
 from .filter_stream import scan_block
 from .shard_bitmaps import StreamBits
 
-__all__ = ["Exactness", "FilteredLag", "LagCounter", "LagQuestion", "Switch", "lag_questions"]
+__all__ = ["Exactness", "FilteredLag", "LagCounter"]
 
 _BLOCK_ENTRIES = 16_384
 _NEW_BLOCKS_MAX = {"TAG": 512, "SQL92": 64}  # per question: 8 million entries, a million records
@@ -44,29 +43,6 @@ class Exactness(Enum):
     EXACT = "exact"
     AT_LEAST = "at_least"  # the limit of blocks was reached
     UNFILTERED = "unfiltered"  # a predicate is not run: all messages that are left
-
-
-class Switch(NamedTuple):
-    """The offset from which on the group reads with another subscription."""
-
-    queue_offset: int
-    subscription: Subscription
-
-
-@dataclass(frozen=True, slots=True)
-class LagQuestion:
-    """A group in a queue; ``queue_offset`` is the next one that it has not finished.
-
-    From ``switch`` on, if it is given, the group reads with another subscription. ``group`` is the
-    group whose bits the queue's filter bitmaps may have.
-    """
-
-    topic: str
-    queue_id: int
-    subscription: Subscription
-    queue_offset: int
-    switch: Switch | None = None
-    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +61,6 @@ class _Block:
     number: int
 
 
-def lag_questions(group: GroupDescription) -> list[LagQuestion]:
-    """Return the questions for a group, by queue."""
-    plan = group.plan
-    switches = {} if plan is None else {q: Switch(at, plan.new) for q, at in plan.switches.items()}
-    return [
-        LagQuestion(
-            group.topic, queue, group.subscription, offset, switches.get(queue), group.group
-        )
-        for queue, offset in group.offsets.items()
-    ]
-
-
 class LagCounter:
     """Lag counts for the shards of one data directory. Safe to use from several threads."""
 
@@ -106,44 +70,42 @@ class LagCounter:
         self._counts: OrderedDict[_Block, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def answer(self, questions: Sequence[LagQuestion]) -> list[FilteredLag]:
-        """Return the lag of each, in order."""
-        return [self._answer(question) for question in questions]
+    def of(self, group: GroupDescription) -> dict[int, FilteredLag]:
+        """Return the lag of a group in each queue of its topic that has an offset."""
+        return {queue: self._of(group, queue, offset) for queue, offset in group.offsets.items()}
 
-    def _answer(self, question: LagQuestion) -> FilteredLag:
+    def _of(self, group: GroupDescription, queue_id: int, offset: int) -> FilteredLag:
         try:
-            control = self._control(question)
+            control = ControlPage(control_path(self._data, group.topic, queue_id))
         except FileNotFoundError:  # the queue does not exist yet, or is closed
             return FilteredLag(0, 0, Exactness.AT_LEAST)
         stop = control.visible()
-        start = min(max(question.queue_offset, control.minimum()), stop)
-        if question.switch is None:
-            return self._count(question, question.subscription, start, stop)
-        at = min(max(question.switch.queue_offset, start), stop)
-        old = self._count(question, question.subscription, start, at)
-        new = self._count(question, question.switch.subscription, at, stop)
+        start = min(max(offset, control.minimum()), stop)
+        wanted = LiveSubscription(group.group, group.topic, group.subscription, 0)
+        plan = group.plan
+        if plan is None or queue_id not in plan.switches:
+            return self._count(wanted, queue_id, start, stop)
+        at = min(max(plan.switches[queue_id], start), stop)
+        old = self._count(wanted, queue_id, start, at)
+        new = self._count(wanted._replace(subscription=plan.new), queue_id, at, stop)
         worse = max(old.exactness, new.exactness, key=list(Exactness).index)
         return FilteredLag(old.count + new.count, old.diff + new.diff, worse)
 
-    def _control(self, question: LagQuestion) -> ControlPage:
-        return ControlPage(control_path(self._data, question.topic, question.queue_id))
-
-    def _count(
-        self, question: LagQuestion, subscription: Subscription, start: int, stop: int
-    ) -> FilteredLag:
-        """Return the lag of *subscription* from *start* up to, not including, *stop*."""
+    def _count(self, wanted: LiveSubscription, queue_id: int, start: int, stop: int) -> FilteredLag:
+        """Return the lag of a subscription from *start* up to, not including, *stop*."""
+        subscription, topic = wanted.subscription, wanted.topic
         kind = subscription.expression_type
         if start == stop:
             return FilteredLag(0, 0, Exactness.EXACT)
         if kind == "CLASS":
             return FilteredLag(stop - start, stop - start, Exactness.UNFILTERED)
         matcher = compile_filter(subscription)
-        directory = shard_directory(self._data, question.topic, question.queue_id)
+        directory = shard_directory(self._data, topic, queue_id)
         host = settle_config(directory, None, read_only=True).store_host
-        wanted = LiveSubscription(question.group, question.topic, subscription, 0)
-        test = StreamBits(directory, self._control(question), wanted).test()
+        control = ControlPage(control_path(self._data, topic, queue_id))
+        test = StreamBits(directory, control, wanted).test()
         count, left = 0, _NEW_BLOCKS_MAX[kind]
-        with QueueReader(directory, question.topic, question.queue_id) as reader:
+        with QueueReader(directory, topic, queue_id) as reader:
             for first, end in self._parts(start, stop):
                 block = _Block(host, subscription, first // self._block_entries)
                 is_whole = end - first == self._block_entries

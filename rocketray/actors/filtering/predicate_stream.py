@@ -28,11 +28,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.retries.first_topics import with_first_topics
 from rocketray.errors import PredicateError
 from rocketray.filters.counters import FilterCounters
-from rocketray.filters.message_filter import MessageFilter
+from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
+from rocketray.filters.subscription import Subscription
 from rocketray.names import RETRY_PREFIX
 from rocketray.store.reading.columns import column_schema, read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
@@ -41,7 +43,7 @@ from .filter_rules import FilterRules
 from .filter_stream import FilterStream
 from .record_views import RecordViews
 
-__all__ = ["STUCK_MAX", "PredicateStream", "asker"]
+__all__ = ["STUCK_MAX", "PredicateStream", "ask_once", "asker"]
 
 _LOG = logging.getLogger(__name__)
 STUCK_MAX = 3
@@ -172,6 +174,38 @@ def asker(
         return lambda first, stop: matcher.matches_batch(batch.slice(first, stop - first))
     views = RecordViews(reader, entries)
     return lambda first, _: np.array([matcher.matches_record(views[first])])
+
+
+def ask_once(
+    data: Path, rules: FilterRules, subscription: Subscription, place: tuple[str, int, int]
+) -> bool:
+    """Return the result of a predicate for one stored message, outside of any stream.
+
+    *place* is the message's topic, queue id and queue offset. As in a stream, the predicate must be
+    allowed, runs in its own thread and has the same time limit.
+
+    Raises:
+        PredicateError: it is not allowed, it raised, or it did not return in time.
+    """
+    topic, queue_id, queue_offset = place
+    matcher = compile_filter(subscription, allowed=rules.allowed)
+    with QueueReader(shard_directory(data, topic, queue_id), topic, queue_id) as reader:
+        ask = asker(matcher, reader, reader.entries(queue_offset, queue_offset + 1))
+    limit_s = rules.time_limit_ms / 1000
+    run = PredicateRun(
+        1, ask, batch=True, stop_on_error=True, time_limit_s=limit_s, clock_s=time.monotonic
+    )
+    thread = Thread(target=run.go, name=f"question to {subscription.expression}", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    verdicts = run.take()
+    if len(verdicts) and verdicts[0] == FAILED:
+        raise PredicateError(run.error)
+    if not len(verdicts) or verdicts[0] < 0:
+        raise PredicateError(
+            f"class filter {subscription.expression!r} gave no answer within {limit_s:g} s"
+        )
+    return bool(verdicts[0])
 
 
 class _Worker:

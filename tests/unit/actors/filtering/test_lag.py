@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.filtering import lag
-from rocketray.actors.filtering.lag import Exactness, LagCounter, LagQuestion, Switch
+from rocketray.actors.filtering.lag import Exactness, FilteredLag, LagCounter
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.groups.subscription_change import FilterPlan
 from rocketray.errors import FilterEvaluationError
+from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 
@@ -31,6 +33,27 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
         node.topics.ensure("Trade", 1)
         yield node
+
+
+def group_at(
+    offsets: dict[int, int],
+    subscription: Subscription,
+    switch: tuple[int, Subscription] | None = None,
+) -> GroupDescription:
+    """Return a group; from the offset of *switch* on it reads queue 0 with another subscription."""
+    plan = None
+    if switch is not None:
+        plan = FilterPlan(1, subscription, switch[1], switches={0: switch[0]})
+    return GroupDescription("g", "Trade", subscription, offsets, {}, {}, NO_COUNTERS, 0, plan)
+
+
+def lag_of(
+    counter: LagCounter,
+    offset: int,
+    subscription: Subscription,
+    switch: tuple[int, Subscription] | None = None,
+) -> FilteredLag:
+    return counter.of(group_at({0: offset}, subscription, switch))[0]
 
 
 def is_wanted(subscription: Subscription, message: Message) -> bool:
@@ -64,15 +87,13 @@ def test_lag_equals_a_brute_force_count_over_random_histories(
             sent += batch
             for subscription in SUBSCRIPTIONS:
                 offset = rng.choice([-1, 0, len(sent), rng.randrange(len(sent) + 1)])
-                question = LagQuestion("Trade", 0, subscription, offset)
-                (found,) = counter.answer([question])
+                found = lag_of(counter, offset, subscription)
                 left = sent[max(offset, 0) :]
                 wanted = sum(is_wanted(subscription, message) for message in left)
                 assert (found.count, found.diff) == (wanted, len(left))
                 assert found.exactness is Exactness.EXACT
                 at, new = rng.randrange(len(sent) + 20), rng.choice(SUBSCRIPTIONS)
-                question = replace(question, switch=Switch(at, new))
-                (found,) = counter.answer([question])
+                found = lag_of(counter, offset, subscription, (at, new))
                 wanted = sum(
                     is_wanted(new if place >= at else subscription, message)
                     for place, message in enumerate(sent)
@@ -84,9 +105,8 @@ def test_lag_equals_a_brute_force_count_over_random_histories(
 def test_the_worse_of_two_answers_is_what_both_are_worth(node: LocalNode) -> None:
     with node.producer() as producer:
         producer.send_many("Trade", [Message("Trade", b"x") for _ in range(5)])
-    switch = Switch(2, Subscription.where("support.predicates:is_even"))
-    question = LagQuestion("Trade", 0, Subscription.tags("Aa"), 0, switch)
-    (found,) = LagCounter(node.data).answer([question])
+    switch = 2, Subscription.where("support.predicates:is_even")
+    found = lag_of(LagCounter(node.data), 0, Subscription.tags("Aa"), switch)
     assert (found.count, found.diff, found.exactness) == (3, 5, Exactness.UNFILTERED)
 
 
@@ -97,8 +117,7 @@ def test_a_question_that_costs_too_much_is_answered_with_at_least(
     with node.producer() as producer:
         producer.send_many("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
     counter = LagCounter(node.data, block_entries=16)
-    question = LagQuestion("Trade", 0, Subscription.tags("Aa"), 0)
-    counts = [counter.answer([question])[0] for _ in range(4)]
+    counts = [lag_of(counter, 0, Subscription.tags("Aa")) for _ in range(4)]
     assert [found.count for found in counts] == [32, 64, 96, 100]
     assert [found.exactness for found in counts] == [Exactness.AT_LEAST] * 3 + [Exactness.EXACT]
 
@@ -106,19 +125,18 @@ def test_a_question_that_costs_too_much_is_answered_with_at_least(
 def test_a_queue_without_a_directory_spoils_no_other_queue_s_answer(node: LocalNode) -> None:
     with node.producer() as producer:
         producer.send("Trade", b"x")
-    missing, there = (LagQuestion("Trade", queue, Subscription.tags("*"), 0) for queue in (7, 0))
-    answers = LagCounter(node.data).answer([missing, there])
-    assert [(answer.count, answer.exactness) for answer in answers] == [
-        (0, Exactness.AT_LEAST),
-        (1, Exactness.EXACT),
-    ]
+    answers = LagCounter(node.data).of(group_at({7: 0, 0: 0}, Subscription.tags("*")))
+    assert {queue: (answer.count, answer.exactness) for queue, answer in answers.items()} == {
+        7: (0, Exactness.AT_LEAST),
+        0: (1, Exactness.EXACT),
+    }
 
 
 def test_a_predicate_is_not_asked(node: LocalNode) -> None:
     with node.producer() as producer:
         producer.send_many("Trade", [Message("Trade", b"x") for _ in range(5)])
     where = Subscription.where("support.predicates:is_even")
-    (found,) = LagCounter(node.data).answer([LagQuestion("Trade", 0, where, 2)])
+    found = lag_of(LagCounter(node.data), 2, where)
     assert (found.count, found.exactness) == (3, Exactness.UNFILTERED)
 
 
@@ -128,6 +146,5 @@ def test_old_counts_are_forgotten(node: LocalNode, monkeypatch: pytest.MonkeyPat
         producer.send_many("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
     counter = LagCounter(node.data, block_entries=16)
     for _ in range(2):
-        (found,) = counter.answer([LagQuestion("Trade", 0, Subscription.tags("Aa"), 3)])
-        assert found.count == 97
+        assert lag_of(counter, 3, Subscription.tags("Aa")).count == 97
     assert len(counter._counts) == 2
