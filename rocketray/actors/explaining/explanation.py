@@ -35,17 +35,6 @@ __all__ = ["Cause", "Explanation", "GroupFacts", "StandsStill", "explain_copy", 
 Found = tuple[Cause | None, ExplainStep]
 Judge = Callable[[Subscription], FilterVerdict]
 
-_LEFT_OUT = {
-    FilterReason.TAG_MISMATCH: "its tag is not one that the group subscribes to",
-    FilterReason.TAG_COLLISION: "its tag only has the hash code of one of the group's tags",
-    FilterReason.SQL_FALSE: "the expression is false for it",
-    FilterReason.SQL_NULL: "the expression is NULL for it",
-    FilterReason.SQL_ERROR: "the expression fails on it",
-    FilterReason.BLOOM_WRONG: "a damaged bitmap hides it",
-    FilterReason.CLASS_FALSE: "the predicate returned False",
-    FilterReason.CLASS_ERROR: "the predicate fails on it, and the group skips such messages",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class StandsStill:
@@ -276,9 +265,8 @@ def _as_asked(
 
 
 def _left_out(verdict: FilterVerdict) -> Found:
-    reason = verdict.reason
-    detail = f"the filter rejects it: {_LEFT_OUT[reason]}"
-    return Cause[reason.name], ExplainStep("filter", reason.value, detail)
+    cause = Cause[verdict.reason.name]
+    return cause, ExplainStep("filter", cause.value, f"the filter rejects it: {cause.meaning}")
 
 
 def _on_its_way(message: StoredMessage, facts: GroupFacts) -> Found:

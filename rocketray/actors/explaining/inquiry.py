@@ -7,7 +7,7 @@ Changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -25,7 +25,15 @@ from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import arrival_of, copies_with
 from .cause import Cause, time_text
-from .explanation import Explanation, Found, GroupFacts, StandsStill, explain_copy, explain_stored
+from .explanation import (
+    Explanation,
+    Found,
+    GroupFacts,
+    Judge,
+    StandsStill,
+    explain_copy,
+    explain_stored,
+)
 from .retry_trace import RetryTrace, first_of, is_given_back, trace
 from .suggestions import like, like_keys
 
@@ -97,8 +105,16 @@ class _Inquiry:
         again = None if facts is None else facts.history.again
         return again is not None and again.time_ms > retries.newest.store_timestamp_ms
 
-    def _judge(self, stored: StoredFacts) -> _Judge:
-        return _Judge(self._node, self._group, stored)
+    def _judge(self, stored: StoredFacts) -> Judge:
+        """Return the results of filters for one message; a predicate is called once."""
+
+        @cache
+        def judge(subscription: Subscription) -> FilterVerdict:
+            message, bitmap = stored.message, stored.bitmap_of(self._group)
+            ask = partial(_ask_predicate, self._node)
+            return explain_filter(subscription, message, stored.tags_code, ask, bitmap)
+
+        return judge
 
     def _facts(self, message: StoredMessage, stored: StoredFacts) -> GroupFacts | None:
         found = self._read.get(message.topic)
@@ -267,27 +283,6 @@ class _Inquiry:
             for entry in self._journal
             if entry.kind is EntryKind.TOPIC_DELETED and entry.topic not in there
         }
-
-
-class _Judge:
-    """The results of filters for one message; a predicate is called once."""
-
-    def __init__(self, node: NodeClient, group: str, stored: StoredFacts) -> None:
-        self._node = node
-        self._group = group
-        self._stored = stored
-        self._known: dict[Subscription, FilterVerdict] = {}
-
-    def __call__(self, subscription: Subscription) -> FilterVerdict:
-        if subscription not in self._known:
-            self._known[subscription] = explain_filter(
-                subscription,
-                self._stored.message,
-                self._stored.tags_code,
-                partial(_ask_predicate, self._node),
-                self._stored.bitmap_of(self._group),
-            )
-        return self._known[subscription]
 
 
 def _ask_predicate(node: NodeClient, subscription: Subscription, message: StoredMessage) -> bool:

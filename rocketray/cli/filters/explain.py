@@ -40,38 +40,7 @@ def explain(
 
     \b
     The cause is one of
-      delivered        the group has finished it
-      on_its_way       it matches, and a member works on its queue
-      waits_for_retry  a handler failed on it, and it will be redelivered
-      failing          its member keeps failing on it, and its queue is held
-      dead_letter      its handlers failed too often; see: rocketray dlq
-      skipped          the group's offset was moved past it: groups skip, seek or reset
-      before_start     the group started after it
-      tag_mismatch     its tag is not one that the group subscribes to
-      tag_collision    its tag only has the hash code of one that the group subscribes to
-      sql_false        the SQL92 expression is false
-      sql_null         the SQL92 expression is NULL for it, for instance where a property is absent
-      sql_error        the SQL92 expression fails on it
-      bloom_wrong      a damaged bitmap hides a message that matches
-      class_false      the predicate returned False
-      class_error      the predicate fails on it, and the group skips such messages
-      stands_still     the predicate fails on it or on an earlier one, and the group stopped there
-      no_consumer      it matches, and no member is alive
-      not_assigned     it matches, and no member has its queue yet
-      not_readable     its topic has no read permission (perm 2)
-      delayed          it is not due yet
-      recalled         it was recalled before it was due
-      half_message     its transaction is not committed, or was abandoned
-      rolled_back      its transaction was rolled back
-      undeliverable    its topic could not store it: it is a dead letter of the node itself
-      not_dispatched   it is in the commit log, but not in its consume queue
-      expired          retention removed it
-      not_found        there is no such message, or it was removed
-      no_group         the group never had a member
-      group_deleted    the group was deleted, with its offsets
-      not_subscribed   the group does not read the message's topic
-      topic_deleted    the message's topic was deleted
-      unknown          no record of it: the group is broadcast, or its journal starts later
+      {causes}
 
     The command changes nothing. A key finds the newest message with that key, in its topic or on
     its way there. The group's journal tells what moved its offsets and changed its filter. --json
@@ -83,6 +52,10 @@ def explain(
     print_json(found.to_json()) if as_json else _print(found)
     if found.cause is Cause.NOT_FOUND:
         raise typer.Exit(1)
+
+
+_CAUSES = (f"{each.value:16} {each.meaning}" for each in Cause)
+explain.__doc__ = (explain.__doc__ or "").format(causes="\n      ".join(_CAUSES))
 
 
 def _print(found: Explanation) -> None:
