@@ -73,7 +73,7 @@ from .transaction_state import (
     TransactionProgress,
 )
 
-__all__ = ["Log", "Targets", "TransactionEngine", "TransactionLimits"]
+__all__ = ["Log", "TargetQueues", "TransactionEngine", "TransactionLimits"]
 
 _LOG = logging.getLogger(__name__)
 _READ_MAX = 1024
@@ -98,7 +98,7 @@ class Log(Protocol):
         """Store a message in queue 0 of a system topic; return its queue offset."""
 
 
-class Targets(Protocol):
+class TargetQueues(Protocol):
     """The topics of committed messages, dead letters and abandoned halves."""
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
@@ -117,7 +117,7 @@ class TransactionEngine:
     def __init__(
         self,
         log: Log,
-        targets: Targets,
+        targets: TargetQueues,
         progress: TransactionProgress | None = None,
         limits: TransactionLimits | None = None,
         *,
