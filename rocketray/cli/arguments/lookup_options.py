@@ -13,6 +13,7 @@ __all__ = [
     "BeginOption",
     "EndOption",
     "MaxOption",
+    "OnlyTopicOption",
     "check_span",
     "parse_place",
     "parse_time_ms",
@@ -64,6 +65,9 @@ EndOption = Annotated[
     typer.Option(
         "--to", parser=parse_time_ms, metavar="TIME", help="Stored at that time or earlier."
     ),
+]
+OnlyTopicOption = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")
 ]
 MaxOption = Annotated[
     int,

@@ -30,6 +30,7 @@ __all__ = [
     "GroupOption",
     "JsonOption",
     "OnFilterErrorOption",
+    "OnlyQueueOption",
     "OptionalGroupArgument",
     "QueuesOption",
     "SqlOption",
@@ -99,6 +100,9 @@ GroupOption = Annotated[
         callback=checked(check_group),
         help="The consumer group; its members share the messages, and its offsets are saved.",
     ),
+]
+OnlyQueueOption = Annotated[
+    int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
 ]
 QueuesOption = Annotated[
     int,

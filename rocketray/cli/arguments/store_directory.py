@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 DirectoryArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The directory to read.")
+    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The store directory.")
 ]
 SlotsOption = Annotated[
     int | None,

@@ -16,6 +16,7 @@ from rocketray.cli.arguments.options import (
     DataOption,
     DialectOption,
     JsonOption,
+    OnlyQueueOption,
     OptionalGroupArgument,
     SqlOption,
     TagsOption,
@@ -35,8 +36,6 @@ from rocketray.names import check_topic
 if TYPE_CHECKING:
     from rocketray.actors.filtering.preview import Preview
     from rocketray.actors.groups.group_descriptions import GroupDescription
-    from rocketray.filters.sql92.advice import Advice
-    from rocketray.filters.sql92.nodes import Expression
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["evaluate", "filters"]
@@ -102,77 +101,54 @@ def check(
         raise typer.BadParameter("give an SQL92 expression or --tags")
     if tags is not None:
         subscription = chosen_subscription(tags, None, None, dialect=dialect)
-        warnings = advise_filter(subscription, data, topic, sample_count)
-        _show_tags(subscription, warnings, as_json=as_json)
-        return
-    assert expression is not None
-    subscription = Subscription.sql(expression, dialect)
-    try:
-        tree = subscription.compiled().tree
-    except FilterSyntaxError as error:
-        if not as_json:
-            raise
-        print_json(_not_parsed(error))
-        sys.exit(1)
+        facts, lines = _checked_tags(subscription)
+    else:
+        assert expression is not None
+        subscription = Subscription.sql(expression, dialect)
+        try:
+            facts, lines = _checked_sql(subscription)
+        except FilterSyntaxError as error:
+            if not as_json:
+                raise
+            found = {"message": error.reason, "start": error.start, "end": error.end}
+            print_json({"expression": error.expression, "valid": False, "error": found})
+            sys.exit(1)
     warnings = advise_filter(subscription, data, topic, sample_count)
     if as_json:
-        print_json(_passed(subscription, tree, warnings))
+        shown = [
+            {"code": each.code.value, "subject": each.subject, "message": each.sentence}
+            for each in warnings
+        ]
+        valid = {"expression": subscription.expression, "valid": True, **facts}
+        print_json({**valid, "warnings": shown, "error": None})
         return
-    for line in _lines(tree, warnings):
-        print_line(line)
-    print_line(f"dialect: {subscription.dialect_words}")
+    for line in (lines[0], *warnings, *lines[1:]):
+        print_line(str(line))
 
 
-def _show_tags(subscription: Subscription, warnings: list[Advice], *, as_json: bool) -> None:
+def _checked_tags(subscription: Subscription) -> tuple[dict[str, Any], list[str]]:
+    """Return the facts about an expression of tags, for programs and for users."""
     from rocketray.filters.subscription import parse  # noqa: PLC0415 - imports NumPy
 
     parsed = parse(subscription.expression)
     tags = sorted(parsed.tags_set)
-    if as_json:
-        shown = {"expression": subscription.expression, "valid": True, "tags": tags}
-        print_json({**shown, "warnings": _warnings(warnings), "error": None})
-        return
     everything = "all messages" if parsed.sub_string == "*" else "none"
-    print_line(f"tags: {', '.join(map(repr, tags)) or everything}")
-    for each in warnings:
-        print_line(str(each))
+    return {"tags": tags}, [f"tags: {', '.join(map(repr, tags)) or everything}"]
 
 
-def _warnings(warnings: list[Advice]) -> list[dict[str, Any]]:
-    return [
-        {"code": each.code.value, "subject": each.subject, "message": each.sentence}
-        for each in warnings
-    ]
-
-
-def _lines(tree: Expression, warnings: list[Advice]) -> list[str]:
-    from rocketray.filters.sql92 import to_sql  # noqa: PLC0415 - imports NumPy
-
-    return [to_sql(tree), *map(str, warnings)]
-
-
-def _passed(subscription: Subscription, tree: Expression, warnings: list[Advice]) -> dict[str, Any]:
+def _checked_sql(subscription: Subscription) -> tuple[dict[str, Any], list[str]]:
+    """Return the facts about an SQL92 expression; the last line stands below the warnings."""
     from rocketray.filters.sql92 import to_sql  # noqa: PLC0415 - imports NumPy
     from rocketray.filters.sql92.nodes import property_names  # noqa: PLC0415 - the same
 
-    return {
-        "expression": subscription.expression,
+    tree = subscription.compiled().tree
+    facts = {
         "dialect": subscription.dialect,
         "dialectRules": subscription.rules,
-        "valid": True,
         "canonical": to_sql(tree),
         "properties": sorted(property_names(tree)),
-        "warnings": _warnings(warnings),
-        "error": None,
     }
-
-
-def _not_parsed(error: FilterSyntaxError) -> dict[str, Any]:
-    return {
-        "expression": error.expression,
-        "valid": False,
-        "error": {"message": error.reason, "start": error.start, "end": error.end},
-    }
+    return facts, [to_sql(tree), f"dialect: {subscription.dialect_words}"]
 
 
 @filters.command()
@@ -195,9 +171,7 @@ def preview(
         int | None,
         typer.Option("--to-offset", metavar="N", min=0, help="Up to, not including, this offset."),
     ] = None,
-    queue_id: Annotated[
-        int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
-    ] = None,
+    queue_id: OnlyQueueOption = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=0, help="Maximum number of matches to show.")
     ] = 10,

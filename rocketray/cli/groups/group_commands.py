@@ -44,25 +44,16 @@ __all__ = ["groups"]
 groups = typer.Typer(
     help="List groups, show their progress, move their offsets.", no_args_is_help=True
 )
-_COLUMNS = {
-    "group": "group",
-    "topic": "topic",
-    "queueId": "queue",
-    "brokerOffset": "broker offset",
-    "consumerOffset": "consumer offset",
-    "clientId": "client id",
+_PROGRESS_COLUMNS = {
+    "queue": "queueId",
+    "broker offset": "brokerOffset",
+    "consumer offset": "consumerOffset",
     "diff": "diff",
     "inflight": "inflight",
     "lag": "lag",
-    "exactness": "exactness",
-    "lastTime": "last time",
-    "held": "held",
+    "last time": "lastTime",
+    "client id": "clientId",
 }
-_SHOWN = {  # the group and the topic stand above, what the lag is worth beside it
-    name: column
-    for name, column in _COLUMNS.items()
-    if name not in ("group", "topic", "exactness", "clientId", "held")
-} | {"clientId": _COLUMNS["clientId"]}
 
 
 def progress(
@@ -95,9 +86,8 @@ def progress(
         cells = [
             {**row, "lag": _lag(row), "lastTime": as_time(row["lastTime"])} for row in of_topic
         ]
-        print_table(
-            list(_SHOWN.values()), [[row[each] for each in _SHOWN] for row in cells], right=("lag",)
-        )
+        shown = [[row[key] for key in _PROGRESS_COLUMNS.values()] for row in cells]
+        print_table(tuple(_PROGRESS_COLUMNS), shown, right=("lag",))
         for row in cells:
             if row["held"]:
                 print_line(f"queue {row['queueId']} is {row['held']}")
@@ -114,7 +104,7 @@ def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str,
         offset = group.offsets.get(queue, -1)
         done = max(offset, shard.min_queue_offset)
         readers = [name for name, queues in group.members.items() if queue in queues]
-        row = dict.fromkeys(_COLUMNS)
+        row = dict.fromkeys((*_PROGRESS_COLUMNS.values(), "exactness", "held"))
         row |= {
             "group": group.group,
             "topic": group.topic,

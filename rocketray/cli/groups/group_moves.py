@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, Unpack
 
 import typer
 
@@ -16,6 +16,7 @@ from rocketray.cli.arguments.options import (
     DataOption,
     GroupArgument,
     JsonOption,
+    OnlyQueueOption,
     TopicArgument,
     chosen_groups,
 )
@@ -23,11 +24,7 @@ from rocketray.cli.terminal.output import print_line, print_records
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rocketray.actors.admin.seeking import OffsetMove
-    from rocketray.actors.client.connection import Connection
-    from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.actors.admin.seeking import OffsetMove, Target
 
 __all__ = ["reset", "seek", "skip"]
 
@@ -35,9 +32,6 @@ _WAIT_S = 30.0
 
 OnlyTopicOption = Annotated[
     str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")
-]
-QueueOption = Annotated[
-    int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
@@ -56,7 +50,7 @@ def reset(
         ),
     ],
     topic: OnlyTopicOption = None,
-    queue: QueueOption = None,
+    queue: OnlyQueueOption = None,
     dry_run: DryRunOption = False,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
@@ -67,22 +61,18 @@ def reset(
     after the move. Messages between the old and the new offset are skipped, or redelivered.
     """
     goal = parse_place(to)
-
-    def plan(connection: Connection, found: list[GroupDescription]) -> list[OffsetMove]:
-        from rocketray.actors.admin.seeking import plan_moves  # noqa: PLC0415 - imports the node
-
-        if isinstance(goal, int):
-            return plan_moves(connection, found, time_ms=goal, queue_id=queue)
-        return plan_moves(connection, found, to=goal, queue_id=queue)
-
-    _move("reset", data, group, topic, plan, dry_run=dry_run, as_json=as_json)
+    options = _Options(group, topic, queue, dry_run, data, as_json)
+    if isinstance(goal, int):
+        _move("reset", options, time_ms=goal)
+    else:
+        _move("reset", options, to=goal)
 
 
 def skip(
     group: GroupArgument,
     *,
     topic: OnlyTopicOption = None,
-    queue: QueueOption = None,
+    queue: OnlyQueueOption = None,
     dry_run: DryRunOption = False,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
@@ -91,13 +81,7 @@ def skip(
 
     It continues with messages that are sent from now on. Members need not stop; see "groups reset".
     """
-
-    def plan(connection: Connection, found: list[GroupDescription]) -> list[OffsetMove]:
-        from rocketray.actors.admin.seeking import plan_moves  # noqa: PLC0415 - imports the node
-
-        return plan_moves(connection, found, to="latest", queue_id=queue)
-
-    _move("skip", data, group, topic, plan, dry_run=dry_run, as_json=as_json)
+    _move("skip", _Options(group, topic, queue, dry_run, data, as_json), to="latest")
 
 
 def seek(
@@ -116,7 +100,7 @@ def seek(
             help="The first message stored then or later.",
         ),
     ] = None,
-    queue: QueueOption = None,
+    queue: OnlyQueueOption = None,
     dry_run: DryRunOption = False,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
@@ -128,43 +112,46 @@ def seek(
     """
     if (offset is None) == (at is None):
         raise typer.BadParameter("give one of --offset and --time")
-
-    def plan(connection: Connection, found: list[GroupDescription]) -> list[OffsetMove]:
-        from rocketray.actors.admin.seeking import plan_moves  # noqa: PLC0415 - imports the node
-
-        return plan_moves(connection, found, time_ms=at, offset=offset, queue_id=queue)
-
-    _move("seek", data, group, topic, plan, dry_run=dry_run, as_json=as_json)
+    options = _Options(group, topic, queue, dry_run, data, as_json)
+    _move("seek", options, time_ms=at, offset=offset)
 
 
-def _move(
-    command: str,
-    data: Path,
-    group: str,
-    topic: str | None,
-    plan: Callable[[Connection, list[GroupDescription]], list[OffsetMove]],
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    from rocketray.actors.admin.seeking import carry_out  # noqa: PLC0415 - imports the node
+class _Options(NamedTuple):
+    group: str
+    topic: str | None
+    queue_id: int | None
+    is_dry_run: bool
+    data: Path
+    as_json: bool
 
-    with connect(data) as connection:
+
+class _Place(TypedDict, total=False):
+    """The offset to move to, in one of three ways; see ``plan_moves``."""
+
+    to: Target
+    time_ms: int | None
+    offset: int | None
+
+
+def _move(command: str, options: _Options, **place: Unpack[_Place]) -> None:
+    from rocketray.actors.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - the node
+
+    with connect(options.data) as connection:
         found = [
             each
-            for each in chosen_groups(connection.groups.all(), group)
-            if topic is None or each.topic == topic
+            for each in chosen_groups(connection.groups.all(), options.group)
+            if options.topic in (None, each.topic)
         ]
         if not found:
-            raise ConfigError(f"group {group!r} does not read topic {topic!r}")
-        moves = plan(connection, found)
-        if not dry_run:
+            raise ConfigError(f"group {options.group!r} does not read topic {options.topic!r}")
+        moves = plan_moves(connection, found, queue_id=options.queue_id, **place)
+        if not options.is_dry_run:
             who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
             carry_out(connection.groups, moves, _WAIT_S, who=who)
     columns = {each: each for each in ("topic", "queue", "from", "to", "skipped", "repeated")}
-    rows = [{**_fields(move), "moved": not dry_run} for move in moves]
-    print_records(rows, columns | {"queue": "queueId"}, as_json=as_json)
-    if dry_run and not as_json:
+    rows = [{**_fields(move), "moved": not options.is_dry_run} for move in moves]
+    print_records(rows, columns | {"queue": "queueId"}, as_json=options.as_json)
+    if options.is_dry_run and not options.as_json:
         print_line("nothing was changed; leave out --dry-run to do it")
 
 

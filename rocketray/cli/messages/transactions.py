@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table
-
-if TYPE_CHECKING:
-    from rocketray.actors.api.system_api import TransactionOverview
 
 __all__ = ["transactions"]
 
@@ -37,7 +34,16 @@ def transactions(
     with connect(data) as connection:
         found = connection.transactions.overview(most)
     if as_json:
-        _print_json(found)
+        for half in found.halves:
+            print_json(
+                {
+                    "group": half.group,
+                    "msgId": half.unique_key,
+                    "halfOffset": half.queue_offset,
+                    "storeTimestamp": half.stored_ms,
+                    "checks": half.checks,
+                }
+            )
         return
     rows = [
         (half.group, half.unique_key, as_time(half.stored_ms), half.checks) for half in found.halves
@@ -48,16 +54,3 @@ def transactions(
         f"undecided: {found.undecided}, committed: {counts.committed}, rolled back: "
         f"{counts.rolled_back}, abandoned: {counts.abandoned}, dead letters: {counts.dead_letters}"
     )
-
-
-def _print_json(found: TransactionOverview) -> None:
-    for half in found.halves:
-        print_json(
-            {
-                "group": half.group,
-                "msgId": half.unique_key,
-                "halfOffset": half.queue_offset,
-                "storeTimestamp": half.stored_ms,
-                "checks": half.checks,
-            }
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rocketray.cli.terminal.output import (
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.topology.app.agent import AgentStatistics
     from rocketray.topology.hosting.hosting import Host
 
 __all__ = [
@@ -31,14 +33,18 @@ __all__ = [
 ]
 
 _HOST_COLUMNS = ("app", "host", "pid", "state", "restarts", "queues")
-_COUNTS = ("received", "finished", "failures", "sent back", "dead letters")
+_COUNTS = {
+    "received": "received",
+    "finished": "finished",
+    "failures": "failures",
+    "sent back": "sent_back",
+    "dead letters": "dead_lettered",
+}
 
 
 def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list[GroupDescription]:
     """Return those of *groups* that agents of the hosts belong to."""
-    names = {
-        agent.group for host in hosts if host.status is not None for agent in host.status.agents
-    }
+    names = {agent.group for host in hosts for agent in _agents(host)}
     return [each for each in groups if each.group in names]
 
 
@@ -107,29 +113,22 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
         for host in hosts
     ]
     print_table(_HOST_COLUMNS, rows)
+    counts = attrgetter(*_COUNTS.values())
     agents = [
-        (
-            host.app,
-            host.number,
-            agent.name,
-            agent.received,
-            agent.finished,
-            agent.failures,
-            agent.sent_back,
-            agent.dead_lettered,
-        )
+        (host.app, host.number, agent.name, *counts(agent))
         for host in hosts
-        for agent in (host.status.agents if host.status is not None else ())
+        for agent in _agents(host)
     ]
     if agents:
         print_line("")
         print_table(("app", "host", "agent", *_COUNTS), agents)
-    logs = [host for host in hosts if host.status is not None and host.status.logs]
-    if logs:
-        print_line("")
-    for host in logs:
-        assert host.status is not None
-        print_line(f"{host.app} host {host.number} writes to {' and '.join(host.status.logs)}")
+    logs = [
+        f"{host.app} host {host.number} writes to {' and '.join(host.status.logs)}"
+        for host in hosts
+        if host.status is not None and host.status.logs
+    ]
+    for line in ("", *logs) if logs else ():
+        print_line(line)
     for line in _complaints(hosts):
         print_line("")
         print_line(line)
@@ -140,7 +139,7 @@ def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
         if (error := host.last_error) is not None:
             yield f"{host.app} host {host.number} failed at {as_time(error.time_ms)}: {error}"
     for host in hosts:
-        for agent in host.status.agents if host.status is not None else ():
+        for agent in _agents(host):
             if agent.decode_failures:
                 yield (
                     f"{host.app} host {host.number} agent {agent.name}: {agent.decode_failures} "
@@ -155,16 +154,11 @@ def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
     """
     for each in sorted(groups, key=lambda each: (each.group, each.topic)):
         held, errors = sorted(each.failing.items()), each.counters.errors
-        if as_json and (held or errors):
-            print_json(
-                {
-                    "group": each.group,
-                    "topic": each.topic,
-                    "filterErrors": errors,
-                    "held": [{"queueId": queue} | json_fields(message) for queue, message in held],
-                }
-            )
         if as_json:
+            messages = [{"queueId": queue} | json_fields(message) for queue, message in held]
+            found = {"filterErrors": errors, "held": messages}
+            if held or errors:
+                print_json({"group": each.group, "topic": each.topic} | found)
             continue
         lines = [f"queue {queue} is {message}" for queue, message in held]
         if errors:
@@ -192,6 +186,10 @@ def _queues(host: Host) -> str:
     return " ".join(f"{topic} {','.join(queues)}" for topic, queues in by_topic.items())
 
 
+def _agents(host: Host) -> Sequence[AgentStatistics]:
+    return () if host.status is None else host.status.agents
+
+
 def _fields(host: Host) -> dict[str, Any]:
     status, error = host.status, host.last_error
     return {
@@ -199,17 +197,16 @@ def _fields(host: Host) -> dict[str, Any]:
         "host": host.number,
         "state": host.state,
         "restarts": host.restarts,
-        "lastError": None
-        if error is None
-        else {
+        "lastError": error
+        and {
             "type": error.kind,
             "message": error.message,
             "place": error.place,
             "time": error.time_ms,
         },
-        "pid": None if status is None else status.pid,
-        "path": None if status is None else status.path,
-        "logs": [] if status is None else list(status.logs),
+        "pid": status and status.pid,
+        "path": status and status.path,
+        "logs": list(status.logs) if status else [],
         "agents": [
             {
                 "agent": each.name,
@@ -223,10 +220,9 @@ def _fields(host: Host) -> dict[str, Any]:
                 "damaged": each.damaged,
                 "decodeFailures": each.decode_failures,
             }
-            for each in (status.agents if status is not None else ())
+            for each in _agents(host)
         ],
         "queues": [
-            {"topic": topic, "queueId": queue}
-            for topic, queue in (status.queues if status is not None else ())
+            {"topic": topic, "queueId": queue} for topic, queue in (status.queues if status else ())
         ],
     }

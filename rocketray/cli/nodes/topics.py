@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import typer
 
@@ -67,10 +67,9 @@ _QueuesPerProcessOption = Annotated[
     ),
 ]
 _BitmapsOption = Annotated[
-    str | None,
+    Literal["on", "off", "auto"] | None,
     typer.Option(
         "--bitmaps",
-        metavar="MODE",
         help="Keep filter bitmaps for SQL92 groups: on, off, or auto (where they save time).",
     ),
 ]
@@ -141,7 +140,6 @@ def create(
     Without --retention and --retention-bytes the topic keeps every message until it is removed.
     """
     policy = _retention(retention, retention_bytes)
-    _check_mode(bitmaps)
     per_process = parse_queues_per_process(queues_per_process)
     with connect(data) as connection:
         exists = topic in connection.topics.all()
@@ -229,7 +227,6 @@ def alter(
             "name what to change: --queues, --perm, --retention, --retention-bytes or --bitmaps"
         )
     _retention(retention, retention_bytes)
-    _check_mode(bitmaps)
     with connect(data) as connection:
         config = connection.topics.get(topic)
         if queues is not None:
@@ -326,13 +323,6 @@ def _retention(
         )
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def _check_mode(bitmaps: str | None) -> None:
-    if bitmaps not in (None, "auto", "on", "off"):
-        raise typer.BadParameter(
-            f"bitmaps are {bitmaps!r}; give on, off or auto", param_hint="--bitmaps"
-        )
 
 
 def _keeps(config: TopicConfig) -> str:

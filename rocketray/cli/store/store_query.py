@@ -21,6 +21,7 @@ from rocketray.cli.arguments.lookup_options import (
     BeginOption,
     EndOption,
     MaxOption,
+    OnlyTopicOption,
     check_span,
 )
 from rocketray.cli.arguments.messages import print_found
@@ -58,9 +59,7 @@ class _Limits(Enum):
 def query(
     directory: DirectoryArgument,
     *,
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")
-    ] = None,
+    topic: OnlyTopicOption = None,
     key: Annotated[
         str | None,
         typer.Option("--key", metavar="KEY", help="By one of its keys, or its unique id."),

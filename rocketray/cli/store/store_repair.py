@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.arguments.options import JsonOption
 from rocketray.cli.arguments.store_directory import (
+    DirectoryArgument,
     SlotsOption,
     open_stores,
     store_directories,
@@ -27,13 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["recover", "upgrade", "verify"]
 
-_DirectoryArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The store directory.")
-]
-
 
 def verify(
-    directory: _DirectoryArgument,
+    directory: DirectoryArgument,
     *,
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
@@ -69,7 +66,7 @@ def verify(
 
 
 def recover(
-    directory: _DirectoryArgument,
+    directory: DirectoryArgument,
     *,
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
@@ -99,7 +96,7 @@ def recover(
         print_json(found) if as_json else print_table(("what", "value"), _rows(found))
 
 
-def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> None:
+def upgrade(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None:
     """Upgrade stores of an older rocketray to this version.
 
     Older versions cannot write them any more. DIR is a node's data directory or a shard's; the node

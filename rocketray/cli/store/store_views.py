@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.cli.arguments.lookup_options import TIME_MAX_MS, BeginOption, EndOption
+from rocketray.cli.arguments.lookup_options import (
+    TIME_MAX_MS,
+    BeginOption,
+    EndOption,
+    OnlyTopicOption,
+)
 from rocketray.cli.arguments.messages import one_line, to_json
 from rocketray.cli.arguments.options import (
     DialectOption,
     JsonOption,
+    OnlyQueueOption,
     SqlOption,
     TagsOption,
     chosen_subscription,
@@ -200,12 +206,8 @@ def _stored_ms(store: MessageStore, topic: str, queue_id: int, queue_offset: int
 def scan(
     directory: DirectoryArgument,
     *,
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")
-    ] = None,
-    queue_id: Annotated[
-        int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
-    ] = None,
+    topic: OnlyTopicOption = None,
+    queue_id: OnlyQueueOption = None,
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,
     tags: TagsOption = None,

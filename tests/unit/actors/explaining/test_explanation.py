@@ -205,7 +205,7 @@ def test_how_far_the_group_is_from_a_message_on_its_way(offset: int, says: str) 
 
 
 @pytest.mark.parametrize(
-    "reason", sorted(set(FilterReason) - {FilterReason.MATCHED}, key=lambda each: each.name)
+    "reason", [each for each in FilterReason if each is not FilterReason.MATCHED]
 )
 def test_why_a_filter_leaves_a_message_out_is_told_in_words(reason: FilterReason) -> None:
     facts = StoredFacts(stored(Message("T", b""), 0, 3), True, 0, 0, 5)
