@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import threading
+from functools import partial
 from typing import Any, cast
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME, ServedObjects
@@ -91,15 +92,12 @@ class CoordinatorActor:
         self._served.serve(GroupsApi, lambda: self._state.administration)
         self._served.serve(TopicsApi, lambda: self._topics)
         self._stop = threading.Event()
-        start_periodic_task(
-            "saving offsets and filters", OFFSETS_INTERVAL_S, self._stop, self._state.save
-        )
-        start_periodic_task("removing old files", EXPIRE_INTERVAL_S, self._stop, self.expire)
-        start_periodic_task(
-            "looking for closed shards", CLOSED_INTERVAL_S, self._stop, self._topics.note_closed
-        )
-        every_s, order = BITMAPS_INTERVAL_S, self._topics.order_bitmaps
-        start_periodic_task("requesting bitmaps", every_s, self._stop, order, at_once=True)
+        start = partial(start_periodic_task, stop=self._stop)
+        start("saving offsets and filters", OFFSETS_INTERVAL_S, work=self._state.save)
+        start("removing old files", EXPIRE_INTERVAL_S, work=self.expire)
+        start("looking for closed shards", CLOSED_INTERVAL_S, work=self._topics.note_closed)
+        order = self._topics.order_bitmaps
+        start("requesting bitmaps", BITMAPS_INTERVAL_S, work=order, at_once=True)
 
     def call(self, *call: Any, **options: Any) -> Any:
         """See :meth:`ServedObjects.call`."""

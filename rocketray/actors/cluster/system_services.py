@@ -12,7 +12,7 @@ from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import remove_half_written
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.system.services import Service, Services, ServiceThread
+from rocketray.actors.system.services import ServiceThread, step_each
 from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.transactions.transaction_service import TransactionService
 
@@ -41,7 +41,6 @@ class SystemServices:
             log, node, data=process.data, clock_ms=clock_ms, submit=submit, wake=self.wake
         )
         self.schedule = DelayService(process, node, submit)
-        self._services = Services([self.transactions, self.schedule])
         self._thread: ServiceThread | None = None
 
     def serve(self, served: ServedObjects) -> None:
@@ -49,17 +48,13 @@ class SystemServices:
         served.serve(TransactionsApi, lambda: self.transactions)
         served.serve(DelaysApi, lambda: self.schedule)
 
-    def add(self, service: Service) -> None:
-        """Begin to call *service*, too."""
-        self._services.add(service)
-
     def step(self, now_ms: int) -> int:
-        """See :meth:`Services.step`."""
-        return self._services.step(now_ms)
+        """See :func:`step_each`."""
+        return step_each((self.transactions, self.schedule), now_ms)
 
     def start(self) -> None:
         """Call the services in a thread from now on, until :meth:`close`."""
-        self._thread = ServiceThread(self._services, self._clock_ms)
+        self._thread = ServiceThread(self.step, self._clock_ms)
 
     def wake(self) -> None:
         """Call the services soon: messages were stored."""

@@ -78,11 +78,6 @@ class DelayService:
                 self._tidy(now_ms)
             return wakeup_ms
 
-    def tidy(self) -> None:
-        """Save the offsets, and remove files whose messages are all done."""
-        with self._lock:
-            self._tidy(self._tidied_ms)
-
     def recall(self, handle: str) -> bool:
         """Recall a message, so it is never delivered; False if it was delivered or recalled before.
 
@@ -107,6 +102,7 @@ class DelayService:
             self._targets.close()
 
     def _tidy(self, now_ms: int) -> None:
+        """Save the offsets, and remove files whose messages are all done."""
         if self._rolled_ms is None or abs(now_ms - self._rolled_ms) >= _ROLL_INTERVAL_MS:
             rolled = self._schedule.roll()
             self._rolled_ms = None if rolled else now_ms  # there may be more to roll

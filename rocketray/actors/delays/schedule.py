@@ -132,7 +132,7 @@ class Schedule:
         self._release(now_ms)
         for queue in self._queues.values():
             if is_set_back:
-                queue.limit_waits(now_ms)
+                queue.times.limit_waits(now_ms)
             queue.refresh(now_ms)
         self._last_ms = now_ms
         for _ in range(_BATCHES_A_STEP):
@@ -239,7 +239,7 @@ class Schedule:
                 }
 
     def _wakeup_ms(self, now_ms: int) -> int:
-        times = [queue.next_ms() for queue in self._queues.values()]
+        times = [queue.times.next_ms() for queue in self._queues.values()]
         wanted = (*times, self._deliveries.next_ms(now_ms, self._held))
         return min((time for time in wanted if time is not None), default=now_ms + _IDLE_MS)
 
@@ -278,7 +278,7 @@ class Schedule:
     def _take(self, now_ms: int) -> tuple[bool, list[DueRow], list[DueRow]]:
         """Return whether any was due, the messages to send in due order, and unreadable ones."""
         queues = list(self._queues.values())
-        parts = [queue.take(now_ms, BATCH_MAX) for queue in queues]
+        parts = [queue.times.take(now_ms, BATCH_MAX) for queue in queues]
         numbers = np.repeat(np.arange(len(parts)), [len(part.offsets) for part in parts])
         if not len(numbers):
             return False, [], []
@@ -298,7 +298,7 @@ class Schedule:
                 size += len(row.stored.body) if row.stored else 0
         rest = order[taken:]
         for number in np.unique(numbers[rest]).tolist():
-            queues[number].put_back(due.part(rest[numbers[rest] == number]))
+            queues[number].times.add(due.part(rest[numbers[rest] == number]))
         self.given_up += len(damaged)
         return True, rows, damaged
 
@@ -373,7 +373,7 @@ class Schedule:
         for target in [one for one in self._held if self._deliveries.may_begin(one, now_ms)]:
             for place, times in self._held.pop(target).items():
                 times.limit_waits(now_ms)  # the clock may have been set back meanwhile
-                self._queues[place].put_back(times.take_all())
+                self._queues[place].times.add(times.take_all())
 
     def _finish(self, rows: Sequence[DueRow]) -> None:
         for place, offsets in offsets_of(row for row in rows if self._is_there(row)).items():

@@ -19,7 +19,7 @@ from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.reading.reader import EntryColumns
 
 from .done_marks import DoneMarks
-from .due_times import Due, DueTimes
+from .due_times import DueTimes
 from .waiting_records import Int64s, WaitingLog, WaitingRecords
 
 __all__ = ["WaitingQueue"]
@@ -46,18 +46,19 @@ class WaitingQueue:
         self.log = log
         self.records = WaitingRecords(log, topic, queue_id, file_system)
         self._marks = DoneMarks(log.directory / _MARKS, log.minimum(), file_system=file_system)
-        self._times = DueTimes()
+        self.times = DueTimes()
+        """The due times of the messages that were read and wait."""
         self._next = self._marks.first_open(log.visible())
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self.times)
 
     def refresh(self, now_ms: int) -> None:
         """Read the messages that were stored since the last call."""
         self._next = max(self._next, self.log.minimum())
         for stop, entries in self._unread():
             if len(entries):
-                self._times.add(self.records.due(entries, now_ms))
+                self.times.add(self.records.due(entries, now_ms))
                 self._finish_rolling(entries)
             self._next = stop
 
@@ -93,7 +94,7 @@ class WaitingQueue:
                 break
             self.finish(np.array([one.queue_offset for one in messages], np.int64))
             count += len(messages)
-        self._times.drop(self.are_done)
+        self.times.drop(self.are_done)
         return count
 
     def rolled(self, unique_key: str) -> int | None:
@@ -103,22 +104,6 @@ class WaitingQueue:
             if TIMER_ROLLED_FROM in found.properties and not self.are_done(np.array([offset]))[0]:
                 return int(offset)
         return None
-
-    def limit_waits(self, now_ms: int) -> None:
-        """Limit each wait to the message's longest: the clock was set back to *now_ms*."""
-        self._times.limit_waits(now_ms)
-
-    def next_ms(self) -> int | None:
-        """Return the due time of the next message; None if none waits."""
-        return self._times.next_ms()
-
-    def take(self, now_ms: int, limit: int) -> Due:
-        """Take the first messages that are due and not done; at most *limit*."""
-        return self._times.take(now_ms, limit)
-
-    def put_back(self, due: Due) -> None:
-        """Return messages that were taken and not sent to the waiting ones."""
-        self._times.add(due)
 
     def are_done(self, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """Return for each message whether it was delivered or recalled."""
@@ -177,7 +162,7 @@ class WaitingQueue:
                     continue
                 self.log.bring_to_disk(copy.physical_offset + copy.size)
                 self.finish(at)
-                self._times.drop(self.are_done)
+                self.times.drop(self.are_done)
 
 
 def _rolled(waiting: StoredMessage) -> ForwardedMessage:

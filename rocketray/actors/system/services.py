@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
-__all__ = ["RETRY_AFTER_MS", "Service", "ServiceThread", "Services"]
+__all__ = ["RETRY_AFTER_MS", "Service", "ServiceThread", "step_each"]
 
 _LOG = logging.getLogger(__name__)
 RETRY_AFTER_MS = 1000
@@ -26,33 +26,23 @@ class Service(Protocol):
         """Do the work due at *now_ms*; return the time of the next call, in ms since 1970."""
 
 
-class Services:
-    """The services of one process, called in turn by one thread."""
-
-    def __init__(self, services: Sequence[Service] = ()) -> None:
-        self._services = list(services)
-
-    def add(self, service: Service) -> None:
-        """Begin to call *service*."""
-        self._services.append(service)
-
-    def step(self, now_ms: int) -> int:
-        """Call each service; return the next time. A failed service is called again after 1 s."""
-        wakeups = [now_ms + _IDLE_MS]
-        for service in list(self._services):
-            try:
-                wakeups.append(service.step(now_ms))
-            except Exception:  # noqa: BLE001 - one service does not stop the others
-                _LOG.exception("%s failed; trying again", type(service).__name__)
-                wakeups.append(now_ms + RETRY_AFTER_MS)
-        return min(wakeups)
+def step_each(services: Iterable[Service], now_ms: int) -> int:
+    """Call each service; return the next time. A failed service is called again after 1 s."""
+    wakeups = [now_ms + _IDLE_MS]
+    for service in services:
+        try:
+            wakeups.append(service.step(now_ms))
+        except Exception:  # noqa: BLE001 - one service does not stop the others
+            _LOG.exception("%s failed; trying again", type(service).__name__)
+            wakeups.append(now_ms + RETRY_AFTER_MS)
+    return min(wakeups)
 
 
 class ServiceThread:
     """The thread that calls the services of a process, until :meth:`stop`."""
 
-    def __init__(self, services: Services, clock_ms: Callable[[], int]) -> None:
-        self._services = services
+    def __init__(self, step: Callable[[int], int], clock_ms: Callable[[], int]) -> None:
+        self._step = step
         self._clock_ms = clock_ms
         self._is_stopped = False
         self._woken = threading.Event()
@@ -72,7 +62,7 @@ class ServiceThread:
     def _serve(self) -> None:
         while not self._is_stopped:
             self._woken.clear()
-            wakeup_ms = self._services.step(self._clock_ms())
+            wakeup_ms = self._step(self._clock_ms())
             wait_s = (wakeup_ms - self._clock_ms()) / 1000
             if not self._is_stopped:
                 self._woken.wait(min(max(wait_s, 0), _LOOK_S))

@@ -22,7 +22,7 @@ from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.actors.system.services import RETRY_AFTER_MS, Services
+from rocketray.actors.system.services import RETRY_AFTER_MS, step_each
 from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
@@ -294,20 +294,19 @@ class Counting:
 
 
 def test_a_service_says_when_it_is_called_next_and_a_failing_one_stops_no_other() -> None:
-    services = Services([Counting()])
-    assert services.step(1_000) == 1_500
-    failing = Counting(fails=True)
-    services.add(failing)
-    services.add(last := Counting())
-    assert services.step(1_000) == 1_500
+    assert step_each([Counting()], 1_000) == 1_500
+    failing, last = Counting(fails=True), Counting()
+    assert step_each([Counting(), failing, last], 1_000) == 1_500
     assert (failing.calls, last.calls) == (1, 1)
-    assert Services([failing]).step(0) == RETRY_AFTER_MS
+    assert step_each([failing], 0) == RETRY_AFTER_MS
 
 
-def test_the_shared_process_calls_its_services_when_messages_came(node: LocalNode) -> None:
+def test_the_shared_process_calls_its_services_when_messages_came(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node.topics.ensure("%RETRY%g", 1)
     service = Counting()
-    node.services.add(service)
+    monkeypatch.setattr(node.services.schedule, "step", service.step)
     with node.producer() as producer:
         producer.send("%RETRY%g", b"")
     assert service.called.wait(30)
