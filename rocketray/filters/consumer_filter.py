@@ -84,16 +84,15 @@ class ConsumerFilterManager:
         return self._filters.get(topic, {}).get(consumer_group)
 
     def register(self, consumer_group: str, subscriptions: Iterable[ConsumerSubscription]) -> None:
-        """Replace a group's subscriptions; its filters for other topics die."""
+        """Replace a group's subscriptions, of which the last consumer leaves none.
+
+        The group's filters for other topics die.
+        """
         topics = set()
         for subscription in subscriptions:
             self._register(consumer_group, subscription)
             topics.add(subscription.topic)
         self._bury(consumer_group, keep=topics)
-
-    def unregister(self, consumer_group: str) -> None:
-        """Record that the group's last consumer left."""
-        self._bury(consumer_group, keep=())
 
     def delay_birth(self, topic: str, consumer_group: str, time_ms: int) -> None:
         """Delay the birth of a living filter to *time_ms*: earlier bitmaps may lack its bits."""

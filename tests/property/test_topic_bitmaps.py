@@ -40,7 +40,7 @@ def change(manager: ConsumerFilterManager, rng: random.Random, version: int, pat
         ]
         manager.register(group, subscriptions)
     elif kind < 0.85:
-        manager.unregister(group)
+        manager.register(group, [])
     else:
         manager.save(path)
         manager.load(path)

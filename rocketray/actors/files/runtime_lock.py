@@ -26,6 +26,8 @@ import shutil
 import time
 import uuid
 import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rocketray.errors import StoreError
@@ -52,7 +54,7 @@ class RuntimeLock:
             TimeoutError: that takes too long.
             StoreError: there is no place for RUNTIME that other users cannot enter.
         """
-        self._close = weakref.finalize(self, os.close, _share_made(data))
+        self._close = weakref.finalize(self, os.close, _share(partial(_make, data), create=True))
 
     def close(self) -> None:
         """Release the lock."""
@@ -82,7 +84,7 @@ def remove_abandoned() -> list[Path]:
 
 def _remove_shared(directory: Path) -> None:
     try:
-        descriptor = _share(directory)
+        descriptor = _share(lambda: directory, create=False)
     except FileNotFoundError:
         _remove(directory)  # it has no lock file, or is gone
         return
@@ -121,29 +123,15 @@ def _remove(directory: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _share_made(data: Path) -> int:
-    """Return the descriptor of a shared lock on RUNTIME, which is created if it is missing."""
+def _share(find: Callable[[], Path], *, create: bool) -> int:
+    """Return the descriptor of a shared lock on the directory, once no exclusive lock is held."""
     for _ in range(_TRIES):
-        directory = _make(data)
-        descriptor = _locked(directory / _LOCK, fcntl.LOCK_SH)
+        directory = find()
+        descriptor = _locked(directory / _LOCK, fcntl.LOCK_SH, create=create)
         if descriptor is not None:
             return descriptor
         time.sleep(_TRY_S)
-    raise _stays_locked(directory)
-
-
-def _share(directory: Path) -> int:
-    """Return the descriptor of a shared lock on *directory*, once no exclusive lock is held."""
-    for _ in range(_TRIES):
-        descriptor = _locked(directory / _LOCK, fcntl.LOCK_SH, create=False)
-        if descriptor is not None:
-            return descriptor
-        time.sleep(_TRY_S)
-    raise _stays_locked(directory)
-
-
-def _stays_locked(directory: Path) -> TimeoutError:
-    return TimeoutError(
+    raise TimeoutError(
         f"{directory / _LOCK} stays locked; find the process that holds it with: fuser"
     )
 
@@ -177,7 +165,7 @@ def _make(data: Path) -> Path:
     return free
 
 
-def _locked(path: Path, kind: int, *, create: bool = True) -> int | None:
+def _locked(path: Path, kind: int, *, create: bool) -> int | None:
     """Return the descriptor of the locked file at *path*; None if it cannot be locked now."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
     try:

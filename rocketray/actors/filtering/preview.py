@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,9 +129,9 @@ class _Scan:
     def run(self, reader: QueueReader, start: int, stop: int) -> None:
         """Scan one queue, and keep its first matches."""
         kept = 0
-        for first, end in _blocks(
-            start, stop, RECORDS_MAX if self._matcher.needs_record else SCAN_MAX
-        ):
+        size = RECORDS_MAX if self._matcher.needs_record else SCAN_MAX
+        for first in range(start, stop, size):
+            end = min(first + size, stop)
             matches, counters = self._block(reader, first, end)
             self.counters += counters
             self.bytes_read += (end - first) * CONSUME_QUEUE_ENTRY_BYTES
@@ -197,8 +197,3 @@ def _span(view: QueueView, within: PreviewRange) -> tuple[int, int]:
     if within.end_ms is not None:
         stop = min(stop, view.first_stored_at(within.end_ms + 1))
     return start, max(start, stop)
-
-
-def _blocks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
-    for first in range(start, stop, size):
-        yield first, min(first + size, stop)

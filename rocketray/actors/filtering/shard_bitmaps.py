@@ -74,7 +74,7 @@ class ShardBitmaps:
     @property
     def filters(self) -> Mapping[str, ConsumerFilterData]:
         """The filters that bitmaps are made of, by group."""
-        return self._filters.of_topic(self._topic)
+        return self._filters.manager.filters.get(self._topic, {})
 
     def keep(self, living: Sequence[LiveSubscription] | None) -> dict[str, ConsumerFilterData]:
         """Make bitmaps of *living*, the topic's subscriptions, from now on; none if it is None.
@@ -89,7 +89,7 @@ class ShardBitmaps:
             if self._filters.settle(living):
                 self._control.publish_filters(self._control.filters() + 1)
             if not self.are_kept:
-                self._store.begin_units(self._filters)
+                self._store.begin_units(self._filters.manager)
                 self.are_kept = True
         except (OSError, StreamError):
             self._end()

@@ -16,9 +16,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.errors import ConfigError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
@@ -45,31 +42,14 @@ class SqlFilters:
         copy may have changed since, and the bits of its successor would be taken for its own.
         """
         self._path = path
-        self._manager = ConsumerFilterManager(clock_ms=clock_ms)
+        self.manager = ConsumerFilterManager(clock_ms=clock_ms)
+        """The filters, of which bitmaps are made."""
         self._unsaved = False
         if path.exists():
             try:
-                self._manager.load(path)
+                self.manager.load(path)
             except ConfigError as error:
                 _LOG.warning("%s; it is recreated, and older bitmaps are not used", error)
-
-    def find(self, topic: str, group: str) -> ConsumerFilterData | None:
-        """Return the filter of a group for a topic."""
-        return self._manager.find(topic, group)
-
-    def of_topic(self, topic: str) -> Mapping[str, ConsumerFilterData]:
-        """Return the filters for a topic, by group."""
-        return self._manager.filters.get(topic, {})
-
-    def bitmaps(
-        self,
-        topic: str,
-        data: npt.NDArray[np.uint8],
-        starts: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.uint8] | None:
-        """See :meth:`ConsumerFilterManager.bitmaps`."""
-        return self._manager.bitmaps(topic, data, starts, sizes)
 
     def settle(
         self,
@@ -90,19 +70,19 @@ class SqlFilters:
             if is_registered(subscription):
                 groups.setdefault(group, []).append(_registration(topic, subscription, since_ms))
         for group, subscriptions in groups.items():
-            self._manager.register(group, subscriptions)
+            self.manager.register(group, subscriptions)
         for (topic, group), time_ms in (born_after_ms or {}).items():
-            self._manager.delay_birth(topic, group, time_ms)
+            self.manager.delay_birth(topic, group, time_ms)
         self._unsaved |= self._snapshot() != before
         if not self._unsaved:
             return False
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._manager.save(self._path)
+        self.manager.save(self._path)
         self._unsaved = False
         return True
 
     def _snapshot(self) -> dict[str, dict[str, ConsumerFilterData]]:
-        return {topic: dict(filters) for topic, filters in self._manager.filters.items()}
+        return {topic: dict(filters) for topic, filters in self.manager.filters.items()}
 
 
 def _registration(topic: str, subscription: Subscription, since_ms: int) -> ConsumerSubscription:

@@ -18,7 +18,6 @@ import errno
 import faulthandler
 import logging
 import os
-import socket
 import sys
 import threading
 import time
@@ -38,7 +37,7 @@ from rocketray.actors.runtime.signal_handlers import interrupted_behind
 from rocketray.errors import ActorError, NodeNotRunningError, StreamError
 
 from .ray_access import forget_token, is_refused, ray_directory, token_for_node, using_token
-from .ray_watch import RayWatch
+from .ray_watch import RayWatch, connect_error
 
 __all__ = [
     "DISK_LABEL",
@@ -189,15 +188,12 @@ def _refusal(token: Path | None) -> str:
 
 def _knock(address: str, advice: str) -> None:
     """Raise :class:`NodeNotRunningError` if nothing listens: Ray would try for a minute or two."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal():
+    if not address.rpartition(":")[2].isdecimal():
         return  # a name that Ray knows, such as "auto"
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_TIMEOUT_S).close()
-    except OSError as error:
-        raise NodeNotRunningError(
-            f"the Ray at {address} does not answer ({error}){advice}"
-        ) from error
+    error = connect_error(address, _KNOCK_TIMEOUT_S)
+    if error is not None:
+        said = f"the Ray at {address} does not answer ({error}){advice}"
+        raise NodeNotRunningError(said) from error
 
 
 def ray_node_of(disk: str) -> str:

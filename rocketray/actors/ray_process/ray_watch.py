@@ -33,7 +33,7 @@ from pathlib import Path
 
 from rocketray.actors.runtime.processes import is_alive
 
-__all__ = ["RayWatch", "Worker", "end_processes"]
+__all__ = ["RayWatch", "Worker", "connect_error", "end_processes"]
 
 _CONNECT_TIMEOUT_S = 2.0
 _SILENCE_S = 10.0
@@ -83,7 +83,7 @@ class RayWatch:
     def lost(self) -> str | None:
         """Return the server that is gone, or None; call this every second."""
         for name, address in self._servers.items():
-            error = _connect(address)
+            error = connect_error(address, _CONNECT_TIMEOUT_S)
             if error is None:
                 self._failing_since_s.pop(name, None)
                 continue
@@ -111,11 +111,11 @@ class RayWatch:
         return found
 
 
-def _connect(address: str) -> OSError | None:
+def connect_error(address: str, timeout_s: float) -> OSError | None:
     """Return the error of connecting to a server, or None."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
     except OSError as error:
         return error
     return None

@@ -122,7 +122,7 @@ def test_a_group_that_leaves_is_dead_until_it_comes_back_and_keeps_its_birth(
     manager.register("g", [sql("T", "a > 5")])
     assert found(manager, "U", "g").is_dead
     assert not found(manager, "T", "g").is_dead
-    manager.unregister("g")
+    manager.register("g", [])
     assert found(manager, "T", "g").dead_time_ms == born_ms + 10
     manager.register("g", [sql("T", "a > 5")])
     data = found(manager, "T", "g")
@@ -142,7 +142,7 @@ def test_a_restart_keeps_the_filters_and_takes_their_consumers_to_be_gone(
     assert data.dead_time_ms == clock.now_ms - 30_000
     again.register("g", [sql("T", "name = '键'", 7)])
     assert found(again, "T", "g") == found(manager, "T", "g")
-    again.unregister("g")
+    again.register("g", [])
     clock.now_ms += DAY_MS
     again.save(path)
     assert read_filters(path) == {}

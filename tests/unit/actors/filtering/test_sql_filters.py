@@ -50,7 +50,7 @@ class Coordinator:
         return new
 
     def filter_of(self, group: str, topic: str = "T") -> ConsumerFilterData:
-        found = self.filters.find(topic, group)
+        found = self.filters.manager.find(topic, group)
         assert found is not None
         return found
 
@@ -80,7 +80,7 @@ def test_a_filter_is_born_with_its_groups_first_member(
 
 def test_sql_is_registered_with_its_dialect_and_rules(coordinator: Coordinator) -> None:
     coordinator.beat("tags", Subscription.tags("a"))
-    assert coordinator.filters.find("T", "tags") is None
+    assert coordinator.filters.manager.find("T", "tags") is None
     assert not filters_file(coordinator.data).exists()
     theirs = Subscription.sql("a > 1", "rocketmq")
     ours = Subscription.sql('"a-b" IS NULL')
@@ -124,7 +124,7 @@ def test_a_silent_member_and_a_deleted_group_leave_dead_filters(
     clock.now_ms += DAY_MS
     coordinator.beat("other", SMALL)
     assert read_filters(filters_file(coordinator.data)).keys() == {"T"}
-    assert coordinator.filters.find("T", "g") is None
+    assert coordinator.filters.manager.find("T", "g") is None
 
 
 def test_another_expression_is_another_birth_even_when_the_clock_goes_back(
@@ -169,7 +169,7 @@ def test_the_file_before_never_stands_in(coordinator: Coordinator, clock: FakeCl
     path.replace(path.with_name(path.name + ".bak"))
     clock.now_ms += 1000
     again = coordinator.restarted()
-    assert again.filters.find("T", "g") is None
+    assert again.filters.manager.find("T", "g") is None
     again.beat("g", SMALL)
     assert again.filter_of("g").born_time_ms > born_ms
 
