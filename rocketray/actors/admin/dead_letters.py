@@ -20,7 +20,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,10 @@ class Journal:
     def _take(self, value: dict[str, Any]) -> None:
         if value.get("storeHost") != self._identity:
             value = {}
-        self.done = _offsets([range(first, end) for first, end in value.get("done", [])])
+        done = [range(first, end) for first, end in value.get("done", [])]
+        if sum(map(len, done)) > _DONE_MAX:
+            raise ValueError(f"more than {_DONE_MAX} letters are done")
+        self.done = set(chain.from_iterable(done))
         self.under_way: list[int] = [int(n) for n in value.get("underWay", [])]
         self.looked_from = int(value.get("lookedFrom", 0))
         self.first_id = str(value.get("firstId", ""))
@@ -198,8 +201,8 @@ def redrive(
             for letter in _letters_of(node.data, group, config.name, subscription)
             if letter.queue_offset not in journal.done
         )
-        targets = _Targets(node, group)
-        for target, batch in _batches(islice(targets.of(new), limit)):
+        aimed = _with_targets(node, group, new)
+        for target, batch in _batches(islice(aimed, limit)):
             with closing(QueueTail(node.data, *target)) as tail:
                 end = tail.end()
             journal.begin(batch, target, end)
@@ -209,38 +212,28 @@ def redrive(
     return count
 
 
-class _Targets:
-    """The target queues of a group's letters."""
+def _with_targets(
+    node: NodeClient, group: str, found: Iterable[StoredMessage]
+) -> Iterator[tuple[Place, StoredMessage]]:
+    """Yield each letter with its target queue; letters that name none are skipped.
 
-    def __init__(self, node: NodeClient, group: str) -> None:
-        self._node = node
-        self._group = group
-        self._queues: dict[str, int] = {}
-
-    def of(self, found: Iterable[StoredMessage]) -> Iterator[tuple[Place, StoredMessage]]:
-        """Yield each letter with its target; letters that name none are skipped.
-
-        Raises:
-            TopicNotFoundError: the original target topic of a node's letter still does not exist.
-        """
-        for letter in found:
-            place: Place | None = retry_topic(self._group), queue_of(letter)
-            if self._group in NODE_GROUPS:
-                place = first_place(letter)
-            if place is not None:
-                topic, queue_id = place
-                yield (topic, queue_id % self._queue_count(topic)), letter
-
-    def _queue_count(self, topic: str) -> int:
-        count = self._queues.get(topic)
-        if count is None:
-            config = self._node.topics.all().get(topic)
-            if config is None and self._group in NODE_GROUPS:
-                raise TopicNotFoundError(topic)
-            if config is None:
-                config = self._node.topics.ensure(topic, RETRY_QUEUES, internal=True)
-            count = self._queues[topic] = config.queues
-        return count
+    Raises:
+        TopicNotFoundError: the original target topic of a node's letter still does not exist.
+    """
+    is_of_node = group in NODE_GROUPS
+    topics: dict[str, TopicConfig] = {}
+    for letter in found:
+        place = first_place(letter) if is_of_node else (retry_topic(group), queue_of(letter))
+        if place is None:
+            continue
+        topic, queue_id = place
+        if topic not in topics:
+            topics |= node.topics.all()
+        if topic not in topics and is_of_node:
+            raise TopicNotFoundError(topic)
+        if topic not in topics:
+            topics[topic] = node.topics.ensure(topic, RETRY_QUEUES, internal=True)
+        yield (topic, queue_id % topics[topic].queues), letter
 
 
 def _topic(node: NodeClient, group: str, topic: str | None) -> TopicConfig:
@@ -271,17 +264,13 @@ def _has_files(data: Path, topic: str) -> bool:
 def _letters_of(
     data: Path, group: str, topic: str, subscription: Subscription
 ) -> Iterator[StoredMessage]:
-    """Yield the matching letters of *group*; in a shared topic each letter names its group."""
-    is_own = topic == dead_letter_topic(group)
-    for letter in _matching(data, topic, subscription):
-        if is_own or letter.properties.get(GIVEN_UP_BY) == group:
-            yield letter
+    """Yield the matching letters of *group*; at most one block of them is in memory.
 
-
-def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[StoredMessage]:
-    """Yield the matching messages of queue 0; at most one block of them is in memory."""
+    In a shared topic each letter names its group.
+    """
     if not _has_files(data, topic):
         return
+    is_own = topic == dead_letter_topic(group)
     matcher = compile_filter(subscription)
     is_tags = subscription.expression_type == "TAG"
     tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
@@ -292,7 +281,9 @@ def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[St
             entries, _ = scan_block(matcher, view.reader, first, end)
             if tags and len(entries):
                 entries = entries.select(view.reader.have_tags(entries, tags))
-            yield from view.reader.messages(entries)
+            for letter in view.reader.messages(entries):
+                if is_own or letter.properties.get(GIVEN_UP_BY) == group:
+                    yield letter
 
 
 def _batches(
@@ -359,13 +350,6 @@ def _alone(data: Path, topic: str) -> Iterator[None]:
 
 def _journal_path(data: Path, topic: str) -> Path:
     return config_directory(data) / "redriven" / f"{topic}.json"
-
-
-def _offsets(runs: Sequence[range]) -> set[int]:
-    """Return all numbers of *runs*; raise ValueError if there are more than ``_DONE_MAX``."""
-    if sum(map(len, runs)) > _DONE_MAX:
-        raise ValueError(f"more than {_DONE_MAX} letters are done")
-    return {offset for run in runs for offset in run}
 
 
 def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:

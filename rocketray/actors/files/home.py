@@ -24,7 +24,7 @@ from typing import Any
 from rocketray.errors import DataDirectoryError
 
 from .paths import identity_file
-from .state_files import read_state, write_json
+from .state_files import UnknownVersionError, read_state, write_json
 
 __all__ = ["Home", "settle_identity"]
 
@@ -79,23 +79,10 @@ def settle_identity(data: Path) -> str:
 
 
 def _read_identity(data: Path, *, owns: bool = False) -> str | None:
-    path = identity_file(data)
-    found = read_state(path, _parsed, owns=owns)
-    if found is None:
-        return None
-    version, identity = found
-    if version > _VERSION:
-        raise DataDirectoryError(
-            f"{path} has version {version}, and this rocketray reads up to {_VERSION}; use the one "
-            "that wrote it"
-        )
-    return identity
+    return read_state(identity_file(data), _parsed, owns=owns)
 
 
-def _parsed(value: dict[str, Any]) -> tuple[int, str]:
-    version, identity = value["version"], str(value["uuid"])
-    if not isinstance(version, int):
-        raise TypeError(f"version {version!r}")
-    if version <= _VERSION:
-        identity = str(uuid.UUID(identity))
-    return version, identity
+def _parsed(value: dict[str, Any]) -> str:
+    if value["version"] != _VERSION:
+        raise UnknownVersionError(value["version"], _VERSION)
+    return str(uuid.UUID(value["uuid"]))

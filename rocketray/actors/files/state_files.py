@@ -145,8 +145,8 @@ def read_state(
             if owns:
                 _renew_copy(path)
             return parsed
-        if not _was_being_replaced(path):
-            return None
+        if not (_backup(path).exists() and _replacements(path)):
+            return None  # it was not being replaced
         reason = "missing, and was being replaced"
     except _DAMAGE as error:
         reason = f"damaged ({_in_short(path, error)})"
@@ -226,10 +226,6 @@ def _replacements(path: Path) -> list[Path]:
     """Return the temporary files that were to replace *path*."""
     found = [(each, _HALF_WRITTEN.fullmatch(each.name)) for each in path.parent.glob("*.tmp")]
     return [each for each, match in found if match is not None and match[1] == path.name]
-
-
-def _was_being_replaced(path: Path) -> bool:
-    return _backup(path).exists() and bool(_replacements(path))
 
 
 def _parse_copy(path: Path, parse: Callable[[dict[str, Any]], _T], reason: str) -> _T:

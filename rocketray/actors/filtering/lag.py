@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,8 +55,7 @@ class FilteredLag:
     exactness: Exactness
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     store_host: tuple[str, int]  # unique to a shard, so a recreated topic is told apart
     subscription: Subscription
     number: int

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import orjson
@@ -355,14 +356,8 @@ def decode_entry(text: bytes) -> JournalEntry:
 def _fixed(entries: Sequence[JournalEntry]) -> int:
     """Return how many entries at the beginning only describe the state of that time."""
     kinds = (EntryKind.STATE, EntryKind.SWITCH)
-    return next(
-        (
-            place
-            for place, entry in enumerate(entries)
-            if entry.kind not in kinds or entry.who != _COORDINATOR
-        ),
-        len(entries),
-    )
+    fixed = takewhile(lambda entry: entry.kind in kinds and entry.who == _COORDINATOR, entries)
+    return sum(1 for _ in fixed)
 
 
 def _states(entries: Iterable[JournalEntry]) -> States:

@@ -130,33 +130,28 @@ def send(
                 "with --jsonl each line has everything about its message; leave the other options "
                 "out"
             )
-        with (
-            connect(data) as connection,
-            connection.producer(ack=ack, compression=compression) as producer,
-        ):
-            connection.topics.get(topic)
-            _send_lines(producer, topic)
-        return
-    if sum(value is not None for value in delays.values()) > 1:
+    elif sum(value is not None for value in delays.values()) > 1:
         raise typer.BadParameter("--delay-level, --delay and --deliver-at exclude each other")
-    if body is None:
+    elif body is None:
         raise typer.BadParameter("give the BODY of the message, or --jsonl to read from stdin")
-    outgoing = _by_hand(
-        topic,
-        {
-            "text": body,
-            "tags": tags,
-            "keys": keys,
-            "properties": _pairs(properties or []),
-            "queueId": queue_id,
-            "shardingKey": sharding_key,
-            **delays,
-        },
-    )
+    fields = {
+        "text": body,
+        "tags": tags,
+        "keys": keys,
+        "properties": _pairs(properties or []),
+        "queueId": queue_id,
+        "shardingKey": sharding_key,
+        **delays,
+    }
+    outgoing = None if jsonl else _by_hand(topic, fields)
     with (
         connect(data) as connection,
         connection.producer(ack=ack, compression=compression) as producer,
     ):
+        if outgoing is None:
+            connection.topics.get(topic)
+            _send_lines(producer, topic)
+            return
         now_ms = connection.clock_ms()
         result = producer.send(topic, outgoing.message.body, **outgoing.options)
     if as_json:

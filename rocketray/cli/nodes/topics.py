@@ -277,7 +277,7 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
             "queueId": queue_id,
             "minOffset": shard.min_queue_offset,
             "maxOffset": shard.max_queue_offset,
-            "storeHost": _host(config, queue_id),
+            "storeHost": "{}:{}".format(*config.store_hosts[queue_id]),
             "process": config.process_of(queue_id),
         }
         for queue_id, shard in enumerate(statistics)
@@ -333,11 +333,6 @@ def _keeps(config: TopicConfig) -> str:
     if config.retention.max_bytes is not None:
         limits.append(f"{format_bytes(config.retention.max_bytes)} a queue")
     return " or ".join(limits) or "all messages"
-
-
-def _host(config: TopicConfig, queue_id: int) -> str:
-    address, port = config.store_hosts[queue_id]
-    return f"{address}:{port}"
 
 
 def _permission(config: TopicConfig) -> str:

@@ -80,31 +80,15 @@ class Answers:
 
     def _get(self, question: _Question) -> _Answer:
         result = self._pull(question, None)
-        return {
-            "status": result.status.name,
-            "next": result.next_queue_offset,
-            "min": result.min_queue_offset,
-            "maxOffset": result.max_queue_offset,
-            "offsets": _offsets(result),
-        }
+        return _found(result, min=result.min_queue_offset, maxOffset=result.max_queue_offset)
 
     def _tag(self, question: _Question) -> _Answer:
         result = self._pull(question, self._filter(question))
-        return {
-            "status": result.status.name,
-            "next": result.next_queue_offset,
-            "offsets": _offsets(result),
-            "bytes": result.size,
-        }
+        return _found(result) | {"bytes": result.size}
 
     def _sql(self, question: _Question) -> _Answer:
         result = self._pull(question, self._filter(question))
-        return {
-            "status": result.status.name,
-            "next": result.next_queue_offset,
-            "filterMessageCount": result.filter_message_count,
-            "offsets": _offsets(result),
-        }
+        return _found(result, filterMessageCount=result.filter_message_count)
 
     def _scan(self, question: _Question) -> _Answer:
         store, queue = self._queue(question)
@@ -190,6 +174,11 @@ class _Question:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
             return value
         raise ValueError(f"{name} is {value!r:.80}; give a 64-bit integer")
+
+
+def _found(result: GetMessageResult, **counts: int) -> _Answer:
+    found = {"status": result.status.name, "next": result.next_queue_offset}
+    return {**found, **counts, "offsets": _offsets(result)}
 
 
 def _offsets(result: GetMessageResult) -> list[int]:

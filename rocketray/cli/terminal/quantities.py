@@ -25,20 +25,9 @@ __all__ = [
 
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
 _NO_LIMIT = "none"
-_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_BYTES = {
-    "B": 1,
-    "kB": 1000,
-    "KB": 1000,
-    "MB": 1000**2,
-    "GB": 1000**3,
-    "TB": 1000**4,
-    "KiB": 1 << 10,
-    "MiB": 1 << 20,
-    "GiB": 1 << 30,
-    "TiB": 1 << 40,
-}
-_BINARY = ("TiB", "GiB", "MiB", "KiB", "B")
+_MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_BINARY = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
+_BYTES = _BINARY | {"kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
 
 
 def parse_duration(text: str) -> int | None:
@@ -64,12 +53,12 @@ def parse_bytes(text: str) -> int | None:
 
 def format_duration(milliseconds: int | None) -> str:
     """Return a time in the largest unit that it is a whole number of."""
-    return _format(milliseconds, {unit: _MILLISECONDS[unit] for unit in ("d", "h", "m", "s", "ms")})
+    return _format(milliseconds, _MILLISECONDS)
 
 
 def format_bytes(size: int | None) -> str:
     """Return a size in the largest binary unit that it is a whole number of."""
-    return _format(size, {unit: _BYTES[unit] for unit in _BINARY})
+    return _format(size, _BINARY)
 
 
 def _parse(text: str, units: Mapping[str, int], wanted: str) -> int | None:
@@ -82,6 +71,7 @@ def _parse(text: str, units: Mapping[str, int], wanted: str) -> int | None:
 
 
 def _format(value: int | None, units: Mapping[str, int]) -> str:
+    """Return *value* in the first of *units*, largest first, that it is a whole number of."""
     if value is None:
         return _NO_LIMIT
     unit = next(unit for unit, size in units.items() if value % size == 0)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rocketray.actors.runtime.periodic import start_periodic_task
+
 from .output import progress
 
 __all__ = ["AGAIN_S", "waiting"]
@@ -23,11 +25,9 @@ def waiting(what: str, again_s: float = AGAIN_S) -> Iterator[None]:
     begun, is_over = time.monotonic(), threading.Event()
 
     def tell() -> None:
-        while not is_over.wait(again_s):
-            progress(f"still {what}, for {time.monotonic() - begun:.0f} s now")
+        progress(f"still {what}, for {time.monotonic() - begun:.0f} s now")
 
-    teller = threading.Thread(target=tell, name="waiting", daemon=True)
-    teller.start()
+    teller = start_periodic_task("waiting", again_s, is_over, tell)
     try:
         yield
     finally:

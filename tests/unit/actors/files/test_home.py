@@ -70,9 +70,9 @@ def test_no_actor_makes_anything_where_its_directory_is_not(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ('{"version": 2, "uuid": "x"}', "version 2, and this rocketray reads up to 1"),
+        ('{"version": 2, "uuid": "x"}', "its version is 2, and this release reads version 1"),
         ('{"uuid": "x"}', r"damaged \(KeyError\('version'\)\), and there is no "),
-        ('{"version": "1", "uuid": "x"}', "damaged .*version '1'"),
+        ('{"version": "1", "uuid": "x"}', "damaged .*its version is '1'"),
         ('{"version": 1, "uuid": "x"}', "damaged .*badly formed"),
         ('{"version": 1}', r"damaged \(KeyError\('uuid'\)\)"),
         ("[]", "no JSON object"),
