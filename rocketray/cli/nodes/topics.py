@@ -67,7 +67,7 @@ _QueuesPerProcessOption = Annotated[
     ),
 ]
 _BitmapsOption = Annotated[
-    Literal["on", "off", "auto"] | None,
+    Literal["auto", "on", "off"] | None,
     typer.Option(
         "--bitmaps",
         help="Keep filter bitmaps for SQL92 groups: on, off, or auto (where they save time).",

@@ -13,8 +13,9 @@ Widths are those of a terminal's cells, of which a Chinese character takes two.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import zip_longest
 
 from rich.cells import cell_len, chop_cells
 
@@ -24,27 +25,6 @@ _GAP = "  "
 _TEXT_FLOOR = 16  # a column of texts is not made narrower than that
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column's header and cells, and how narrow it may become."""
-
-    header: str
-    cells: tuple[str, ...]
-    is_number: bool
-
-    @property
-    def wish(self) -> int:
-        """Return the width at which nothing is broken."""
-        return max(map(cell_len, (self.header, *self.cells)))
-
-    def floor(self, text_floor: int | None = None) -> int:
-        """Return the width with a broken header; texts may be broken down to *text_floor*."""
-        widest = max(map(cell_len, self.cells), default=0)
-        if text_floor is not None and not self.is_number:
-            widest = min(widest, text_floor)
-        return max(widest, *map(cell_len, self.header.split()))
-
-
 def table_lines(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -52,28 +32,31 @@ def table_lines(
     width: int | None = None,
 ) -> Iterator[str]:
     """Return the lines of a table, no wider than *width*; the columns in *right* are numbers."""
-    columns = [
-        _Column(header, tuple(row[index] for row in rows), header in right)
-        for index, header in enumerate(headers)
-    ]
-    widths = _widths(columns, width)
+    widths = _widths(headers, rows, right, width)
     if widths is None:
         yield from _blocks(headers, rows)
         return
-    yield from _row(columns, widths, [column.header for column in columns])
+    are_numbers = [header in right for header in headers]
+    yield from _row(headers, widths, are_numbers)
     yield _GAP.join("─" * each for each in widths)
     for row in rows:
-        yield from _row(columns, widths, row)
+        yield from _row(row, widths, are_numbers)
 
 
-def _widths(columns: Sequence[_Column], width: int | None) -> list[int] | None:
+def _widths(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], width: int | None
+) -> list[int] | None:
     """Return the width of each column; None if they do not fit side by side."""
-    widths = [column.wish for column in columns]
+    widest = [max((cell_len(row[at]) for row in rows), default=0) for at in range(len(headers))]
+    widths = list(map(max, widest, map(cell_len, headers)))
     if width is None:
         return widths
-    room = width - len(_GAP) * (len(columns) - 1)
-    for text_floor in (None, _TEXT_FLOOR):
-        floors = [column.floor(text_floor) for column in columns]
+    room = width - len(_GAP) * (len(headers) - 1)
+    for text_floor in (math.inf, _TEXT_FLOOR):
+        floors = [
+            max(cells if header in right else min(cells, text_floor), *map(cell_len, words))
+            for header, words, cells in zip(headers, map(str.split, headers), widest, strict=True)
+        ]
         while sum(widths) > room and widths != floors:  # the widest of those that may gives way
             spare = [
                 (have, index)
@@ -84,18 +67,15 @@ def _widths(columns: Sequence[_Column], width: int | None) -> list[int] | None:
     return widths if sum(widths) <= room else None
 
 
-def _row(columns: Sequence[_Column], widths: Sequence[int], cells: Sequence[str]) -> Iterator[str]:
+def _row(cells: Sequence[str], widths: Sequence[int], are_numbers: Sequence[bool]) -> Iterator[str]:
     """Return the lines of one row: as many as its longest cell has."""
-    broken = [_broken(cell, width) for cell, width in zip(cells, widths, strict=True)]
-    for number in range(max(map(len, broken))):
-        texts = [lines[number] if number < len(lines) else "" for lines in broken]
-        aligned = [
-            " " * (width - cell_len(text)) + text
-            if column.is_number
-            else text + " " * (width - cell_len(text))
-            for column, width, text in zip(columns, widths, texts, strict=True)
-        ]
-        yield _GAP.join(aligned).rstrip()
+    for texts in zip_longest(*map(_broken, cells, widths), fillvalue=""):
+        yield _GAP.join(map(_aligned, texts, widths, are_numbers)).rstrip()
+
+
+def _aligned(text: str, width: int, is_number: bool) -> str:  # noqa: FBT001 - mapped over columns
+    blank = " " * (width - cell_len(text))
+    return blank + text if is_number else text + blank
 
 
 def _broken(text: str, width: int) -> list[str]:
@@ -123,4 +103,4 @@ def _blocks(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
             yield ""
         for header, cell in zip(headers, row, strict=True):
             if cell:
-                yield f"{header}{' ' * (widest - cell_len(header))}{_GAP}{cell}"
+                yield f"{_aligned(header, widest, is_number=False)}{_GAP}{cell}"

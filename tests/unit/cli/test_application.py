@@ -16,6 +16,7 @@ from support.commands import rocketray
 
 from rocketray import __version__
 from rocketray.actors.producers.producer_options import AckMode
+from rocketray.actors.topics.catalog import BitmapMode
 from rocketray.cli.application import application
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy
@@ -121,6 +122,7 @@ def test_the_choices_of_an_option_are_those_of_the_library() -> None:
     """Commands write them again: the library's modules take long to import."""
     choices = {
         "ack": AckMode,
+        "bitmaps": BitmapMode,
         "compression": CompressionKind,
         "dialect": Dialect,
         "on_filter_error": ErrorPolicy,
