@@ -149,11 +149,9 @@ class Broker:
             shutil.rmtree(self.data, ignore_errors=True)
 
     def __enter__(self) -> Self:
-        """Return the broker itself; closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     async def _unfinished(self, deadline: float) -> str:

@@ -128,11 +128,9 @@ class LocalNode(NodeClient):
         remove_runtime(self.data)
 
     def __enter__(self) -> Self:
-        """Return the node itself; closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def shards_of(self, topic: str) -> list[OwnedShard]:

@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ class SteppedNode:
     def pass_time(self, until_ms: int) -> None:
         """See :meth:`Clock.advance`."""
         with self.lock:
-            while (task := min(self._tasks, key=lambda task: task.next_ms)).is_due(until_ms):
+            while (task := min(self._tasks, key=attrgetter("next_ms"))).next_ms <= until_ms:
                 self._go_to(max(task.next_ms, self.clock()))
                 task.next_ms = self.clock() + task.run()
             self._go_to(until_ms)
@@ -226,12 +227,9 @@ class SteppedNode:
         return max(self._serving.next_ms - self.clock(), 1)
 
 
+@dataclass(slots=True)
 class _PeriodicTask:
     """A periodic task, which returns the time until its next run."""
 
-    def __init__(self, next_ms: int, run: Callable[[], int]) -> None:
-        self.next_ms = next_ms
-        self.run = run
-
-    def is_due(self, now_ms: int) -> bool:
-        return self.next_ms <= now_ms
+    next_ms: int
+    run: Callable[[], int]

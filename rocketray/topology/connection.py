@@ -7,7 +7,7 @@ from threads of its own. The one exception is ``GroupConsumer.commit``, which is
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketray.actors.consumers.member import GroupConsumer
-    from rocketray.actors.groups.assignment import Strategy
     from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
-    from rocketray.actors.groups.heartbeat import AppInstance
+    from rocketray.actors.groups.member_options import MemberOptions
     from rocketray.actors.producers.producer import NodeProducer
     from rocketray.actors.producers.producer_options import AckMode
     from rocketray.actors.topics.topics import Topics
@@ -35,26 +34,9 @@ class AppNode(Protocol):
         ...
 
     def consumer(
-        self,
-        group: str,
-        topic: str,
-        subscription: Subscription,
-        *,
-        start: Literal["earliest", "latest"] | int = ...,
-        strategy: Strategy = ...,
-        together: AppInstance | None = ...,
-        client_id: str | None = ...,
-        broadcast: bool = ...,
+        self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
     ) -> GroupConsumer:
-        """Join *group* as a new member.
-
-        *start* applies where the group has no offset yet; a number is a store time in milliseconds.
-
-        *strategy* divides the queues among the group's members. All members with the same
-        *together* read the same queue numbers of their topics instead (co-partitioning). In
-        *broadcast* mode each member receives every message, and keeps its offsets under its
-        *client_id*.
-        """
+        """Join *group* as a new member."""
         ...
 
     def clock_ms(self) -> int:

@@ -39,14 +39,9 @@ def owned_queues(
     """
     for entry in groups:
         for name, queues in entry.members.items() if entry.group in names else ():
-            address = _address(name)
+            address = name.partition("#")[2].partition("@")[2]  # HOST@PID#…@ADDRESS
             if address:
                 yield from ((address, entry.topic, queue) for queue in queues)
-
-
-def _address(member: str) -> str:
-    """Return the part after ``HOST@PID#…@`` of a member's name; empty where it has no address."""
-    return member.partition("#")[2].partition("@")[2]
 
 
 def owners(groups: Iterable[GroupDescription], names: Container[str]) -> Owners:

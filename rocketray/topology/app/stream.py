@@ -253,7 +253,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         except StopAsyncIteration:
             await self._end()
         finally:
-            collector.abandon()
+            inbox.deactivate()  # unfinished deliveries stay buffered
 
     async def _arrow(self, inbox: Inbox, columns: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
         await self._begin()

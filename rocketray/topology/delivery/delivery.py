@@ -217,7 +217,7 @@ class Delivery:
         """Whether a handler is processing it now."""
         self.is_withdrawn = False
         """Whether its queue was revoked, or the app stops: the rest is not delivered."""
-        self.is_leased: Callable[[], bool] = _always
+        self.is_leased: Callable[[], bool] = lambda: True
         """Whether its queue still belongs to the member that it came from."""
         self.alone_until = start
         """Messages before this index are delivered one by one: they failed together with others."""
@@ -315,10 +315,6 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
         is_first = not self.message.acked
         self.message.acked = self.acked = True
         return is_first
-
-
-def _always() -> bool:
-    return True
 
 
 def position_text(delivery: Delivery, index: int | None = None) -> str:

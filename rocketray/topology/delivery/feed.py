@@ -154,7 +154,9 @@ class Feed:
         rules: FailureRules,
         services: FeedServices,
         on_failure: Callable[[Exception], None],
+        on_lost: Callable[[str, Iterable[int]], None] | None = None,
     ) -> None:
+        """Take *on_lost*, which is called with the topic and the queues that the feed lost."""
         self.topic = topic
         self.membership = membership
         self.rules = rules
@@ -168,7 +170,7 @@ class Feed:
         self._outlet = _OrderedOutlet(put) if needs_order else _Outlet(put)
         self._flush_sends = services.flush_sends
         self._tables = services.tables
-        self._on_failure = on_failure
+        self._on_failure, self._on_lost = on_failure, on_lost
         self._clock_ms = services.clock_ms
         self._giving_back: set[asyncio.Task[None]] = set()
         self._gained: set[int] = set()  # the queues whose parts of tables are recovered here
@@ -300,6 +302,8 @@ class Feed:
 
     async def _lose(self, queue_ids: set[int]) -> None:
         self._gained -= queue_ids
+        if self._on_lost is not None:
+            self._on_lost(self.topic, queue_ids)
         if self._tables is not None:
             await self._tables.lose(self, queue_ids)
 

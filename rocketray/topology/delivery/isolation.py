@@ -7,7 +7,7 @@ it. So a handler sees one queue, in order, and the state in its variables belong
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from faust.types.tuples import TP
@@ -16,9 +16,8 @@ from rocketray.errors import ConfigError
 from rocketray.topology.values.topic import Topic
 
 from .delivery import Delivery
-from .feed import QueueTables
 
-__all__ = ["IsolatedQueues", "Isolation", "check_isolation"]
+__all__ = ["Isolation", "check_isolation"]
 
 
 def check_isolation(agent: str, channel: Any, concurrency: int, *, ordered: bool | None) -> None:
@@ -61,30 +60,9 @@ class Isolation:
         """Return whether the handler that reads *channel* may get more."""
         return channel in self._channels.values()
 
-    def end(self, queues: Iterable[TP]) -> None:
-        """End the handlers of *queues*: they get nothing more."""
-        for queue in queues:
-            channel = self._channels.pop(queue, None)
+    def end(self, topic: str, queue_ids: Iterable[int]) -> None:
+        """End the handlers of these queues: they get nothing more."""
+        for queue_id in queue_ids:
+            channel = self._channels.pop(TP(topic, queue_id), None)
             if channel is not None:
                 self._agent.add_future(self._agent.end_isolated(channel))
-
-
-class IsolatedQueues:
-    """A relay of gained and lost queues to the tables of an app and to the handlers."""
-
-    def __init__(self, tables: QueueTables | None, isolation: Isolation, topic: str) -> None:
-        self._tables = tables
-        self._isolation = isolation
-        self._topic = topic
-
-    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Let *holder* read these queues once this returns."""
-        if self._tables is not None:
-            await self._tables.gain(holder, queue_ids)
-
-    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Record that *holder* no longer reads these queues."""
-        lost = list(queue_ids)
-        self._isolation.end(TP(self._topic, queue_id) for queue_id in lost)
-        if self._tables is not None:
-            await self._tables.lose(holder, lost)

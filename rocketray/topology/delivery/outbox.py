@@ -158,14 +158,12 @@ class Outbox:
         self, group: Sequence[_Pending], sent: list[SendFuture[SendResults]]
     ) -> Sequence[SendResult]:
         if not sent:
-            sent.append(self._begin(group))
+            messages = [one.message for one in group]
+            delays = [one.delay for one in group if one.delay is not None]  # of all, or of none
+            topic, queue_id = messages[0].topic, group[0].queue_id
+            begin = self._producer.begin_many
+            sent.append(begin(topic, messages, delays=delays, queue_id=queue_id))
         return sent[0].result()
-
-    def _begin(self, group: Sequence[_Pending]) -> SendFuture[SendResults]:
-        messages = [one.message for one in group]
-        delays = [one.delay for one in group if one.delay is not None]  # of all, or of none
-        topic, queue_id = messages[0].topic, group[0].queue_id
-        return self._producer.begin_many(topic, messages, delays=delays, queue_id=queue_id)
 
     def _failed(self, group: Sequence[_Pending], error: Exception) -> None:
         topic = group[0].message.topic

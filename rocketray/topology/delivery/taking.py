@@ -78,10 +78,6 @@ class TakenValues:
         runs = [(delivery, delivery.cursor, end) for delivery, end in self.parts]
         return Hand(runs, is_list=True, skipped=self.skipped)
 
-    def is_of_another_queue(self, delivery: Delivery) -> bool:
-        """Return whether the list is of another queue than *delivery*."""
-        return bool(self.parts) and self.parts[0][0].shared.tp != delivery.shared.tp
-
     def finish(self) -> None:
         """Finish this list: the handler asked for the next one."""
         for delivery, cursor in self.parts:
@@ -123,21 +119,17 @@ class Collector:
         end = None if self._within_s is None else loop.time() + self._within_s
         while True:
             for delivery in taken.new(self._inbox.unpassed()):
-                if delivery.cursor < delivery.alone_until and taken.parts:
-                    return taken
-                if self._of_one_queue and taken.is_of_another_queue(delivery):
-                    return taken
                 is_alone = delivery.cursor < delivery.alone_until
+                if taken.parts:
+                    is_of_another = taken.parts[0][0].shared.tp != delivery.shared.tp
+                    if is_alone or (self._of_one_queue and is_of_another):
+                        return taken
                 is_cut = await self._take_from(taken, delivery, 1 if is_alone else self._max_count)
                 if is_alone or is_cut or len(taken.values) >= self._max_count:
                     return taken
             left = None if end is None else end - loop.time()
             if (left is not None and left <= 0) or not await self._inbox.take_next(left):
                 return taken
-
-    def abandon(self) -> None:
-        """Keep the unfinished deliveries buffered: the handler's loop ended."""
-        self._inbox.deactivate()
 
     async def _take_from(self, taken: TakenValues, delivery: Delivery, max_count: int) -> bool:
         """Move values of *delivery* into *taken*, which records the position reached.

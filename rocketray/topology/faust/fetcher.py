@@ -21,8 +21,7 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
-from rocketray.topology.delivery.feed import Feed, FeedServices, QueueTables
-from rocketray.topology.delivery.isolation import IsolatedQueues
+from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
 from rocketray.topology.values.group import GroupMembership
@@ -241,11 +240,12 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             services=FeedServices(
                 self._returns,
                 self.app.producer.flush_before_commit,
-                _told_of_queues(channel, topic, None if is_alone else self.app.tables),
+                None if is_alone else self.app.tables,
                 self.app.flow,
                 clock_ms,
             ),
             on_failure=partial(self._feed_failed, channel, topic),
+            on_lost=channel.isolation and channel.isolation.end,
         )
 
     def _membership(self, channel: Topic, topic: str) -> GroupMembership:
@@ -270,13 +270,6 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             self._closed.append(feed)
             await feed.drain(DRAIN_GRACE_S)
             await feed.close()
-
-
-def _told_of_queues(channel: Topic, topic: str, tables: QueueTables | None) -> QueueTables | None:
-    """Return the tables to notify of gained and lost queues of *topic*."""
-    if channel.isolation is None:
-        return tables
-    return IsolatedQueues(tables, channel.isolation, topic)
 
 
 async def join(make: Callable[[], GroupConsumer]) -> GroupConsumer:

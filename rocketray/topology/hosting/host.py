@@ -132,11 +132,9 @@ class _HostedApp:
         self._thread.start()
 
     def start(self) -> HostFailure | None:
-        """Wait until the app has started; return the failure if it did not."""
         return self._started.result()
 
     def status(self) -> HostStatus:
-        """Return the app's current status."""
         app = self._app
         is_running = app is not None and app.started and not app.should_stop
         agents, queues = self._on_loop(_statistics(app)) if app and is_running else ((), ())
@@ -153,7 +151,6 @@ class _HostedApp:
         )
 
     def stop(self) -> HostFailure | None:
-        """Drain the agents, commit, and leave the groups; return the failure if there was one."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
             self._loop.call_soon_threadsafe(self._asked_to_stop.set)
         self._thread.join()

@@ -56,13 +56,10 @@ def _divide(
     app: Any, actives: Mapping[str, Mapping[str, list[int]]]
 ) -> tuple[dict[str, dict[str, list[int]]], dict[str, dict[str, list[int]]]]:
     """Split *actives* into the changelogs and the other topics."""
-    known = app.tables.changelog_topics
-    changelogs = {
-        url: {topic: queues for topic, queues in topics.items() if topic in known}
-        for url, topics in actives.items()
-    }
-    others = {
-        url: {topic: queues for topic, queues in topics.items() if topic not in known}
-        for url, topics in actives.items()
-    }
+    changelogs: dict[str, dict[str, list[int]]] = {url: {} for url in actives}
+    others: dict[str, dict[str, list[int]]] = {url: {} for url in actives}
+    for url, topics in actives.items():
+        for topic, queues in topics.items():
+            is_changelog = topic in app.tables.changelog_topics
+            (changelogs if is_changelog else others)[url][topic] = queues
     return changelogs, others

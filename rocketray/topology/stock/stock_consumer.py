@@ -328,11 +328,9 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
 
     # Topics
 
-    async def create_topic(
-        self, topic: str, partitions: int, replication: int, **options: Any
-    ) -> None:
-        """Create *topic* unless it exists."""
-        await self.app.producer.create_topic(topic, partitions, replication, **options)
+    async def create_topic(self, *arguments: Any, **options: Any) -> None:
+        """Create a topic unless it exists."""
+        await self.app.producer.create_topic(*arguments, **options)
 
     def topic_partitions(self, topic: str) -> int | None:
         """Return how many queues *topic* has, as far as this app knows it."""
