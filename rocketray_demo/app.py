@@ -90,5 +90,5 @@ def _own_path(agent: str) -> Path:
 
 def _data() -> Path:
     data: Any = app.data
-    assert data is not None  # deploy() and the driver set it
+    assert data is not None  # the host and the driver set it
     return Path(data)

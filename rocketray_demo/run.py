@@ -6,6 +6,7 @@ stopped, and stored messages stay, for ``--resume``.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -14,17 +15,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import NodeOptions, ensure_node
-from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.terminal.progress import ProgressDisplay
 from rocketray.errors import ConfigError, StreamError
-from rocketray.topology.hosting.deploy import deploy
+from rocketray.topology.hosting.hosting import bring_up, end_hosts
 
 from .app import FLIGHT_COLUMNS, PARQUET, app, late_lake, tally_path
 from .data import QUEUES, TOPIC, load_flights
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from rocketray.topology.spark.sink import SinkHost
 
 __all__ = ["DemoOptions", "run_demo", "stderr_in_file"]
+
+logger = logging.getLogger(__name__)
 
 _APP = "rocketray_demo.app:app"
 _AGENTS = ("destinations", "late_from_jfk", "red_eyes")
@@ -216,13 +218,12 @@ def _make_topic(connection: Connection, run: RunDirectory) -> None:
 @contextmanager
 def _deployed(run: RunDirectory) -> Iterator[None]:
     """Run the agents in a Ray actor for the block."""
-    hosts: list[Any] = deploy(_APP, data=run.path)
+    up = bring_up(_APP, data=run.path, directory=Path.cwd(), detached=False)
     try:
         yield
     finally:
-        for host in hosts:
-            ray.get(host.stop.remote())
-            ray.kill(host)
+        for reason in filter(None, end_hosts(up.handles)):
+            logger.warning("the agents were ended before they were drained: %s", reason)
 
 
 @contextmanager

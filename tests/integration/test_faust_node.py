@@ -22,13 +22,13 @@ from support.apps import collecting, running, until
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.explaining.explanation import Cause
-from rocketray.errors import ActorError, ConfigError
+from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.app.app import App
 from rocketray.topology.hosting.app_path import load_app
-from rocketray.topology.hosting.deploy import deploy
 from rocketray.topology.hosting.host import HostStatus
+from rocketray.topology.hosting.hosting import bring_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 SUPPORT = Path(__file__).parent.parent / "support"
@@ -115,6 +115,12 @@ def statuses(hosts: list[Any]) -> list[HostStatus]:
     return found
 
 
+def started(node: Node, path: str) -> list[Any]:
+    """Two instances of the app at *path*, which end with this process."""
+    directory = SUPPORT.parent
+    return bring_up(path, data=node.data, directory=directory, consumers=2, detached=False).handles
+
+
 def wait_until_shared(connection: Connection, group: str) -> None:
     """Return when the group has two members and each owns a queue."""
     end = time.monotonic() + 60
@@ -150,7 +156,7 @@ def test_apps_as_actors_share_the_work_and_survive_kills(
     for topic in ("Orders", "Commands"):
         connection.topics.ensure(topic, 2)
     results = Results(connection, "Results")
-    hosts = deploy("support.trade_app:app", data=node.data, consumers=2)
+    hosts = started(node, "support.trade_app:app")
     try:
         first = statuses(hosts)
         assert [status.is_running for status in first] == [True, True]
@@ -187,7 +193,7 @@ def test_tables_of_apps_survive_the_kill_of_an_instance(node: Node, connection: 
     """No count is ever too low, and what was committed before the kill counts once."""
     half, keys = 3000, 20
     connection.topics.ensure("Words", 2)
-    hosts = deploy("support.table_app:app", data=node.data, consumers=2)
+    hosts = started(node, "support.table_app:app")
     told = Counter[str]()
     messages = 0
     connection.topics.ensure("Counts", 2)
@@ -240,10 +246,6 @@ def test_an_app_that_cannot_be_imported_says_so(node: Node) -> None:
         ConfigError, match=r"no rocketray.App named 'Order'; it has support.trade_app:app"
     ):
         load_app("support.trade_app:Order")
-    with pytest.raises(ConfigError, match="give 1 or more"):
-        deploy("support.trade_app:app", data=node.data, consumers=0)
-    with pytest.raises(ActorError, match="no_such_module"):
-        deploy("no_such_module:app", data=node.data)
 
 
 class Program:

@@ -32,13 +32,12 @@ from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
 from rocketray.errors import ShardUnavailableError, StreamError
-from rocketray.topology.hosting.deploy import deploy, end_hosts
 from rocketray.topology.hosting.hosting import bring_up
 
 _AGAIN_S = 60.0
 _TOPIC, _HOSTED, _QUEUES = "Trade", "Hosted", 4
 _APP = "support.least_app:app"
-_NAMED_HOSTS, _OTHER_HOSTS = 2, 2  # Ray would place each at random
+_HOSTS = 2  # Ray would place each at random
 
 
 def main(address: str, data: str) -> None:
@@ -54,13 +53,11 @@ def main(address: str, data: str) -> None:
             producer.send(_TOPIC, b"before", queue_id=queue_id)
     ray.get(find_actor(COORDINATOR_NAME).open_gateway.remote())
     tests = Path(__file__).parent.parent
-    bring_up(_APP, data=Path(data), directory=tests, consumers=_NAMED_HOSTS)
-    hosts = deploy(_APP, data=data, consumers=_OTHER_HOSTS)
+    bring_up(_APP, data=Path(data), directory=tests, consumers=_HOSTS)
     node_json = node_file(Path(data)).read_text()
     found = {
         "machine": _there(other, socket.gethostname),
         "here": {name: node == here for name, (_, node) in _actors().items()},
-        "hosts": [_fact(host)["Address"]["NodeID"] == here for host in hosts],
         "refused": _refused(other),
         "connections": [
             _there(other, _connect, opener, data, text)
@@ -68,7 +65,6 @@ def main(address: str, data: str) -> None:
             for text in ("", node_json)
         ],
     }
-    end_hosts(hosts)
     _kill_and_await()
     found |= {
         "here again": {name: node == here for name, (_, node) in _actors().items()},

@@ -1,7 +1,7 @@
 """The app: Faust's, with agents that are consumer groups and topics with fields for filters.
 
 An app is declared at import time and connects when it starts, or at its first send. It is never
-pickled: a process elsewhere imports it by path (see deploy.py). Everything outside of the data path
+pickled: a process elsewhere imports it by path (see host.py). Everything outside of the data path
 (timers, tasks, signals, models, codecs, sinks of agents) is Faust's own.
 """
 

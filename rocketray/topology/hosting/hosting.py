@@ -13,7 +13,7 @@ Invariants
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,17 +25,36 @@ from rocketray.actors.ray_process.ray_runtime import NAMESPACE, GetTimeoutError,
 from rocketray.errors import ActorError, ConfigError
 
 from .app_path import load_app
-from .deploy import HOST_OPTIONS, await_start, end_hosts
 from .host import ConsumerHost, HostStatus
 from .host_failure import HostFailure, forget_failure, last_failure
 
-__all__ = ["Deployed", "Host", "HostState", "bring_up", "find_hosts", "scale", "take_down"]
+__all__ = [
+    "Deployed",
+    "Host",
+    "HostState",
+    "bring_up",
+    "end_hosts",
+    "find_hosts",
+    "scale",
+    "take_down",
+]
 
 _PREFIX = "app:"
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
+_FAILED_STOP_TIMEOUT_S = 10.0
+_START_LOOK_S = 0.5
 _STATUS_TIMEOUT_S = 5.0
 _GONE_TIMEOUT_S = 10.0
 _LOOK_AGAIN_S = 0.1
 _ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
+HOST_OPTIONS: Mapping[str, Any] = {
+    "num_cpus": 0,
+    "max_restarts": -1,
+    "max_task_retries": -1,
+    "max_concurrency": 4,  # status while another call waits for the start or the stop
+}
+_ONCE: Mapping[str, Any] = {"max_task_retries": 0}  # an ended process is not called again
 HostState = Literal["running", "starting", "restarting", "silent"]
 
 
@@ -196,6 +215,58 @@ def _start(
             forget_failure(name)
         raise
     return list(handles.values())
+
+
+def await_start(
+    path: str, handles: Sequence[Any], is_given_up: Callable[[], bool] = lambda: False
+) -> None:
+    """Return when all apps have started; end them all and raise when one does not.
+
+    Raises:
+        ActorError: one failed, with its reason; or not all started in time; or *is_given_up*
+            returned True meanwhile.
+    """
+    calls = [handle.start.options(**_ONCE).remote() for handle in handles]
+    end = time.monotonic() + START_TIMEOUT_S
+    waiting, why = calls, ""
+    while waiting and not why:
+        done, waiting = ray.wait(waiting, num_returns=1, timeout=_START_LOOK_S)
+        why = next(filter(None, map(_why_not, done)), "")
+        if waiting and not why and is_given_up():
+            why = "it was interrupted"
+        elif waiting and not why and time.monotonic() > end:
+            why = f"{len(waiting)} of {len(handles)} are not up after {START_TIMEOUT_S:g} s"
+    if why:
+        end_hosts(handles, _FAILED_STOP_TIMEOUT_S)
+        raise ActorError(f"app {path!r} did not start: {why}")
+
+
+def end_hosts(handles: Sequence[Any], timeout_s: float = STOP_TIMEOUT_S) -> list[str]:
+    """Drain and end actors; return, for each in order, why it was not drained, or an empty text."""
+    calls = [handle.stop.options(**_ONCE).remote() for handle in handles]
+    if calls:  # Ray refuses to wait for nothing
+        ray.wait(calls, num_returns=len(calls), timeout=timeout_s)
+    reasons = [_why_not(call, timeout_s) for call in calls]
+    for handle in handles:
+        ray.kill(handle)
+    return reasons
+
+
+def _why_not(call: Any, timeout_s: float = 0) -> str:
+    """Return why *call* did not complete; empty if it did."""
+    try:
+        failure: HostFailure | None = ray.get(call, timeout=0)
+    except ray.exceptions.GetTimeoutError:
+        return f"it had not finished after {timeout_s:g} s"
+    except ray.exceptions.RayActorError as error:
+        return f"its process ended: {_first_line(error)}"
+    except ray.exceptions.RayError as error:
+        return _first_line(error)
+    return "" if failure is None else str(failure)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from rocketray.errors import ActorError, ConfigError
-from rocketray.topology.hosting import deploy, hosting
+from rocketray.topology.hosting import hosting
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_failure import HostFailure
 from rocketray.topology.hosting.hosting import Host
@@ -68,14 +68,13 @@ class FakeRay:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     fake = FakeRay()
-    for module in (deploy, hosting):
-        monkeypatch.setattr(module, "ray", fake)
+    monkeypatch.setattr(hosting, "ray", fake)
     return fake
 
 
 def test_apps_that_start_are_left_running(fake: FakeRay) -> None:
     actors = [Actor(), Actor()]
-    deploy.await_start("shop:app", actors)
+    hosting.await_start("shop:app", actors)
     assert fake.killed == []
 
 
@@ -91,10 +90,10 @@ def test_when_one_does_not_start_all_are_drained_and_ended_and_the_reason_is_tol
     fake: FakeRay, monkeypatch: pytest.MonkeyPatch, answer: Any, why: str
 ) -> None:
     if answer is NEVER:
-        monkeypatch.setattr(deploy, "START_TIMEOUT_S", 0.0)
+        monkeypatch.setattr(hosting, "START_TIMEOUT_S", 0.0)
     actors = [Actor(), Actor(start=answer)]
     with pytest.raises(ActorError, match=f"app 'shop:app' {why}"):
-        deploy.await_start("shop:app", actors)
+        hosting.await_start("shop:app", actors)
     assert [actor.asked for actor in actors] == [["start", "stop"]] * 2
     assert fake.killed == actors
 
@@ -102,7 +101,7 @@ def test_when_one_does_not_start_all_are_drained_and_ended_and_the_reason_is_tol
 def test_who_gives_up_waiting_ends_what_was_started(fake: FakeRay) -> None:
     actor = Actor(start=NEVER)
     with pytest.raises(ActorError, match="it was interrupted"):
-        deploy.await_start("shop:app", [actor], lambda: True)
+        hosting.await_start("shop:app", [actor], lambda: True)
     assert fake.killed == [actor]
 
 
