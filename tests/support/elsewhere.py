@@ -95,12 +95,6 @@ def _actors() -> dict[str, tuple[int, str]]:
     }
 
 
-def _fact(handle: Any) -> dict[str, Any]:
-    """What Ray knows of an actor that has no name."""
-    found: dict[str, Any] = ray._private.state.actors(handle._actor_id.hex())
-    return found
-
-
 def _refused(other: str) -> list[str]:
     """What each actor that touches files says when it is started where they are not."""
     home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote())

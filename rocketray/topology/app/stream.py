@@ -115,7 +115,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                 delivery = await inbox.next()
                 self.enter(delivery)
                 delivery.is_active = True
-                bodies, is_plain = delivery.shared.bodies, self._is_plain(delivery)
+                bodies = delivery.shared.bodies
+                is_plain = not (self._processors or delivery.acks.are_required)
                 first, slice_end = delivery.cursor, clock() + SLICE_S
                 try:
                     for index in range(first, delivery.stop):
@@ -301,7 +302,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         collector = Collector(
             self,
             self.inbox,
-            decode=make_decoder(self.app, self.channel) or _identity,
+            decode=make_decoder(self.app, self.channel) or bytes,
             max_count=max_,
             within_s=want_seconds(within) if within else None,
             as_events=as_events,
@@ -363,10 +364,6 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             is_decoding=is_decoding,
         )
 
-    def _is_plain(self, delivery: Delivery) -> bool:
-        """Return whether the values of *delivery* go to the handler as they are decoded."""
-        return not self._processors and not delivery.acks.are_required
-
     def make_event(self, delivery: Delivery, index: int, value: Any) -> DeliveredEvent:
         """Return the event of the message at *index*, its key decoded as the topic says."""
         event = DeliveredEvent(self.app, delivery, index, None, value)
@@ -386,10 +383,6 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                 "Faust declares joins, but does not implement them; keep the last value of one "
                 "side in a dict and look it up, or join on Spark with @app.sink"
             )
-
-
-def _identity(body: bytes) -> bytes:
-    return body
 
 
 def sense_batch(stream: Any, delivery: Delivery) -> None:

@@ -56,9 +56,7 @@ _LOOK_S = 0.005
 class Acknowledgements:
     """Messages of the run ``[start, stop)`` of a batch that are finished out of order, or are not.
 
-    A message that is returned to the node is not finished before the node has stored it. In manual
-    mode, after :meth:`require`, a message is finished when it is acknowledged, and not when the
-    handler passes it.
+    Manual mode begins with :meth:`require`.
     """
 
     __slots__ = ("_acked", "_returning", "_start", "_stop")

@@ -170,13 +170,15 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         is_late = channel.pattern is not None and self.is_open.is_set()
         # The app's own messages, and all of a topic that was added later, must not be missed.
         is_own = is_retry or channel.internal or is_late
+        default = self.app.conf.consumer_auto_offset_reset
+        start = default if membership.start is None else membership.start
         return await join(
             partial(
                 connection.consumer,
                 membership.group,
                 topic,
                 membership.subscription,
-                start="earliest" if is_own else self._start(membership),
+                start="earliest" if is_own else start,
                 strategy=membership.strategy,
                 together=None if is_alone else self.app.together,
                 broadcast=membership.is_broadcast,
@@ -201,11 +203,6 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             name: str = self.app.client_id
             return name
         return member_name(self.app.conf) if self.app.conf.web_enabled else None
-
-    def _start(self, membership: GroupMembership) -> Any:
-        if membership.start is not None:
-            return membership.start
-        return self.app.conf.consumer_auto_offset_reset
 
     async def _open(self, channel: Topic, topic: str) -> None:
         """Join the group and read; a feed that does not start leaves its group."""

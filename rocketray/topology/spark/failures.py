@@ -29,8 +29,8 @@ def describe_failure(error: BaseException) -> str:
     before, found, after = text.partition(_TRACEBACK)
     if found:
         # In a traceback all lines but the last are indented.
-        rest = dropwhile(_is_indented, after.splitlines()[1:])
-        lines = list(takewhile(_belongs_to_message, rest))
+        rest = dropwhile(lambda line: line.startswith(" ") or not line, after.splitlines()[1:])
+        lines = list(takewhile(lambda line: line and not line.startswith(_ENDS), rest))
         if lines:
             return "\n".join(lines)
     return before.strip().partition("\n")[0]
@@ -47,11 +47,3 @@ def plainly(method: Callable[_P, _R]) -> Callable[_P, _R]:
             raise error.with_traceback(None) from None
 
     return call
-
-
-def _is_indented(line: str) -> bool:
-    return line.startswith(" ") or not line
-
-
-def _belongs_to_message(line: str) -> bool:
-    return bool(line) and not line.startswith(_ENDS)

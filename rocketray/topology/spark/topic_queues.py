@@ -90,21 +90,13 @@ class TopicQueues:
         return [catalog.topics[name] for name in self._topics]
 
     def _bounds_of(self, key: QueueKey) -> Bounds:
-        page = self._page(key)
-        if page is None:
+        try:
+            page = self._pages.get(key) or ControlView(control_path(self._data, *key))
+        except FileNotFoundError:
             return Bounds(0, 0)
+        self._pages[key] = page
         minimum = page.minimum()
         return Bounds(minimum, max(minimum, page.visible()))
-
-    def _page(self, key: QueueKey) -> ControlView | None:
-        page = self._pages.get(key)
-        if page is None:
-            try:
-                page = ControlView(control_path(self._data, *key))
-            except FileNotFoundError:
-                return None
-            self._pages[key] = page
-        return page
 
     def _read_catalog_version(self) -> tuple[int, int] | None:
         try:

@@ -140,21 +140,19 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
                 self._must_rebalance.set()
 
     @Consumer.task  # type: ignore[untyped-decorator]  # the same
-    async def _route_finder(self) -> None:
-        """Refresh which instance owns which queue, for web pages that are routed by key."""
-        if self.app.conf.web_enabled:
-            async for _ in self.itertimer(LOOK_INTERVAL_S, name="routes"):
-                await self._find_routes()
-
     async def _find_routes(self) -> None:
-        connection = await self.transport.connect()
-        group = group_name(self.app.conf.id)
-        held: dict[str, list[Queue]] = {}
-        for url, topic, queue in owned_queues(
-            await asyncio.to_thread(connection.groups.all), {group}
-        ):
-            held.setdefault(url, []).append((topic, queue))
-        note_distribution(self.app, {url: self._actives(queues) for url, queues in held.items()})
+        """Refresh which instance owns which queue, for web pages that are routed by key."""
+        if not self.app.conf.web_enabled:
+            return
+        own = {group_name(self.app.conf.id)}
+        async for _ in self.itertimer(LOOK_INTERVAL_S, name="routes"):
+            connection = await self.transport.connect()
+            groups = await asyncio.to_thread(connection.groups.all)
+            held: dict[str, list[Queue]] = {}
+            for url, topic, queue in owned_queues(groups, own):
+                held.setdefault(url, []).append((topic, queue))
+            actives = {url: self._actives(queues) for url, queues in held.items()}
+            note_distribution(self.app, actives)
 
     async def _rebalance(self) -> None:
         assert self._member is not None

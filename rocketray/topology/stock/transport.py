@@ -81,14 +81,11 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
             return
         connection = await self.connect()
         policy = LAST_OF_EACH_KEY if is_changelog else retention_policy(retention)
-        internal = is_changelog or self._has_little_traffic(topic)
+        is_reply = topic.startswith(self.app.conf.reply_to_prefix)
+        internal = is_changelog or is_reply or topic.endswith(_LEADER_SUFFIX)  # little traffic
         ensure, name = connection.topics.ensure, topic_name(topic)
         made = await asyncio.to_thread(ensure, name, queues, retention=policy, internal=internal)
         self._queue_counts[topic] = made.queues
-
-    def _has_little_traffic(self, topic: str) -> bool:
-        """Return whether *topic* holds replies or the leader's mark."""
-        return topic.startswith(self.app.conf.reply_to_prefix) or topic.endswith(_LEADER_SUFFIX)
 
     async def queue_count(self, topic: str) -> int:
         """Return how many queues Faust's *topic* has; create it where apps may create topics.

@@ -20,14 +20,8 @@ from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
-from rocketray.message import (
-    BODY_MAX_BYTES,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
-    SHARDING_KEY,
-    Message,
-    StoredMessage,
-)
+from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message, StoredMessage
+from rocketray.topology.values.wire import utf8_text
 
 __all__ = ["ChangelogBuffer", "change_message", "changed_key", "changelog_event"]
 
@@ -152,10 +146,7 @@ def changelog_event(
 
 def _text_of(key: bytes) -> tuple[str, dict[str, str]]:
     """Return *key* as the text of a property, and the property with its encoding, if needed."""
-    try:
-        text = key.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if not text or NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+    text = utf8_text(key)
+    if text is None:
         return base64.b64encode(key).decode(), {_KEY_ENCODING: _BASE64}
     return text, {}

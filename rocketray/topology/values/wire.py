@@ -37,7 +37,15 @@ from rocketray.message import (
 )
 from rocketray.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
 
-__all__ = ["NULL_VALUE", "group_name", "key_hash", "message_of", "parts_of", "topic_name"]
+__all__ = [
+    "NULL_VALUE",
+    "group_name",
+    "key_hash",
+    "message_of",
+    "parts_of",
+    "topic_name",
+    "utf8_text",
+]
 
 NULL_VALUE = "FAUST_NULL"
 KEY_FORM = "FAUST_KEY"
@@ -105,7 +113,7 @@ def parts_of(
 def key_hash(key: bytes | str) -> int:
     """Return the hash that chooses a key's queue: the one all producers use, so equal keys meet."""
     data = key.encode() if isinstance(key, str) else key
-    return java_hash_code(_text(data) or _to_base64(data))
+    return java_hash_code(utf8_text(data) or _to_base64(data))
 
 
 @lru_cache(maxsize=4096)
@@ -136,7 +144,7 @@ def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) ->
             "key_serializer that returns bytes"
         )
     data = key.encode() if isinstance(key, str) else key
-    text = _text(data)
+    text = utf8_text(data)
     if not data:
         properties[KEY_FORM], properties[SHARDING_KEY] = _EMPTY, _NO_BASE64
     elif text is None:
@@ -163,10 +171,15 @@ def _properties_of(headers: Headers | None) -> tuple[dict[str, str], str | None]
     tag = None
     for name, value in pairs:
         data = value.encode() if isinstance(value, str) else value
-        text = None if data is None else _text(data)
+        text = None if data is None else utf8_text(data)
         if name == TAGS and text is not None and tag is None:
             tag = text
-        elif text is None or name in properties or name in _NOT_HEADERS or not _text(name.encode()):
+        elif (
+            text is None
+            or name in properties
+            or name in _NOT_HEADERS
+            or not utf8_text(name.encode())
+        ):
             others.append((name, None if data is None else _to_base64(data)))
         else:
             properties[name] = text
@@ -175,7 +188,7 @@ def _properties_of(headers: Headers | None) -> tuple[dict[str, str], str | None]
     return properties, tag
 
 
-def _text(data: bytes) -> str | None:
+def utf8_text(data: bytes) -> str | None:
     """Return *data* as the text of a property; None when no property can hold it."""
     try:
         text = data.decode()
