@@ -119,9 +119,5 @@ def own_memory_bytes(pids: Iterable[int]) -> int:
     Shared memory is divided among its processes (PSS). Files are left out, in shared memory or on
     disk: the first exist once for all, the others belong to the page cache.
     """
-    return sum(_own_bytes(Path(f"/proc/{pid}/smaps_rollup")) for pid in pids)
-
-
-def _own_bytes(rollup: Path) -> int:
-    lines = rollup.read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
+    rollups = (Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids)
+    return sum(int(text.partition("Pss_Anon:")[2].split()[0]) * 1024 for text in rollups)

@@ -18,7 +18,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.actors.filtering.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
@@ -50,25 +49,15 @@ _GROUP_UNIT = "messages × groups/s"
 _TAGS = Subscription.tags("rare")
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A number of groups, each of which matches a share of the messages."""
-
-    groups: int
-    share: float
-
-    def subscriptions(self) -> list[LiveSubscription]:
-        """Return an expression of its own for each group."""
-        width = round(_A_RANGE * self.share)
-        made = []
-        for group in range(self.groups):
-            low = group * 37 if width < _A_RANGE else -group
-            sql = f"a BETWEEN {low} AND {low + width - 1 if low >= 0 else _A_RANGE}"
-            made.append(LiveSubscription(f"group-{group}", TOPIC, Subscription.sql(sql), 1))
-        return made
-
-    def __str__(self) -> str:
-        return f"{self.share:.1%} match, {self.groups} groups"
+def _subscriptions(groups: int, share: float) -> list[LiveSubscription]:
+    """Return an expression of its own for each group, which matches a share of the messages."""
+    width = round(_A_RANGE * share)
+    made = []
+    for group in range(groups):
+        low = group * 37 if width < _A_RANGE else -group
+        sql = f"a BETWEEN {low} AND {low + width - 1 if low >= 0 else _A_RANGE}"
+        made.append(LiveSubscription(f"group-{group}", TOPIC, Subscription.sql(sql), 1))
+    return made
 
 
 class _Shard:
@@ -139,8 +128,7 @@ def _rows(
         yield Row("scan by tag, no bitmaps", rate, "messages/s", read)
         for groups in _GROUP_COUNTS:
             for share in _SELECTIVITIES:
-                case = _Case(groups, share)
-                wanted = case.subscriptions()
+                case, wanted = f"{share:.1%} match, {groups} groups", _subscriptions(groups, share)
                 stored = _store_rate(options, batches, count, wanted)
                 yield Row(
                     f"store, bitmaps, {case}, batches of {_BATCH}", stored, "messages/s", copy

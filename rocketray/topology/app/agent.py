@@ -193,7 +193,8 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             else:
                 self._note_return(aref)
                 return
-            if not _feeds_another_topic(aref.stream):
+            feeds_another_topic = aref.stream.get_active_stream().channel is not aref.stream.channel
+            if not feeds_another_topic:  # through which the handler goes on reading
                 aref.stream._processors[:] = own_processors  # noqa: SLF001  # it adds its own again
             coro = self._call_again(aref)
 
@@ -241,11 +242,6 @@ def _is_cancelled() -> bool:
     """Return whether the handler itself was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _feeds_another_topic(stream: Any) -> bool:
-    """Return whether the handler reads this stream's output from another topic, and continues."""
-    return stream.get_active_stream().channel is not stream.channel
 
 
 async def _close_iterators(stream: Any) -> None:

@@ -164,14 +164,11 @@ class Feed:
         self._sent_back = self._dead_lettered = self._damaged = 0
         self._unheard = self._decode_failures = 0
         self._member = member
-        self._returns = services.returns
         put = channel_queue.force_put_nowait  # in every mode: it bypasses Faust's flow control
         needs_order = rules.is_ordered and membership.handlers > 1
         self._outlet = _OrderedOutlet(put) if needs_order else _Outlet(put)
-        self._flush_sends = services.flush_sends
-        self._tables = services.tables
+        self._services, self._tables = services, services.tables
         self._on_failure, self._on_lost = on_failure, on_lost
-        self._clock_ms = services.clock_ms
         self._giving_back: set[asyncio.Task[None]] = set()
         self._gained: set[int] = set()  # the queues whose parts of tables are recovered here
         self._loop = asyncio.get_running_loop()
@@ -195,7 +192,7 @@ class Feed:
 
     def finished(self) -> list[tuple[int, int]]:
         """Return (queue id, next queue offset) of queues that advanced since the last commit."""
-        overdue = self._watch.look(self._ledger.outstanding(), self._clock_ms())
+        overdue = self._watch.look(self._ledger.outstanding(), self._services.clock_ms())
         if overdue and not self._closing.is_set():
             task = self._loop.create_task(self._give_back_overdue(overdue))
             self._giving_back.add(task)
@@ -374,7 +371,7 @@ class Feed:
         if self.membership.is_broadcast:
             delivery.acks.acknowledge(index)
             return "and was skipped, as in every broadcast group"
-        await self._returns.wait_for_room()
+        await self._services.returns.wait_for_room()
         if delivery.is_withdrawn or delivery.acks.has(index):
             return None
         stored, rules = delivery.shared.messages[index], self.rules
@@ -394,7 +391,7 @@ class Feed:
         if back.is_dead_letter:
             topics = (rules.dead_letters, rules.dead_letters)
         on_stored = partial(self._returned, delivery, index, back.is_dead_letter)
-        self._returns.put(Return(back, topics, on_stored, rules.retry_queues))
+        self._services.returns.put(Return(back, topics, on_stored, rules.retry_queues))
         delivery.acks.begin_return(index)
         if back.is_dead_letter:
             return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"
@@ -444,9 +441,9 @@ class Feed:
         if self.rules.is_ordered:
             await until_through(taken, self._may_keep_queues)
         if any(one.acks.has_returning for one in taken):
-            await self._returns.flush(_REVOKE_TIMEOUT_S)
+            await self._services.returns.flush(_REVOKE_TIMEOUT_S)
         finished = self.finished()
-        await self._flush_sends()
+        await self._services.flush_sends()
         self.commit(finished)
         self._ledger.forget(lost)
         await self._lose(lost)

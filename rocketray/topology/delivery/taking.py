@@ -85,28 +85,20 @@ class TakenValues:
             delivery.is_active = False
 
 
+@dataclass(frozen=True, slots=True)
 class Collector:
-    """Fills lists of up to *max_count*; with *within_s* None waits for a full one for ever."""
+    """Fills lists of up to *max_count*; with *within_s* None waits for a full one for ever.
 
-    def __init__(
-        self,
-        source: Source,
-        inbox: Inbox,
-        *,
-        decode: Callable[[bytes], Any],
-        max_count: int,
-        within_s: float | None,
-        as_events: bool,
-        of_one_queue: bool = False,
-    ) -> None:
-        """Set *of_one_queue* for tables: a change belongs to the queue being processed."""
-        self._source = source
-        self._inbox = inbox
-        self._decode = decode
-        self._max_count = max_count
-        self._within_s = within_s
-        self._as_events = as_events
-        self._of_one_queue = of_one_queue
+    *of_one_queue* is for tables: a change belongs to the queue being processed.
+    """
+
+    source: Source
+    inbox: Inbox
+    decode: Callable[[bytes], Any]
+    max_count: int
+    within_s: float | None
+    as_events: bool
+    of_one_queue: bool = False
 
     async def collect(self) -> TakenValues:
         """Return the next list: first from buffered deliveries, then from the channel, in time.
@@ -114,21 +106,21 @@ class Collector:
         The time runs from the first message on. All may be filtered out, so it may be empty.
         """
         taken = TakenValues()
-        await self._inbox.next()
+        await self.inbox.next()
         loop = asyncio.get_running_loop()
-        end = None if self._within_s is None else loop.time() + self._within_s
+        end = None if self.within_s is None else loop.time() + self.within_s
         while True:
-            for delivery in taken.new(self._inbox.unpassed()):
+            for delivery in taken.new(self.inbox.unpassed()):
                 is_alone = delivery.cursor < delivery.alone_until
                 if taken.parts:
                     is_of_another = taken.parts[0][0].shared.tp != delivery.shared.tp
-                    if is_alone or (self._of_one_queue and is_of_another):
+                    if is_alone or (self.of_one_queue and is_of_another):
                         return taken
-                is_cut = await self._take_from(taken, delivery, 1 if is_alone else self._max_count)
-                if is_alone or is_cut or len(taken.values) >= self._max_count:
+                is_cut = await self._take_from(taken, delivery, 1 if is_alone else self.max_count)
+                if is_alone or is_cut or len(taken.values) >= self.max_count:
                     return taken
             left = None if end is None else end - loop.time()
-            if (left is not None and left <= 0) or not await self._inbox.take_next(left):
+            if (left is not None and left <= 0) or not await self.inbox.take_next(left):
                 return taken
 
     async def _take_from(self, taken: TakenValues, delivery: Delivery, max_count: int) -> bool:
@@ -136,15 +128,15 @@ class Collector:
 
         True if it stopped before a message that cannot be decoded: nothing can follow.
         """
-        source, bodies = self._source, delivery.shared.bodies
+        source, bodies = self.source, delivery.shared.bodies
         source.enter(delivery)
         stop, is_cut = delivery.batch_end(), False
         index = self._take_plain(taken, delivery, max_count)
         while index < stop and len(taken.values) < max_count:
             is_decoding = True
             try:
-                value = self._decode(bodies[index])
-                event = source.make_event(delivery, index, value) if self._as_events else None
+                value = self.decode(bodies[index])
+                event = source.make_event(delivery, index, value) if self.as_events else None
                 is_decoding = False
                 value = await source.process(delivery, index, value)
             except Exception as error:  # noqa: BLE001  # whatever a codec or a filter raises
@@ -156,7 +148,7 @@ class Collector:
                 if value is SKIPPED:
                     taken.skipped.add((delivery, index))
                 else:
-                    taken.values.append(event if self._as_events else value)
+                    taken.values.append(event if self.as_events else value)
             index += 1
         if index > delivery.cursor:
             taken.parts.append((delivery, index))
@@ -165,11 +157,11 @@ class Collector:
     def _take_plain(self, taken: TakenValues, delivery: Delivery, max_count: int) -> int:
         """Take values that need only decoding; return the index of the first not taken."""
         start = delivery.cursor
-        if self._as_events or self._source.has_processors or delivery.acks.are_required:
+        if self.as_events or self.source.has_processors or delivery.acks.are_required:
             return start
         end = min(delivery.batch_end(), start + max_count - len(taken.values))
         try:
-            values = [*map(self._decode, delivery.shared.bodies[start:end])]
+            values = [*map(self.decode, delivery.shared.bodies[start:end])]
         except Exception:  # noqa: BLE001  # who takes them one by one finds it again
             return start
         taken.values += values

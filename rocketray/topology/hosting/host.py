@@ -20,11 +20,11 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rocketray.actors.ray_process.ray_runtime import output_files
 from rocketray.actors.runtime.clock import system_clock_ms
@@ -43,7 +43,6 @@ logger = logging.getLogger(__name__)
 CRASH_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 SETTLE_S = 1.0
 _FAILED_START_PAUSE_S = 5.0
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +75,10 @@ def _end_process() -> None:
 class ConsumerHost:
     """The actor; :class:`_HostedApp` does the work."""
 
-    def __init__(
-        self,
-        path: str,
-        data: str | None,
-        directory: str | None = None,
-        name: str | None = None,
-        *,
-        note: Callable[[str, HostFailure], None] = store_failure,
-        end: Callable[[], None] = _end_process,
-    ) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Take the arguments of :class:`_HostedApp`."""
         show_log()
-        self._hosted = _HostedApp(path, data, directory, name, note=note, end=end)
+        self._hosted = _HostedApp(*arguments, **options)
 
     def start(self) -> HostFailure | None:
         """Wait until the app has started; return the failure if it did not."""
@@ -114,11 +105,11 @@ class _HostedApp:
         self,
         path: str,
         data: str | None,
-        directory: str | None,
-        name: str | None,
+        directory: str | None = None,
+        name: str | None = None,
         *,
-        note: Callable[[str, HostFailure], None],
-        end: Callable[[], None],
+        note: Callable[[str, HostFailure], None] = store_failure,
+        end: Callable[[], None] = _end_process,
     ) -> None:
         self._path, self._data, self._directory = path, data, directory
         self._name, self._note, self._end = name, note, end
@@ -137,7 +128,8 @@ class _HostedApp:
     def status(self) -> HostStatus:
         app = self._app
         is_running = app is not None and app.started and not app.should_stop
-        agents, queues = self._on_loop(_statistics(app)) if app and is_running else ((), ())
+        told = app and is_running and asyncio.run_coroutine_threadsafe(_statistics(app), self._loop)
+        agents, queues = told.result() if told else ((), ())
         return HostStatus(
             self._path,
             os.getpid(),
@@ -205,9 +197,6 @@ class _HostedApp:
         if self._name is not None:
             self._note(self._name, failure)
         return failure
-
-    def _on_loop(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
 async def _statistics(app: App) -> tuple[tuple[AgentStatistics, ...], tuple[tuple[str, int], ...]]:

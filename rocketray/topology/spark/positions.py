@@ -76,19 +76,17 @@ def _checked_id(text: object) -> str:
     return text
 
 
+@dataclass(frozen=True, slots=True)
 class Admission:
     """The check of the offsets that a running query accepts: its own topics and its own filter.
 
     One process calls it repeatedly; each warning is logged once.
     """
 
-    def __init__(
-        self, subscription: Subscription, *, fail_on_data_loss: bool, allow_filter_change: bool
-    ) -> None:
-        self._subscription = subscription
-        self._fail_on_data_loss = fail_on_data_loss
-        self._allow_filter_change = allow_filter_change
-        self._told: set[str] = set()
+    subscription: Subscription
+    fail_on_data_loss: bool
+    allow_filter_change: bool
+    _told: set[str] = field(default_factory=set, init=False)
 
     def admit(self, position: Position, topic_ids: Mapping[str, str]) -> QueueOffsets:
         """Return the offsets of *position* that are valid in topics with these ids; omit others.
@@ -114,13 +112,13 @@ class Admission:
 
     def _check_filter(self, position: Position) -> None:
         kept = position.subscription
-        if kept is None or kept == self._subscription:
+        if kept is None or kept == self.subscription:
             return
         what = (
             f"the checkpoint was written with the filter {kept}, and this query has "
-            f"{self._subscription} ({describe_difference(kept, self._subscription)})"
+            f"{self.subscription} ({describe_difference(kept, self.subscription)})"
         )
-        if not self._allow_filter_change:
+        if not self.allow_filter_change:
             raise ConfigError(
                 f"{what}: messages that the old filter rejected would stay missing. Use the old "
                 "filter; or begin a new checkpoint, to read from startingOffsets on with the new "
@@ -133,7 +131,7 @@ class Admission:
             f"topic {topic!r}: the checkpoint is of another topic of this name (id {kept}, now "
             f"{now}): it was deleted and recreated, or data names another node's directory"
         )
-        if self._fail_on_data_loss:
+        if self.fail_on_data_loss:
             raise StoreError(
                 f"{what}. Begin a new checkpoint, or set failOnDataLoss=false to read the existing "
                 "topic from its first message"

@@ -34,7 +34,7 @@ class Instance:
 
         async def watched(reader: PartReader, persisted: int | None = None) -> int:
             if self.before_reading is not None:
-                await self.before_reading(reader._name)
+                await self.before_reading(reader.name)
             return await recover(reader, persisted)
 
         monkeypatch.setattr(PartReader, "recover", watched)
