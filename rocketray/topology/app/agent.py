@@ -33,14 +33,7 @@ from rocketray.topology.values.topic import Topic
 
 from .stream import Stream
 
-__all__ = [
-    "Agent",
-    "AgentStatistics",
-    "HeldQueue",
-    "agent_doubts",
-    "check_handler",
-    "warn_of_doubts",
-]
+__all__ = ["Agent", "AgentStatistics", "agent_doubts", "check_handler", "warn_of_doubts"]
 
 logger = logging.getLogger(__name__)
 

@@ -24,13 +24,7 @@ from rocketray.topology.values.topic import Topic
 from .agent import Agent
 from .stream import Stream
 
-__all__ = [
-    "arguments_of",
-    "check_options",
-    "check_settings",
-    "refuse_unknown_options",
-    "with_defaults",
-]
+__all__ = ["arguments_of", "check_settings", "refuse_unknown_options", "with_defaults"]
 
 _DEFAULTS: Mapping[str, Any] = {
     "broker": "rocketray://",

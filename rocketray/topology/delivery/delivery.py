@@ -23,6 +23,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from faust.events import Event
@@ -180,48 +181,36 @@ class Owner(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """One run of a batch, with one handler at a time. Used on the app's loop only."""
 
-    __slots__ = (
-        "_event",
-        "_start",
-        "acks",
-        "alone_until",
-        "attempts",
-        "cursor",
-        "is_active",
-        "is_leased",
-        "is_withdrawn",
-        "owner",
-        "queue_id",
-        "shared",
-        "stop",
-        "topic",
-        "value",
-    )
+    shared: SharedBatch
+    _start: int
+    stop: int
+    topic: str = field(init=False)
+    queue_id: int = field(init=False)
+    cursor: int = field(init=False)
+    acks: Acknowledgements = field(init=False)
+    attempts: Attempts = field(default_factory=Attempts)
+    value: Any = None
+    """The decoded value at the cursor."""
+    is_active: bool = False
+    """Whether a handler is processing it now."""
+    is_withdrawn: bool = False
+    """Whether its queue was revoked, or the app stops: the rest is not delivered."""
+    is_leased: Callable[[], bool] = lambda: True
+    """Whether its queue still belongs to the member that it came from."""
+    alone_until: int = field(init=False)
+    """Messages before this index are delivered one by one: they failed together with others."""
+    owner: Owner | None = None
+    """The owner to notify when it is released, once."""
+    _event: DeliveredEvent | None = None
 
-    def __init__(self, shared: SharedBatch, start: int, stop: int) -> None:
-        self.shared = shared
-        self.topic, self.queue_id = shared.batch.topic, shared.batch.queue_id
-        self._start = start
-        self.cursor = start
-        self.stop = stop
-        self.value: Any = None
-        """The decoded value at the cursor."""
-        self.acks = Acknowledgements(start, stop)
-        self.attempts = Attempts()
-        self.is_active = False
-        """Whether a handler is processing it now."""
-        self.is_withdrawn = False
-        """Whether its queue was revoked, or the app stops: the rest is not delivered."""
-        self.is_leased: Callable[[], bool] = lambda: True
-        """Whether its queue still belongs to the member that it came from."""
-        self.alone_until = start
-        """Messages before this index are delivered one by one: they failed together with others."""
-        self.owner: Owner | None = None
-        """The owner to notify when it is released, once."""
-        self._event: DeliveredEvent | None = None
+    def __post_init__(self) -> None:
+        self.topic, self.queue_id = self.shared.batch.topic, self.shared.batch.queue_id
+        self.cursor = self.alone_until = self._start
+        self.acks = Acknowledgements(self._start, self.stop)
 
     def __len__(self) -> int:
         return self.stop - self._start

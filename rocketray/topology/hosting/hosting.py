@@ -28,16 +28,7 @@ from .app_path import load_app
 from .host import ConsumerHost, HostStatus
 from .host_failure import HostFailure, forget_failure, last_failure
 
-__all__ = [
-    "Deployed",
-    "Host",
-    "HostState",
-    "bring_up",
-    "end_hosts",
-    "find_hosts",
-    "scale",
-    "take_down",
-]
+__all__ = ["Host", "bring_up", "end_hosts", "find_hosts", "scale", "take_down"]
 
 _PREFIX = "app:"
 START_TIMEOUT_S = 120.0

@@ -31,7 +31,6 @@ from pathlib import Path
 from rocketray.errors import ConfigError
 
 __all__ = [
-    "JAVA_VERSION_MIN",
     "VECTOR_ARGUMENT",
     "Java",
     "bundled_java_home",

@@ -37,15 +37,7 @@ from rocketray.message import (
 )
 from rocketray.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
 
-__all__ = [
-    "NULL_VALUE",
-    "group_name",
-    "key_hash",
-    "message_of",
-    "parts_of",
-    "topic_name",
-    "utf8_text",
-]
+__all__ = ["group_name", "key_hash", "message_of", "parts_of", "topic_name", "utf8_text"]
 
 NULL_VALUE = "FAUST_NULL"
 KEY_FORM = "FAUST_KEY"
