@@ -51,9 +51,9 @@ def demo(
 
     Each run gets a directory of its own, runs/<time>; --resume DIR resumes an interrupted one.
     """
-    from .run import DemoOptions, run_demo  # noqa: PLC0415 - imports Ray and Spark
+    from .run import run_demo  # noqa: PLC0415 - imports Ray and Spark
 
-    report = run_demo(DemoOptions(limit=limit, resume=resume, data=data))
+    report = run_demo(limit=limit, resume=resume, data=data)
     if as_json:
         print_json(report.to_json())
     else:

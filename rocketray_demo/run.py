@@ -32,7 +32,7 @@ from .expected import count_expected
 from .produce import Produced, prepare, produce, queue_ends
 from .queries import look_up
 from .report import ConsumerResult, DemoReport, SparkResult
-from .run_directory import LOG, DemoOptions, RunDirectory, open_run
+from .run_directory import LOG, RunDirectory, open_run
 from .tally import Tally, load_tally
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from rocketray.topology.spark.sink import SinkHost
 
-__all__ = ["DemoOptions", "run_demo", "stderr_in_file"]
+__all__ = ["run_demo", "stderr_in_file"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +55,17 @@ _PREDICATE_LIMIT_MS = 30_000  # far more than it takes: a busy machine must not 
 _STDERR = 2
 
 
-def run_demo(options: DemoOptions) -> DemoReport:
+def run_demo(
+    *, limit: int | None = None, resume: Path | None = None, data: Path | None = None
+) -> DemoReport:
     """Run the job, or the rest of one; return when everything is compared and stopped.
+
+    The arguments are those of :func:`open_run`.
 
     Raises:
         StreamError: a step failed; the directory can be resumed.
     """
-    run = open_run(options)
+    run = open_run(limit=limit, resume=resume, data=data)
     app.data = run.path
     with (
         stderr_in_file(run.path / LOG) as stderr,

@@ -31,36 +31,29 @@ class AppNode(Protocol):
     @property
     def data(self) -> Path:
         """The node's data directory; every process may read its files."""
-        ...
 
     def consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
     ) -> GroupConsumer:
         """Join *group* as a new member."""
-        ...
 
     def clock_ms(self) -> int:
         """Return the node's clock, in milliseconds since 1970."""
-        ...
 
     def producer(self, *, ack: AckMode = ...) -> NodeProducer:
         """Return a producer for any topic; *ack* says whether stored means in memory or on disk."""
-        ...
 
     @property
     def topics(self) -> Topics:
         """The node's topics."""
-        ...
 
     @property
     def groups(self) -> GroupsApi:
         """The calls about consumer groups."""
-        ...
 
     @property
     def sessions(self) -> SessionsApi:
         """The calls of group members."""
-        ...
 
 
 async def open_node(data: Path | str | None) -> AppNode:

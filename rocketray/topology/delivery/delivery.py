@@ -155,19 +155,15 @@ class Owner(Protocol):
     @property
     def rules(self) -> FailureRules:
         """The rules for messages that fail."""
-        ...
 
     def released(self, delivery: Delivery) -> None:
         """Note that no handler will process *delivery* any more."""
-        ...
 
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
         """Finish the message at *index*, which is damaged and cannot be read."""
-        ...
 
     def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
         """Count a failed message: *in_handler*, or before it, and maybe at its decoding."""
-        ...
 
     async def give_back(
         self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
@@ -178,7 +174,6 @@ class Owner(Protocol):
         attempts in this process. None: it was not returned, because meanwhile it was acknowledged,
         or its queue was revoked. Raises one of ``shared_batch.DAMAGE`` where it cannot be read.
         """
-        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -66,45 +66,36 @@ class QueueTables(Protocol):
 
 
 class _Outlet:
-    """Passes deliveries on to the queue that the handlers read, as they arrive."""
+    """Passes deliveries on to the queue that the handlers read.
 
-    def __init__(self, hand_on: Callable[[Delivery], None]) -> None:
-        self._hand_on = hand_on
-
-    def put(self, delivery: Delivery) -> None:
-        """Pass on *delivery*, the next one of its queue."""
-        self._hand_on(delivery)
-
-    def released(self, delivery: Delivery) -> None:
-        """Note that no handler has *delivery* any more."""
-
-
-class _OrderedOutlet(_Outlet):
-    """Passes on a queue's next delivery when no handler has the previous one.
-
-    Otherwise handlers that share a queue of deliveries would process one queue in parallel.
+    If *is_ordered*, a queue's next delivery waits until no handler has the previous one. Otherwise
+    handlers that share a queue of deliveries would process one queue in parallel.
     """
 
-    def __init__(self, hand_on: Callable[[Delivery], None]) -> None:
-        super().__init__(hand_on)
+    def __init__(self, hand_on: Callable[[Delivery], None], *, is_ordered: bool) -> None:
+        self._hand_on = hand_on
+        self._is_ordered = is_ordered
         self._links: dict[int, deque[Delivery]] = {}
 
     def put(self, delivery: Delivery) -> None:
         """Pass on *delivery*, the next one of its queue, or keep it until its turn."""
-        link = self._links.setdefault(delivery.queue_id, deque())
-        link.append(delivery)
-        if len(link) == 1:
-            self._hand_on(delivery)
+        if self._is_ordered:
+            link = self._links.setdefault(delivery.queue_id, deque())
+            link.append(delivery)
+            if len(link) > 1:
+                return
+        self._hand_on(delivery)
 
     def released(self, delivery: Delivery) -> None:
         """Note that no handler has *delivery* any more: pass on the next one."""
-        link = self._links[delivery.queue_id]
-        assert link[0] is delivery
-        link.popleft()
-        if link:
-            self._hand_on(link[0])
-        else:
-            del self._links[delivery.queue_id]
+        if self._is_ordered:
+            link = self._links[delivery.queue_id]
+            assert link[0] is delivery
+            link.popleft()
+            if link:
+                self._hand_on(link[0])
+            else:
+                del self._links[delivery.queue_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +156,7 @@ class Feed:
         self._unheard = self._decode_failures = 0
         self._member = member
         put = channel_queue.force_put_nowait  # in every mode: it bypasses Faust's flow control
-        needs_order = rules.is_ordered and membership.handlers > 1
-        self._outlet = _OrderedOutlet(put) if needs_order else _Outlet(put)
+        self._outlet = _Outlet(put, is_ordered=rules.is_ordered and membership.handlers > 1)
         self._services, self._tables = services, services.tables
         self._on_failure, self._on_lost = on_failure, on_lost
         self._giving_back: set[asyncio.Task[None]] = set()

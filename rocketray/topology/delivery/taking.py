@@ -27,25 +27,20 @@ class Source(Protocol):
     @property
     def has_processors(self) -> bool:
         """Whether values go through filters or other processors of the stream."""
-        ...
 
     def enter(self, delivery: Delivery) -> None:
         """Record that the handler starts *delivery*."""
-        ...
 
     async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
         """Return *value* after filters, or ``SKIPPED``."""
-        ...
 
     async def fail(
         self, delivery: Delivery, error: Exception, *, is_decoding: bool = False
     ) -> bool:
         """Handle an undeliverable message; return whether *delivery* continues behind it."""
-        ...
 
     def make_event(self, delivery: Delivery, index: int, value: Any) -> Any:
         """Return the event of one message."""
-        ...
 
 
 @dataclass(slots=True)

@@ -107,15 +107,12 @@ class Query(Protocol):
     @property
     def lastProgress(self) -> Any:  # noqa: N802 - Spark's name
         """The last micro-batch's report, or None."""
-        ...
 
     def awaitTermination(self) -> Any:  # noqa: N802 - Spark's name
         """Block until the query ends; raise its error if it failed."""
-        ...
 
     def stop(self) -> None:
         """End the query."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

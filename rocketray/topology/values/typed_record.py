@@ -28,45 +28,35 @@ if TYPE_CHECKING:
         @classmethod
         def from_data(cls, data: Any, *, preferred_type: Any = None) -> Self:
             """Return a record from the result of :meth:`to_representation`."""
-            ...
 
         @classmethod
         def loads(cls, s: bytes, *, default_serializer: Any = None, serializer: Any = None) -> Self:
             """Return a record from its JSON."""
-            ...
 
         def dumps(self, *, serializer: Any = None) -> bytes:
             """Return the record as bytes, JSON by default."""
-            ...
 
         def derive(self, *objects: Any, **fields: Any) -> Self:
             """Return a copy with other values in some fields."""
-            ...
 
         def to_representation(self) -> Mapping[str, Any]:
             """Return the serialized form: its fields, and its class under ``__faust``."""
-            ...
 
         def asdict(self) -> dict[str, Any]:
             """Return the fields."""
-            ...
 
         def is_valid(self) -> bool:
             """Return whether all fields have values of their types."""
-            ...
 
         def validate(self) -> list[Any]:
             """Return the errors of the fields."""
-            ...
 
         def validate_or_raise(self) -> None:
             """Raise the first error of the fields."""
-            ...
 
         @property
         def validation_errors(self) -> list[Any]:
             """The errors of the fields."""
-            ...
 
 
 else:
