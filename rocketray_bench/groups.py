@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pyarrow as pa
 
@@ -99,9 +100,8 @@ def _groups(connection: Connection, count: int, ceilings: Ceilings) -> Iterator[
         use = _Use(connection)
         begun = time.perf_counter()
         groups = [f"{count}-groups-{number}" for number in range(count)]
-        members = [connection.consumer(group, "Bench", rare) for group in groups]
-        for member in members:
-            stack.callback(member.close)
+        join = partial(connection.consumer, topic="Bench", subscription=rare)
+        members = [stack.enter_context(join(group)) for group in groups]
         joined = time.perf_counter()
         read_queues({member: {0: end} for member in members})
         read = time.perf_counter()
@@ -149,9 +149,8 @@ def _members(
     with ExitStack() as stack:
         use = _Use(connection)
         everything = Subscription.tags("*")
-        members = [connection.consumer("shared", topic, everything) for _ in range(count)]
-        for member in members:
-            stack.callback(member.close)
+        join = partial(connection.consumer, "shared", topic, everything)
+        members = [stack.enter_context(join()) for _ in range(count)]
         _divide(members)
         memory = use.memory_mib()
         use.begin()

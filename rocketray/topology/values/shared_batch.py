@@ -60,18 +60,12 @@ class SharedBatch:
     @cached_property
     def bodies(self) -> list[bytes]:
         """The body of each message; reading that of a damaged one raises one of ``DAMAGE``."""
-        try:
-            return self.batch.bodies()
-        except DAMAGE:
-            return _Partly(self._each(lambda single: single.bodies()[0]))
+        return self._decoded(lambda batch: batch.bodies())
 
     @cached_property
     def messages(self) -> list[StoredMessage]:
         """Each message, decoded; reading a damaged one raises one of ``DAMAGE``."""
-        try:
-            return self.batch.messages()
-        except DAMAGE:
-            return _Partly(self._each(lambda single: single.messages()[0]))
+        return self._decoded(lambda batch: batch.messages())
 
     def check(self, index: int) -> None:
         """Raise the error of the message at *index* if it is damaged."""
@@ -117,9 +111,21 @@ class SharedBatch:
     def _singles(self) -> Sequence[ConsumedBatch]:
         return self.batch.pieces(1)
 
+    def _decoded(self, decode: Callable[[ConsumedBatch], list[Any]]) -> list[Any]:
+        try:
+            return decode(self.batch)
+        except DAMAGE:
+            return _Partly(self._each(lambda single: decode(single)[0]))
+
     def _each(self, decode: Callable[[ConsumedBatch], Any]) -> list[Any]:
         """Decode each message alone; return its value, or its error."""
-        return [_value_or_damage(decode, single) for single in self._singles]
+        found: list[Any] = []
+        for single in self._singles:
+            try:
+                found.append(decode(single))
+            except DAMAGE as error:
+                found.append(error)
+        return found
 
     def _columns_of(self, batch: ConsumedBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
         made = batch.to_arrow(columns)
@@ -139,10 +145,3 @@ class _Partly(list[Any]):
             if isinstance(one, DAMAGE):
                 raise one.with_traceback(None)
         return found
-
-
-def _value_or_damage(decode: Callable[[ConsumedBatch], Any], single: ConsumedBatch) -> Any:
-    try:
-        return decode(single)
-    except DAMAGE as error:
-        return error
