@@ -54,18 +54,17 @@ logger = logging.getLogger(__name__)
 _LOOK_S = 0.005
 
 
+@dataclass(slots=True)
 class Acknowledgements:
     """Messages of the run ``[start, stop)`` of a batch that are finished out of order, or are not.
 
     Manual mode begins with :meth:`require`.
     """
 
-    __slots__ = ("_acked", "_returning", "_start", "_stop")
-
-    def __init__(self, start: int, stop: int) -> None:
-        self._start, self._stop = start, stop
-        self._acked: bytearray | None = None  # in manual mode, one byte a message
-        self._returning: set[int] = set()
+    _start: int
+    _stop: int
+    _acked: bytearray | None = None  # in manual mode, one byte a message
+    _returning: set[int] = field(default_factory=set)
 
     @property
     def are_required(self) -> bool:
@@ -123,16 +122,14 @@ class Acknowledgements:
         return min((index, *self._returning))
 
 
+@dataclass(slots=True)
 class Attempts:
     """Consecutive failures of the message at the cursor, and whether its queue is held at it."""
 
-    __slots__ = ("_at", "_failing", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        """The number of failures of the message that failed last."""
-        self._at = -1
-        self._failing: FailingMessage | None = None
+    count: int = 0
+    """The number of failures of the message that failed last."""
+    _at: int = -1
+    _failing: FailingMessage | None = None
 
     def note(self, cursor: int) -> int:
         """Count a failure of the message at *cursor*; return the number of consecutive ones."""

@@ -100,11 +100,9 @@ class _Outlet:
 
 @dataclass(frozen=True, slots=True)
 class FeedStatistics:
-    """Counters since the feed was opened; ``unfinished`` is the current number.
+    """Counters since the feed was opened, as those of an agent (see ``AgentStatistics``).
 
-    Of the received messages, ``sent_back`` are redelivered later, ``dead_lettered`` are not,
-    ``overdue`` were with a handler for too long, and ``damaged`` were never delivered. ``unheard``
-    are failures before a handler had the message, and ``decode_failures`` are those of decoding.
+    ``unfinished`` is the current number. ``unheard`` are failures before a handler had the message.
     """
 
     batches: int

@@ -31,10 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An offset: the next queue offset of each queue, the topics' ids, and the filter.
-
-    ``topic_ids`` is empty and ``subscription`` None in an offset of an earlier release.
-    """
+    """An offset; without topic ids and filter if an earlier release wrote it."""
 
     offsets: QueueOffsets
     topic_ids: Mapping[str, str] = field(default_factory=dict)
