@@ -87,8 +87,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.declarations = Declarations(self)
         self._groups = DeclaredGroups()
         self.sinks: dict[str, SinkSpec] = {}
-        self.is_coassigned = False
-        """Whether all agents of an instance read the same queue numbers; so also with tables."""
         self.client_id = f"{socket.gethostname()}@{id}"
         """The name of its members in broadcast groups; each instance needs its own."""
         self._instance = uuid.uuid4().hex
@@ -272,9 +270,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
     @property
     def together(self) -> AppInstance | None:
-        """The key of this instance, where its agents have to read the same queue numbers."""
-        shared = self.is_coassigned or bool(self.tables)
-        return AppInstance(self.conf.id, self._instance) if shared else None
+        """The key of this instance, whose agents have to read the same queues if it has tables."""
+        return AppInstance(self.conf.id, self._instance) if self.tables else None
 
     @cached_property
     def leadership(self) -> Leadership:

@@ -16,7 +16,7 @@ from rocketray.topology.app.app import App
 
 def make(node: LocalNode) -> App:
     app = App("trade", connection=node)
-    app.is_coassigned = True
+    app.Table("counts", default=int)
     for name, queues in (("orders", 4), ("prices", 2)):
         topic = app.topic(name, queues=queues, value_serializer="raw")
         app.agent(topic, name=f"reads_{name}")(collecting([]))
