@@ -187,7 +187,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
                 self._note_return(aref)
                 return
             feeds_another_topic = aref.stream.get_active_stream().channel is not aref.stream.channel
-            if not feeds_another_topic:  # through which the handler goes on reading
+            if not feeds_another_topic:  # which the handler continues to read
                 aref.stream._processors[:] = own_processors  # noqa: SLF001  # it adds its own again
             coro = self._call_again(aref)
 
