@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,7 +72,10 @@ def plan_moves(
                 if time_ms is not None:
                     goal = node.messages.offset_at_time(group.topic, queue, time_ms)
                 elif offset is not None:
-                    goal = _inside(f"queue {group.topic}/{queue}", offset, first, end)
+                    if not first <= offset <= end:
+                        where = f"queue {group.topic}/{queue}"
+                        raise OffsetOutOfRangeError(where, offset, first, end + 1)
+                    goal = offset
                 else:
                     goal = first if to == "earliest" else end
                 before = group.offsets.get(queue, -1)
@@ -97,10 +100,9 @@ def carry_out(
         StreamError: after *timeout_s* members still own queues, which move as soon as they are
             released.
     """
-    orders: dict[tuple[str, str], Mapping[int, int]] = {}
+    orders: dict[tuple[str, str], dict[int, int]] = {}
     for move in moves:
-        targets = orders.setdefault((move.group, move.topic), {})
-        orders[move.group, move.topic] = {**targets, move.queue_id: move.to_offset}
+        orders.setdefault((move.group, move.topic), {})[move.queue_id] = move.to_offset
     for (group, topic), targets in orders.items():
         name = groups.move_offsets(group, topic, targets, who)
         waited_s = 0.0
@@ -120,9 +122,3 @@ def _left(groups: GroupsApi, group: str, topic: str, name: str, targets: set[int
         return groups.moves_left(group, topic, name)
     except ShardUnavailableError:
         return targets
-
-
-def _inside(where: str, offset: int, first: int, end: int) -> int:
-    if not first <= offset <= end:
-        raise OffsetOutOfRangeError(where, offset, first, end + 1)
-    return offset

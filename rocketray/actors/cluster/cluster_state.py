@@ -184,16 +184,13 @@ class ClusterState:
         with self._lock:
             if self._closed is not None:
                 return []
-            return [
-                self._expiry_order(topic, queue)
-                for topic in self.topics.catalog.topics.values()
-                if not topic.retention.keeps_all
-                for queue in range(topic.queues)
-            ]
-
-    def _expiry_order(self, topic: TopicConfig, queue: int) -> ExpiryOrder:
-        needed_from = self.registry.needed_from(topic.name, queue)
-        return ExpiryOrder(topic, queue, *retry_orders(topic.name, topic.retention, needed_from))
+            orders = []
+            for topic in self.topics.catalog.topics.values():
+                for queue in () if topic.retention.keeps_all else range(topic.queues):
+                    needed_from = self.registry.needed_from(topic.name, queue)
+                    rest = retry_orders(topic.name, topic.retention, needed_from)
+                    orders.append(ExpiryOrder(topic, queue, *rest))
+            return orders
 
     def bitmap_orders(self) -> list[BitmapOrder]:
         """Return the orders for shards about filter bitmaps (bitmap_orders.py)."""

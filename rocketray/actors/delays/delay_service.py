@@ -166,6 +166,7 @@ class _Targets:
     def __init__(self, process: ShardProcess, node: Callable[[], NodeClient]) -> None:
         self._process = process
         self._links = NodeLinks(node)
+        self.forward, self.close = self._links.forward, self._links.close
         self._logs: dict[Place, _ShardLog] = {}
 
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
@@ -178,9 +179,6 @@ class _Targets:
             self._logs[topic, queue_id] = log
         return log
 
-    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        self._links.forward(topic, queue_id, messages)
-
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         wanted = _without_crc(message.properties)
         key = wanted.get(UNIQUE_KEY)
@@ -190,9 +188,6 @@ class _Targets:
             and _without_crc(found.properties) == wanted
             for found in self._links.node().messages.query(message.topic, key)
         )
-
-    def close(self) -> None:
-        self._links.close()
 
 
 class _ShardLog:

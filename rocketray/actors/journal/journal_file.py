@@ -16,7 +16,7 @@ import errno
 import logging
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -78,7 +78,7 @@ class JournalFiles:
         if not path.exists():
             self._replace(group, entries)
             return
-        lines = b"".join(_lines(map(encode_entry, entries)))
+        lines = b"".join(_line(encode_entry(entry)) for entry in entries)
         with path.open("r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             try:
@@ -89,14 +89,14 @@ class JournalFiles:
                 raise
 
     def _replace(self, group: str, entries: Sequence[JournalEntry]) -> None:
-        lines = _lines([_HEADER, *map(encode_entry, entries)])
-        replace_file(self._path(group), b"".join(lines))
+        texts = (_HEADER, *map(encode_entry, entries))
+        replace_file(self._path(group), b"".join(map(_line, texts)))
 
     def _read(self, path: Path) -> GroupJournal:
         with path.open("rb") as file:
             header = file.readline(_LINE_MAX_BYTES)
             is_too_large = path.stat().st_size > _FILE_MAX_BYTES
-            if is_too_large or not _is_header(header):
+            if is_too_large or header != _line(_HEADER):
                 aside = path.replace(path.with_name(path.name + ".unreadable"))
                 _LOG.warning(
                     "%s %s; it is kept as %s, and explanations cover only the time from now on",
@@ -126,23 +126,15 @@ def _write(file: FileIO, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _lines(texts: Iterable[bytes]) -> Iterable[bytes]:
-    return (b"%08x %s\n" % (zlib.crc32(text), text) for text in texts)
-
-
-def _is_header(line: bytes) -> bool:
-    try:
-        return _text(line) == _HEADER
-    except ValueError:
-        return False
+def _line(text: bytes) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def _text(line: bytes) -> bytes:
     """Return the text of a line; raise ValueError if it is damaged or has no end."""
-    crc, blank, text = line[:_CRC_CHARS], line[_CRC_CHARS : _CRC_CHARS + 1], line[_CRC_CHARS + 1 :]
-    if not text.endswith(b"\n") or blank != b" ":
+    text = line[_CRC_CHARS + 1 :].removesuffix(b"\n")
+    if not line.endswith(b"\n") or line[_CRC_CHARS : _CRC_CHARS + 1] != b" ":
         raise ValueError("an entry has no end, or is too long")
-    text = text.removesuffix(b"\n")
-    if crc != b"%08x" % zlib.crc32(text):
+    if line != _line(text):
         raise ValueError("its checksum is wrong")
     return text

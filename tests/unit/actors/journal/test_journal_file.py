@@ -84,7 +84,7 @@ def _flipped(content: bytes, place: int) -> bytes:
 def test_a_file_of_a_later_version_is_put_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    [line] = journal_file._lines([b'{"journal":"group","version":2}'])
+    line = journal_file._line(b'{"journal":"group","version":2}')
     (tmp_path / "g.journal").write_bytes(line)
     assert read(tmp_path).entries("g") == ()
     assert (tmp_path / "g.journal.unreadable").read_bytes() == line
