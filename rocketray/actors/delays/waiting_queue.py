@@ -130,21 +130,20 @@ class WaitingQueue:
         self._marks.close()
 
     def _unread(self) -> Iterator[tuple[int, EntryColumns]]:
-        """Yield blocks that :meth:`refresh` has not seen, without done messages, and their ends."""
-        first, end = max(self._next, self.log.minimum()), self.log.visible()
+        """Yield the blocks that :meth:`refresh` has not seen, as :meth:`_blocks`."""
+        return self._blocks(max(self._next, self.log.minimum()), self.log.visible())
+
+    def _blocks(self, first: int, end: int) -> Iterator[tuple[int, EntryColumns]]:
+        """Yield the messages before *end* that are not done, with the end of each block."""
         for at in range(first, end, _BLOCK_ENTRIES):
             stop = min(at + _BLOCK_ENTRIES, end)
-            yield (
-                stop,
-                self.records.reader.entries(at, stop).select(~self._marks.are_done(at, stop)),
-            )
+            entries = self.records.reader.entries(at, stop)
+            yield stop, entries.select(~self._marks.are_done(at, stop))
 
     def _open_before(self, offset: int) -> tuple[Int64s, Int64s]:
         """Return the messages before *offset* that are not done, and their record sizes."""
         parts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for at in range(self.first_open(), offset, _BLOCK_ENTRIES):
-            stop = min(at + _BLOCK_ENTRIES, offset)
-            entries = self.records.reader.entries(at, stop).select(~self._marks.are_done(at, stop))
+        for _, entries in self._blocks(self.first_open(), offset):
             parts.append(entries.queue_offsets.copy())
             sizes.append(entries.sizes.astype(np.int64))
         return np.concatenate(parts), np.concatenate(sizes)
