@@ -28,7 +28,7 @@ from rocketray.errors import InvalidNameError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.hashing import crc32_spans, hash_spans
 from rocketray.kernels.measure import list_records
-from rocketray.kernels.properties import find_properties, match_values
+from rocketray.kernels.properties import match_values
 from rocketray.kernels.spans import Field, measure_spans
 from rocketray.kernels.texts import hash_record_keys
 from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY
@@ -36,17 +36,16 @@ from rocketray.names import check_topic
 from rocketray.store.files.mapped_file import MappedFile
 from rocketray.store.formats.arrow_spans import find_values
 from rocketray.store.formats.property_crc import find_crc_mismatches
+from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 from .commit_log import CommitLog
-from .log_walk import end_after
+from .log_walk import end_after, next_record
 
-__all__ = ["LogBlock", "entry_codes", "read_blocks", "record_keys"]
+__all__ = ["LogBlock", "entry_codes", "read_blocks", "read_blocks_below", "record_keys"]
 
 _BLOCK_RECORDS = 8192
 _PROPERTIES_END = ord(PROPERTY_SEPARATOR)
-_NAMES = [name.encode() for name in (TAGS, UNIQUE_KEY, KEYS, IMPORTED_OFFSET_ID)]
-_NAME_BYTES = np.frombuffer(b"".join(_NAMES), np.uint8)
-_NAME_BOUNDS = np.cumsum([0, *map(len, _NAMES)], dtype=np.int64)
+_NAMES = (TAGS, UNIQUE_KEY, KEYS, IMPORTED_OFFSET_ID)
 _Int32s = npt.NDArray[np.int32]
 _Int64s = npt.NDArray[np.int64]
 _LEVEL_DIGITS_MAX = 10  # of an int32; a longer text is not a level
@@ -57,9 +56,10 @@ _END_OF_TIME = 2**63 - 1  # no checksum covers a store time: a damaged one may b
 class LogBlock:
     """Consecutive whole records of one file; all arrays have the same length.
 
-    ``topic_numbers`` are indexes into ``topics``. The spans of the properties, of the unique key,
-    of the keys and of the offset id from before an import are positions in ``data``, uint8, the
-    whole file; a size below 0 is "none".
+    ``topic_numbers`` are indexes into ``topics``. The spans of the properties, and in the rows of
+    ``key_starts`` and ``key_sizes`` int64[3, n] those of the unique key, of the keys and of the
+    offset id from before an import, are positions in ``data``, uint8, the whole file; a size below
+    0 is "none".
     """
 
     data: npt.NDArray[np.uint8]
@@ -74,12 +74,8 @@ class LogBlock:
     tags_codes: _Int64s
     property_starts: _Int64s
     property_sizes: _Int64s
-    unique_starts: _Int64s
-    unique_sizes: _Int64s
     key_starts: _Int64s
     key_sizes: _Int64s
-    imported_starts: _Int64s
-    imported_sizes: _Int64s
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -92,7 +88,18 @@ class LogBlock:
     def only(self, chosen: npt.NDArray[np.bool_]) -> LogBlock:
         """Return the records for which *chosen* is true."""
         columns = [getattr(self, field.name) for field in fields(self)]
-        return LogBlock(*columns[:2], *(column[chosen] for column in columns[2:]))
+        return LogBlock(*columns[:2], *(column[..., chosen] for column in columns[2:]))
+
+    def by_queue(self) -> Iterator[tuple[str, int, LogBlock]]:
+        """Yield topic, queue id and records of each queue.
+
+        Records of prepared and rolled back transactions are in none.
+        """
+        visible = self.sys_flags & PREPARED == 0  # the bit is also set in ROLLBACK
+        for number, topic in enumerate(self.topics):
+            of_topic = visible & (self.topic_numbers == number)
+            for queue_id in np.unique(self.queue_ids[of_topic]).tolist():
+                yield topic, queue_id, self.only(of_topic & (self.queue_ids == queue_id))
 
 
 def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
@@ -113,28 +120,41 @@ def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
             offset = following
 
 
-def record_keys(block: LogBlock) -> tuple[_Int32s, _Int32s]:
-    """Return the index hashes of all keys, in log order, and the number of the record of each.
+def read_blocks_below(log: CommitLog, end: int) -> Iterator[LogBlock]:
+    """Yield the whole records of the log that begin below *end*; holes are skipped."""
+    at = int(log.min_offset)
+    while at < end:
+        for block in read_blocks(log, at):
+            at = block.end
+            yield block.only(block.physical_offsets < end)
+        following = next_record(log.files, end_after(log.files, at))
+        at = following[0] if following else end
 
-    The order for one record: the unique key, its keys, the imported offset id.
+
+def record_keys(block: LogBlock) -> tuple[_Int32s, _Int64s, _Int64s]:
+    """Return hash, physical offset and store time of each key in the index, in log order.
+
+    The order for one record: the unique key, its keys, the imported offset id. Records of rolled
+    back transactions have none.
     """
-    room = int((np.maximum(block.key_sizes, 0) // 2 + 2).sum())
+    block = block.only(block.sys_flags & TRANSACTION != ROLLBACK)
+    starts, sizes = block.key_starts, block.key_sizes
+    room = int((np.maximum(sizes[1], 0) // 2 + 2).sum())
     hashes, records = np.empty(room, np.int32), np.empty(room, np.int32)
-    no_keys = np.full(len(block), -1, np.int64)
-    groups = [(block.unique_starts, block.unique_sizes, block.key_starts, block.key_sizes)]
-    if (block.imported_sizes >= 0).any():
-        groups.append((block.imported_starts, block.imported_sizes, block.key_starts, no_keys))
-    found_hashes, found_records = [], []
+    groups = [(starts[0], sizes[0], starts[1], sizes[1])]
+    if (sizes[2] >= 0).any():
+        groups.append((starts[2], sizes[2], starts[1], np.full(len(block), -1, np.int64)))
+    found_hashes, found_records = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for number, topic in enumerate(block.topics):
         chosen = np.flatnonzero(block.topic_numbers == number)
-        for first_starts, first_sizes, starts, sizes in groups:
+        for unique_starts, unique_sizes, keys_starts, keys_sizes in groups:
             count = hash_record_keys(
                 block.data,
-                first_starts[chosen],
-                first_sizes[chosen],
+                unique_starts[chosen],
+                unique_sizes[chosen],
                 block.data,
-                starts[chosen],
-                sizes[chosen],
+                keys_starts[chosen],
+                keys_sizes[chosen],
                 java_hash_code(f"{topic}#"),
                 hashes,
                 records,
@@ -143,7 +163,9 @@ def record_keys(block: LogBlock) -> tuple[_Int32s, _Int32s]:
             found_records.append(chosen[records[:count]].astype(np.int32))
     all_records = np.concatenate(found_records)
     order = np.argsort(all_records, kind="stable")
-    return np.concatenate(found_hashes)[order], all_records[order]
+    rows = all_records[order]
+    all_hashes = np.concatenate(found_hashes)[order]
+    return all_hashes, block.physical_offsets[rows], block.store_timestamps_ms[rows]
 
 
 def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tuple[LogBlock, bool]:
@@ -161,7 +183,8 @@ def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tupl
     good &= _properties_end_well(data, spans, is_foreign=is_foreign)
     good &= ~find_crc_mismatches(data, positions, sizes[:n].astype(np.int64))
     count = n if good.all() else int(good.argmin())
-    starts, lengths = _find_properties(data, spans)
+    properties = spans[Field.PROPERTIES_START], spans[Field.PROPERTIES_SIZE]
+    starts, lengths = find_values(data, *properties, _NAMES)
     codes = np.empty(n, np.int32)
     hash_spans(data, starts[0], lengths[0], 0, codes)
     block = LogBlock(
@@ -175,14 +198,10 @@ def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tupl
         spans[Field.SYS_FLAG, :count],
         spans[Field.STORE_TIMESTAMP, :count],
         _entry_codes(data, spans, topics, topic_numbers, codes.astype(np.int64))[:count],
-        spans[Field.PROPERTIES_START, :count],
-        spans[Field.PROPERTIES_SIZE, :count],
-        starts[1, :count],
-        lengths[1, :count],
-        starts[2, :count],
-        lengths[2, :count],
-        starts[3, :count],
-        lengths[3, :count],
+        properties[0][:count],
+        properties[1][:count],
+        starts[1:, :count],
+        lengths[1:, :count],
     )
     return block, count < _BLOCK_RECORDS
 
@@ -253,21 +272,6 @@ def _entry_codes(
             spans[Field.STORE_TIMESTAMP, rows],
         )
     return tags_codes
-
-
-def _find_properties(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[_Int64s, _Int64s]:
-    starts = np.empty((len(_NAMES), spans.shape[1]), np.int64)
-    sizes = np.empty_like(starts)
-    find_properties(
-        data,
-        spans[Field.PROPERTIES_START],
-        spans[Field.PROPERTIES_SIZE],
-        _NAME_BYTES,
-        _NAME_BOUNDS,
-        starts,
-        sizes,
-    )
-    return starts, sizes
 
 
 def entry_codes(

@@ -16,7 +16,7 @@ from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 
 from .consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, QueueEntry, decode_entry, place_of
 
-__all__ = ["clear_tail", "find_begin", "find_end", "last_before", "put_entries", "tags_code_of"]
+__all__ = ["clear_tail", "find_begin", "find_end", "last_before", "put_entries"]
 
 
 def put_entries(
@@ -99,14 +99,6 @@ def clear_tail(queue: ConsumeQueue) -> int:
     if queue.ext is not None:
         queue.ext.cut_tail()
     return -(-queue.files.cut(queue.max_offset * ENTRY_BYTES, keep=False) // ENTRY_BYTES)
-
-
-def tags_code_of(queue: ConsumeQueue, field: int) -> int | None:
-    """Return the tags code for an entry's third *field*; None if its ext unit is missing."""
-    if field > TAGS_CODE_EXT_MAX:
-        return field
-    unit = queue.ext.unit(field) if queue.ext else None
-    return unit.tags_code if unit else None
 
 
 def _find_entries_end(queue: ConsumeQueue, log_end: int) -> int:

@@ -18,19 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.kernels.layout import RECORD_MIN_BYTES
-from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
-from rocketray.store.log.log_blocks import LogBlock, read_blocks, record_keys
+from rocketray.store.log.log_blocks import LogBlock, read_blocks, read_blocks_below, record_keys
 from rocketray.store.log.log_walk import end_after, next_record
 from rocketray.store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from rocketray.store.queues.queue_recovery import last_before, put_entries
 from rocketray.store.queues.queue_table import QueueTable
 
 __all__ = ["Hole", "QueueGapError", "Replay", "put_keys"]
-
-_Int32s = npt.NDArray[np.int32]
-_Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +108,8 @@ class Replay:
         return offset < self._vouched_below or store_timestamp_ms < self._vouched_until_ms
 
     def _put_entries(self, block: LogBlock) -> None:
-        transaction = block.sys_flags & TRANSACTION
-        visible = (transaction != PREPARED) & (transaction != ROLLBACK)
-        for number, topic in enumerate(block.topics):
-            of_topic = visible & (block.topic_numbers == number)
-            for queue_id in np.unique(block.queue_ids[of_topic]).tolist():
-                chosen = block.only(of_topic & (block.queue_ids == queue_id))
-                self._put_queue(topic, self._queues.get(topic, queue_id), chosen)
+        for topic, queue_id, chosen in block.by_queue():
+            self._put_queue(topic, self._queues.get(topic, queue_id), chosen)
 
     def _put_queue(self, topic: str, queue: ConsumeQueue, block: LogBlock) -> None:
         """Put the entries of records of one queue."""
@@ -206,7 +197,7 @@ class Replay:
             self.holes.append(Hole(start, start + int(block.sizes[row]), reason))
 
     def _put_keys(self, index: KeyIndex, block: LogBlock) -> None:
-        hashes, offsets, times = _keys_of(block.only(block.physical_offsets >= self._keys_from))
+        hashes, offsets, times = record_keys(block.only(block.physical_offsets >= self._keys_from))
         if len(offsets) and offsets[0] == self._keys_from:
             there = min(self._keys_there, int((offsets == self._keys_from).sum()))
             hashes, offsets, times = hashes[there:], offsets[there:], times[there:]
@@ -221,23 +212,10 @@ def put_keys(log: CommitLog, index: KeyIndex, end: int) -> int:
     Raises:
         StoreFullError: there is no space for them.
     """
-    count, at = 0, int(log.min_offset)
-    while at < end:
-        for block in read_blocks(log, at):
-            keys = _keys_of(block.only(block.physical_offsets < end))
-            index.reserve(len(keys[0]))
-            index.put(*keys)
-            count += len(keys[0])
-            at = block.end
-        following = next_record(log.files, end_after(log.files, at))
-        at = following[0] if following else end
+    count = 0
+    for block in read_blocks_below(log, end):
+        keys = record_keys(block)
+        index.reserve(len(keys[0]))
+        index.put(*keys)
+        count += len(keys[0])
     return count
-
-
-def _keys_of(block: LogBlock) -> tuple[_Int32s, _Int64s, _Int64s]:
-    """Return hash, physical offset and store time of each key of *block*, in log order."""
-    block = block.only((block.sys_flags & TRANSACTION) != ROLLBACK)
-    if not len(block):
-        return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
-    hashes, records = record_keys(block)
-    return hashes, block.physical_offsets[records], block.store_timestamps_ms[records]

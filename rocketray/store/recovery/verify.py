@@ -22,15 +22,13 @@ from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.mapped_file_queue import segment_name
-from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 from rocketray.store.index.index_division import expected_chains
 from rocketray.store.index.index_file import IndexFile
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
-from rocketray.store.log.log_blocks import LogBlock, read_blocks, record_keys
+from rocketray.store.log.log_blocks import LogBlock, read_blocks, read_blocks_below, record_keys
 from rocketray.store.log.log_walk import bytes_behind, end_after, next_record
 from rocketray.store.queues.consume_queue import ConsumeQueue
-from rocketray.store.queues.queue_recovery import tags_code_of
 from rocketray.store.queues.queue_table import QueueTable
 
 __all__ = ["Problem", "Verification", "index_agrees", "verify"]
@@ -91,13 +89,8 @@ def verify(
 def index_agrees(log: CommitLog, index: KeyIndex, end: int) -> bool:
     """Return whether the index holds the keys of all records below *end* and nothing else."""
     keys = _Keys(log, index)
-    at = int(log.min_offset)
-    while at < end:
-        for block in read_blocks(log, at):
-            keys.check(block.only(block.physical_offsets < end))
-            at = block.end
-        following = next_record(log.files, end_after(log.files, at))
-        at = following[0] if following else end
+    for block in read_blocks_below(log, end):
+        keys.check(block)
     return not keys.leftovers() and not any(map(_chain_problems, index.files))
 
 
@@ -135,22 +128,17 @@ class _Walk:
         self.problems.append(Problem(str(path), physical_offset - start, what))
 
     def check_entries(self, block: LogBlock) -> None:
-        transaction = block.sys_flags & TRANSACTION
-        visible = (transaction != PREPARED) & (transaction != ROLLBACK)
-        for number, topic in enumerate(block.topics):
-            of_topic = visible & (block.topic_numbers == number)
-            for queue_id in np.unique(block.queue_ids[of_topic]).tolist():
-                chosen = block.only(of_topic & (block.queue_ids == queue_id))
-                queue = self.queues.find(topic, queue_id)
-                good = np.zeros(len(chosen), np.bool_)
-                if queue is not None:
-                    good = self.marks[id(queue)].check(chosen)
-                for row in np.flatnonzero(~good)[:_SHOWN_OF_A_KIND].tolist():
-                    self.problem(
-                        int(chosen.physical_offsets[row]),
-                        f"the record has no entry at offset {chosen.queue_offsets[row]} of queue "
-                        f"{topic}/{queue_id}",
-                    )
+        for topic, queue_id, chosen in block.by_queue():
+            queue = self.queues.find(topic, queue_id)
+            good = np.zeros(len(chosen), np.bool_)
+            if queue is not None:
+                good = self.marks[id(queue)].check(chosen)
+            for row in np.flatnonzero(~good)[:_SHOWN_OF_A_KIND].tolist():
+                self.problem(
+                    int(chosen.physical_offsets[row]),
+                    f"the record has no entry at offset {chosen.queue_offsets[row]} of queue "
+                    f"{topic}/{queue_id}",
+                )
 
     def check_end(self, checkpoint: Checkpoint) -> None:
         stray = bytes_behind(self.log.files, self.end)
@@ -187,8 +175,8 @@ class _Marks:
         matching = (offsets[at] == block.physical_offsets[rows]) & (sizes[at] == block.sizes[rows])
         same_code = codes[at] == block.tags_codes[rows]
         for row in np.flatnonzero(matching & ~same_code & (codes[at] <= TAGS_CODE_EXT_MAX)):
-            expected = block.tags_codes[rows[row]]
-            same_code[row] = tags_code_of(self.queue, int(codes[at[row]])) == expected
+            unit = self.queue.ext.unit(int(codes[at[row]])) if self.queue.ext else None
+            same_code[row] = unit is not None and unit.tags_code == block.tags_codes[rows[row]]
         good[rows] = matching & same_code
         self._met[numbers[good]] = True
         return good
@@ -238,16 +226,12 @@ class _Keys:
 
     def check(self, block: LogBlock) -> None:
         """Check that the keys of *block* come next."""
-        block = block.only((block.sys_flags & TRANSACTION) != ROLLBACK)
-        if self._problems or not len(block):
+        if self._problems:
             return
-        hashes, records = record_keys(block)
-        offsets = block.physical_offsets[records]
+        hashes, offsets, _ = record_keys(block)
         stop = self._next + len(hashes)
-        known_hashes, known_offsets = (
-            self._hashes[self._next : stop],
-            self._offsets[self._next : stop],
-        )
+        known_hashes = self._hashes[self._next : stop]
+        known_offsets = self._offsets[self._next : stop]
         count = len(known_hashes)
         wrong = np.flatnonzero(
             (known_hashes != hashes[:count]) | (known_offsets != offsets[:count])
