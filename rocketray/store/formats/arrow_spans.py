@@ -24,6 +24,7 @@ __all__ = [
     "binary_array",
     "find_values",
     "fixed_array",
+    "joined_array",
     "match_exactly",
     "properties_array",
     "string_array",
@@ -39,6 +40,13 @@ Int64s = npt.NDArray[np.int64]
 def fixed_array(kind: Any, values: npt.NDArray[Any]) -> Any:
     """Return *values*, of the width of the Arrow type *kind*, as an array without nulls."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def joined_array(pieces: list[Any], kind: Any) -> Any:
+    """Return arrays of the Arrow type *kind* as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
 
 
 def binary_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:

@@ -18,7 +18,12 @@ from rocketray.errors import ConfigError
 from rocketray.kernels.layout import HOST_BYTES, HOST_IPV6_EXTRA
 from rocketray.kernels.spans import Field, write_offset_ids
 from rocketray.message import KEYS, TAGS
-from rocketray.store.formats.arrow_spans import fixed_array, properties_array, string_array
+from rocketray.store.formats.arrow_spans import (
+    fixed_array,
+    joined_array,
+    properties_array,
+    string_array,
+)
 
 from .record_spans import EntryColumns, RecordReader, SegmentSpans
 
@@ -90,13 +95,7 @@ def _record_columns(parts: list[SegmentSpans], names: Sequence[str]) -> dict[str
             else:
                 array = _BUILDERS[name](part)
             arrays[name].append(array)
-    return {name: _joined(pieces, COLUMN_TYPES[name]) for name, pieces in arrays.items()}
-
-
-def _joined(pieces: list[Any], kind: Any) -> Any:
-    if len(pieces) == 1:
-        return pieces[0]
-    return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
+    return {name: joined_array(pieces, COLUMN_TYPES[name]) for name, pieces in arrays.items()}
 
 
 def _timestamps(part: SegmentSpans, field: Field) -> Any:

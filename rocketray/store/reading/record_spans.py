@@ -25,6 +25,7 @@ from rocketray.store.formats.arrow_spans import (
     ARROW_BYTES_MAX,
     binary_array,
     find_values,
+    joined_array,
     match_exactly,
     string_array,
 )
@@ -92,12 +93,8 @@ class EntryColumns:
             return parts[0]
         if not parts:
             return cls.room_for(0)
-        return cls(
-            np.concatenate([part.physical_offsets for part in parts]),
-            np.concatenate([part.sizes for part in parts]),
-            np.concatenate([part.tags_codes for part in parts]),
-            np.concatenate([part.queue_offsets for part in parts]),
-        )
+        columns = zip(*(part.arrays() for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +184,7 @@ class RecordReader(ABC):
 
     def body_array(self, entries: EntryColumns) -> Any:
         """Return the same as Arrow ``binary``; raise as :meth:`SegmentSpans.bodies`."""
-        pieces = [part.bodies() for part in self.records(entries)]
-        if len(pieces) == 1:
-            return pieces[0]
-        return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
+        return joined_array([part.bodies() for part in self.records(entries)], pa.binary())
 
     def tags(self, entries: EntryColumns) -> list[str | None]:
         """Return the messages' tags."""
