@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from rocketray.errors import StoreError
 
 from .queues.consume_queue import ConsumeQueue, QueueEntry
-from .retention import DiskLimits, DiskUse, ExpiredFile, LogFile, RetentionPolicy, expired_files
+from .retention import DiskUse, ExpiredFile, LogFile, RetentionPolicy, expired_files
 from .store_files import StoreFiles
 
 __all__ = ["Expiry"]
@@ -40,7 +40,6 @@ class Expiry:
         policy: RetentionPolicy,
         *,
         disk: DiskUse,
-        limits: DiskLimits,
         needed: Mapping[tuple[str, int], int],
         now_ms: int,
         guard: AbstractContextManager[object],
@@ -62,7 +61,6 @@ class Expiry:
                 log_end=log.max_offset,
                 needed_from=self._needed_from(needed),
                 disk=disk,
-                limits=limits,
                 now_ms=now_ms,
             )
         if gone:

@@ -50,7 +50,7 @@ from .log.log_blocks import entry_codes
 from .queues.consume_queue_ext import BitmapSource
 from .recovery.recovery import RecoveryReport
 from .recovery.verify import Verification
-from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
+from .retention import DiskUse, ExpiredFile, RetentionPolicy
 from .store_files import StoreStatistics, open_files
 from .store_reads import StoreReads
 
@@ -300,7 +300,6 @@ class MessageStore:
         policy: RetentionPolicy,
         disk: DiskUse,
         *,
-        limits: DiskLimits = DiskLimits(),  # noqa: B008 - immutable
         needed: Mapping[tuple[str, int], int] | None = None,
         guard: AbstractContextManager[object] | None = None,
         announce: Callable[[], None] = lambda: None,
@@ -316,7 +315,6 @@ class MessageStore:
             return self._expiry.run(
                 policy,
                 disk=disk,
-                limits=limits,
                 needed=needed or {},
                 now_ms=self._clock_ms(),
                 guard=guard or nullcontext(),

@@ -8,9 +8,9 @@ Rules
      newest one, which holds the last record, always stays.
   2. Without a limit of time or size nothing is ever deleted; a full disk then refuses messages.
   3. A file that a consumer group has not finished stays until it is twice as old, or there is
-     twice as much behind it, as the policy says, or until the disk is ``crowded``.
-  4. From ``forcibly`` on, files are removed whatever their age and their readers, until the disk is
-     below it.
+     twice as much behind it, as the policy says, or until the disk is :data:`CROWDED`.
+  4. From :data:`FORCIBLY` on, files are removed whatever their age and their readers, until the
+     disk is below it.
   5. With a policy of ``only_unneeded`` no file is removed that a reader needs, however full the
      disk is: for a node's own queues, whose single reader says which messages it has finished.
 
@@ -27,8 +27,11 @@ from enum import Enum
 from rocketray.errors import ConfigError
 
 __all__ = [
+    "AMPLE_BYTES",
+    "CROWDED",
+    "FORCIBLY",
+    "FULL",
     "KEEP_ALL",
-    "DiskLimits",
     "DiskUse",
     "ExpiredFile",
     "LogFile",
@@ -37,6 +40,15 @@ __all__ = [
     "expired_files",
 ]
 
+# The used parts of a disk at which measures begin, as RocketMQ's; each includes those before it.
+CROWDED = 0.75
+"""Expired files are removed though a group needs them."""
+FORCIBLY = 0.85
+"""Files are removed that are not expired."""
+FULL = 0.90
+"""Messages are refused."""
+AMPLE_BYTES = 4 << 30
+"""While so many bytes are free, none of these limits holds."""
 _HELD_FACTOR = 2  # how many times the policy's limit a group may hold a file
 _LIMIT_MAX = 1 << 62
 
@@ -87,43 +99,9 @@ class DiskUse:
         """The used part, from 0 (empty) to 1 (full)."""
         return self.used / max(self.used + self.free, 1)
 
-
-@dataclass(frozen=True, slots=True)
-class DiskLimits:
-    """The parts of a disk in use at which measures begin; each includes the previous ones.
-
-    - ``crowded``: expired files are removed though a group needs them.
-    - ``forcibly``: files are removed that are not expired.
-    - ``full``: messages are refused.
-    - While ``ample_bytes`` are free, none of them holds.
-
-    The ranges are RocketMQ's, which silently corrects a value outside of them.
-    """
-
-    crowded: float = 0.75
-    forcibly: float = 0.85
-    full: float = 0.90
-    ample_bytes: int = 4 << 30
-
-    def __post_init__(self) -> None:
-        ranges = {"crowded": (0.10, 0.95), "forcibly": (0.30, 0.85), "full": (0.35, 0.90)}
-        for name, (least, most) in ranges.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise ConfigError(
-                    f"disk limit {name} is {value}; give a fraction from {least} to {most}"
-                )
-        if not self.crowded <= self.forcibly <= self.full:
-            raise ConfigError(
-                f"disk limits: crowded {self.crowded}, forcibly {self.forcibly} and full "
-                f"{self.full} must not fall"
-            )
-        if self.ample_bytes < 0:
-            raise ConfigError(f"disk limit ample_bytes is {self.ample_bytes}; give 0 or more")
-
-    def is_reached(self, limit: float, disk: DiskUse) -> bool:
-        """Return whether *limit*, one of ours, is reached by *disk*."""
-        return disk.free < self.ample_bytes and disk.ratio >= limit
+    def reaches(self, limit: float) -> bool:
+        """Return whether *limit*, one of the parts above, is reached and free space is scarce."""
+        return self.free < AMPLE_BYTES and self.ratio >= limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +143,6 @@ def expired_files(
     log_end: int,
     needed_from: int | None,
     disk: DiskUse,
-    limits: DiskLimits,
     now_ms: int,
 ) -> list[ExpiredFile]:
     """Return the leading *files*, in order, to remove now.
@@ -188,9 +165,9 @@ def expired_files(
                 break
             gone.append(ExpiredFile(file, Reason.UNNEEDED, was_held=False))
             continue
-        factor = _HELD_FACTOR if is_held and not limits.is_reached(limits.crowded, disk) else 1
+        factor = _HELD_FACTOR if is_held and not disk.reaches(CROWDED) else 1
         reason = _reason(file, policy, factor, log_end, now_ms)
-        if reason is None and limits.is_reached(limits.forcibly, disk):
+        if reason is None and disk.reaches(FORCIBLY):
             reason = Reason.DISK
         if reason is None:
             break

@@ -15,7 +15,7 @@ from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, after,
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
-from rocketray.store.retention import DiskLimits, DiskUse, RetentionPolicy
+from rocketray.store.retention import DiskUse, RetentionPolicy
 
 __all__ = ["CrashError", "Sent", "Waiting", "WaitingStore"]
 
@@ -66,7 +66,6 @@ class WaitingStore:
         self.store.expire(
             RetentionPolicy(only_unneeded=True),
             DiskUse(0, 1 << 40),
-            limits=DiskLimits(),
             needed={self._place: needed_from},
             guard=nullcontext(),
             announce=lambda: None,

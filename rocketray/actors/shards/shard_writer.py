@@ -36,7 +36,7 @@ from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import StoredMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
-from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
+from rocketray.store.retention import FULL, DiskUse, ExpiredFile, RetentionPolicy
 
 from .shard_api import ShardStatistics
 from .shard_appends import ShardAppends
@@ -77,7 +77,6 @@ class ShardWriter:
         self._queue_id = queue_id
         self._lock = threading.Lock()
         self._expiry_lock = threading.Lock()  # taken before the other one
-        self._disk_limits = DiskLimits()
         with ExitStack() as opened:
             opened.callback(self.store.close)
             self.control = ControlPage(directory / CONTROL_PAGE, create=True)
@@ -142,7 +141,7 @@ class ShardWriter:
 
     def watch_disk(self, disk: DiskUse) -> None:
         """Refuse messages from now on if the disk is too full, or accept them again."""
-        is_full = self._disk_limits.is_reached(self._disk_limits.full, disk)
+        is_full = disk.reaches(FULL)
         if is_full != self.appends.is_disk_full:
             _LOG.warning(
                 "shard %s: %.0f %% of the disk is in use: messages are %s",
@@ -166,7 +165,6 @@ class ShardWriter:
             return self.store.expire(
                 policy,
                 disk,
-                limits=self._disk_limits,
                 needed={} if needed_from is None else {(self._topic, self._queue_id): needed_from},
                 guard=self._lock,
                 announce=self._publish_minimum,

@@ -8,8 +8,9 @@ import pytest
 
 from rocketray.errors import ConfigError
 from rocketray.store.retention import (
+    AMPLE_BYTES,
+    FULL,
     KEEP_ALL,
-    DiskLimits,
     DiskUse,
     LogFile,
     Reason,
@@ -21,7 +22,6 @@ NOW_MS = 1_000_000
 FILES = [LogFile(start, 100, NOW_MS - 500 + start) for start in range(0, 500, 100)]
 LOG_END = 450  # ages are 500, 400, 300, 200; behind the files are 350, 250, 150, 50 bytes
 EMPTY, CROWDED, FORCIBLY = DiskUse(0, 10_000), DiskUse(8_000, 2_000), DiskUse(8_650, 1_350)
-LIMITS = DiskLimits(ample_bytes=5_000)
 TIME, SIZE, DISK = Reason.TIME, Reason.SIZE, Reason.DISK
 
 
@@ -38,7 +38,6 @@ def gone(
         log_end=log_end,
         needed_from=needed_from,
         disk=disk,
-        limits=LIMITS,
         now_ms=NOW_MS,
     )
     assert [one.file for one in expired] == FILES[: len(expired)]
@@ -112,7 +111,6 @@ def test_a_file_that_nothing_dates_is_kept_by_time_and_counted_by_size() -> None
             log_end=LOG_END,
             needed_from=None,
             disk=EMPTY,
-            limits=LIMITS,
             now_ms=NOW_MS,
         )
         assert len(expired) == count
@@ -129,18 +127,16 @@ def test_no_file_is_looked_at_behind_the_first_that_stays() -> None:
         log_end=LOG_END,
         needed_from=None,
         disk=EMPTY,
-        limits=LIMITS,
         now_ms=NOW_MS,
     )
     assert len(expired) == 1
 
 
 def test_limits_hold_only_while_little_is_free() -> None:
-    limits = DiskLimits(ample_bytes=100)
-    assert limits.is_reached(limits.full, DiskUse(901, 99))
-    assert not limits.is_reached(limits.full, DiskUse(900, 100))  # as full, but 100 bytes are free
-    assert not limits.is_reached(limits.full, DiskUse(89, 11))
-    assert limits.is_reached(limits.full, DiskUse(90, 10))
+    assert DiskUse(9 * AMPLE_BYTES, AMPLE_BYTES - 1).reaches(FULL)
+    assert not DiskUse(9 * AMPLE_BYTES, AMPLE_BYTES).reaches(FULL)  # as full, but enough is free
+    assert not DiskUse(89, 11).reaches(FULL)
+    assert DiskUse(90, 10).reaches(FULL)
     assert DiskUse(0, 0).ratio == 0
 
 
@@ -150,14 +146,9 @@ def test_limits_hold_only_while_little_is_free() -> None:
         lambda: RetentionPolicy(max_age_ms=0),
         lambda: RetentionPolicy(max_bytes=-1),
         lambda: RetentionPolicy(max_age_ms=1 << 63),
-        lambda: DiskLimits(crowded=0.05),
-        lambda: DiskLimits(full=0.95),
-        lambda: DiskLimits(forcibly=0.25),
-        lambda: DiskLimits(crowded=0.84, forcibly=0.80),
-        lambda: DiskLimits(ample_bytes=-1),
     ],
 )
 def test_what_cannot_be_meant_is_refused(make: object) -> None:
     assert callable(make)
-    with pytest.raises(ConfigError, match=r"retention|disk limit"):
+    with pytest.raises(ConfigError, match="retention"):
         make()
