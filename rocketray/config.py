@@ -13,7 +13,12 @@ CONSUME_QUEUE_ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
 _COMMIT_LOG_SEGMENT_MIN = 4096
 _COMMIT_LOG_SEGMENT_MAX = 1 << 30  # RocketMQ's size; larger ones overflow int32 views
 _FILE_BYTES_MAX = 1 << 31  # RocketMQ's positions in files are int32
-_EXT_SEGMENT_MIN = 1024  # a few units with bitmaps of the usual 14 bytes
+_LEAST = {
+    "consume_queue_segment_entries": 1,
+    "index_hash_slots": 1,
+    "consume_queue_ext_segment_bytes": 1024,  # a few units with bitmaps of the usual 14 bytes
+    "flush_interval_ms": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +55,9 @@ class StoreConfig:
                 f"commit_log_segment_bytes is {size}; it must be from {_COMMIT_LOG_SEGMENT_MIN} "
                 f"to {_COMMIT_LOG_SEGMENT_MAX}"
             )
-        for name in ("consume_queue_segment_entries", "index_hash_slots", "flush_interval_ms"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {least}")
         address, port = self.store_host
         try:
             socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
@@ -63,11 +68,6 @@ class StoreConfig:
             ) from None
         if not 0 <= port <= 65_535:
             raise ConfigError(f"the port of store_host is {port}; it must be from 0 to 65535")
-        if self.consume_queue_ext_segment_bytes < _EXT_SEGMENT_MIN:
-            raise ConfigError(
-                f"consume_queue_ext_segment_bytes is {self.consume_queue_ext_segment_bytes}; "
-                f"it must be at least {_EXT_SEGMENT_MIN}"
-            )
         if self.index_entries < 2:
             raise ConfigError(
                 f"index_entries is {self.index_entries}; it must be at least 2, "

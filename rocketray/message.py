@@ -106,26 +106,12 @@ def encode_stored(
 ) -> bytes:
     """Return the property string, in UTF-8, of a message whose parts were checked.
 
+    The order is: unique key, keys, tags, then the user's properties.
+
     Raises:
         InvalidMessageError: the string is not valid Unicode.
         MessageTooLargeError: the string is over the limit.
     """
-    try:
-        encoded = encode_properties(_stored(tags, keys, properties, unique_key)).encode()
-    except UnicodeEncodeError as error:
-        raise InvalidMessageError(
-            f"topic {topic!r}: a property, tag or key is not valid Unicode: {error}"
-        ) from None
-    if len(encoded) > PROPERTIES_MAX_BYTES:
-        raise MessageTooLargeError(
-            f"topic {topic!r}: a property string", len(encoded), PROPERTIES_MAX_BYTES
-        )
-    return encoded
-
-
-def _stored(
-    tags: str | None, keys: Sequence[str], properties: Mapping[str, str], unique_key: str | None
-) -> dict[str, str]:
     stored: dict[str, str] = {}
     if unique_key:
         stored[UNIQUE_KEY] = unique_key
@@ -135,7 +121,17 @@ def _stored(
         stored[TAGS] = tags
     stored.update(properties)
     stored.pop(CRC_PROPERTY, None)  # the store's own property, no longer valid
-    return stored
+    try:
+        encoded = encode_properties(stored).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMessageError(
+            f"topic {topic!r}: a property, tag or key is not valid Unicode: {error}"
+        ) from None
+    if len(encoded) > PROPERTIES_MAX_BYTES:
+        raise MessageTooLargeError(
+            f"topic {topic!r}: a property string", len(encoded), PROPERTIES_MAX_BYTES
+        )
+    return encoded
 
 
 def check_body(topic: str, body: bytes | bytearray | memoryview) -> None:
@@ -257,17 +253,9 @@ class Message:
             object.__setattr__(self, "keys", keys)
         check_properties(self.properties)
 
-    def stored_properties(self, unique_key: str | None = None) -> dict[str, str]:
-        """Return all properties as the store keeps them: unique key, keys, tags, then the user's.
-
-        *unique_key* is the producer's, for a message without its own.
-        """
-        return _stored(self.tags, self.keys, self.properties, self.unique_key or unique_key)
-
-    def encoded_properties(self, unique_key: str | None = None) -> bytes:
-        """Return ``stored_properties()`` in UTF-8; raise ``MessageTooLargeError`` if too large."""
-        unique_key = self.unique_key or unique_key
-        return encode_stored(self.topic, self.tags, self.keys, self.properties, unique_key)
+    def encoded_properties(self) -> bytes:
+        """Return all properties as the store keeps them; raise as :func:`encode_stored`."""
+        return encode_stored(self.topic, self.tags, self.keys, self.properties, self.unique_key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import IO, NamedTuple
 import pytest
 from support.stores import SMALL, FakeClock, message, read_all
 
+from rocketray.message import decode_properties
 from rocketray.store.message_store import MessageStore
 
 KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "20"))
@@ -114,7 +115,7 @@ def check(directory: Path, promised: list[Promise], kills: int) -> None:
                 kept = read[one.topic, one.queue_id][one.first + i]
                 sent = message(one.first_number + i, one.topic, len(kept.body))
                 assert kept.body == sent.body
-                assert kept.properties == sent.stored_properties()
+                assert kept.properties == decode_properties(sent.encoded_properties())
         stored = sum(map(len, read.values()))
         unspoken = stored - sum(one.count for one in promised)
         assert 0 <= unspoken <= kills * 13  # at most one batch a kill was stored and not told

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketray.message import Message
+from rocketray.message import Message, decode_properties
 from rocketray.store.batches.encoded_batch import (
     EncodedBatch,
     MeasuredTable,
@@ -63,7 +63,7 @@ def test_a_batch_survives_its_frame_and_decodes_to_its_messages(
         record = bytearray(batch.records[end : end + size].tobytes())
         decoded = decode_record(bytes(record), "memory", 0)
         assert decoded.body == message.body
-        assert decoded.properties == message.stored_properties()
+        assert decoded.properties == decode_properties(message.encoded_properties())
         assert decoded.born_host == HOST
         end += size
     assert end == len(batch.records)

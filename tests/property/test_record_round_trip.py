@@ -62,7 +62,7 @@ def test_a_decoded_record_is_the_message_that_was_encoded(
         message.body,
         message.flag,
     )
-    assert decoded.properties == message.stored_properties()
+    assert decoded.properties == decode_properties(message.encoded_properties())
     assert decoded.born_timestamp_ms == message.born_timestamp_ms
     assert (decoded.born_host, decoded.store_host) == (born, store)
     assert (decoded.queue_offset, decoded.store_timestamp_ms) == (time_ms, time_ms)

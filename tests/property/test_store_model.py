@@ -13,7 +13,7 @@ from support.machines import run_histories
 from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.hashing import tags_code
-from rocketray.message import StoredMessage
+from rocketray.message import StoredMessage, decode_properties
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import GetMessageStatus
 
@@ -63,7 +63,7 @@ class StoreAgainstLists(RuleBasedStateMachine):
         for one, sent in zip(placed, messages, strict=True):
             stored = self.store.reads.view(one.physical_offset)
             assert stored.body == sent.body
-            assert stored.properties == sent.stored_properties()
+            assert stored.properties == decode_properties(sent.encoded_properties())
             assert stored.store_timestamp_ms == one.store_timestamp_ms
             assert self.store.reads.view_by_id(stored.offset_message_id) == stored
         expected += [sent.body for sent in messages]

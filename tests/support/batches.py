@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
-from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
+from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage, decode_properties
 
 
 def stored(message: Message, queue_id: int, queue_offset: int) -> StoredMessage:
@@ -23,7 +23,7 @@ def stored(message: Message, queue_id: int, queue_offset: int) -> StoredMessage:
         physical_offset=PhysicalOffset(queue_offset * 100),
         size=100,
         body=message.body,
-        properties=message.stored_properties(),
+        properties=decode_properties(message.encoded_properties()),
         offset_message_id=f"{queue_offset:032X}",
         flag=0,
         sys_flag=0,

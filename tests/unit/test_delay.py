@@ -24,6 +24,7 @@ from rocketray.message import (
     PhysicalOffset,
     QueueOffset,
     StoredMessage,
+    decode_properties,
 )
 
 NOW = 1_700_000_000_000
@@ -47,7 +48,7 @@ def stored(message: Message, **changes: Any) -> StoredMessage:
         "physical_offset": PhysicalOffset(300),
         "size": 200,
         "body": message.body,
-        "properties": message.stored_properties(),
+        "properties": decode_properties(message.encoded_properties()),
         "offset_message_id": "0A00000100002A9F000000000000012C",
         "flag": message.flag,
         "sys_flag": 0,
@@ -71,7 +72,7 @@ def test_the_eighteen_levels_are_rocketmqs() -> None:
 def test_a_message_with_a_level_waits_in_that_levels_queue() -> None:
     message, queue_id = at_level(PAID, 3, queue_id=7)
     assert (message.topic, queue_id) == (SCHEDULE_TOPIC, 2)
-    assert message.stored_properties() == {
+    assert decode_properties(message.encoded_properties()) == {
         "UNIQ_KEY": "U1",
         "KEYS": "order-1 order-2",
         "TAGS": "pay",
@@ -100,7 +101,7 @@ def test_a_level_above_the_last_is_the_last() -> None:
 def test_a_message_with_a_time_waits_in_the_timer_topic(deliver_at: int, timer_out: int) -> None:
     message, queue_id = at_time(PAID, deliver_at, 7, NOW)
     assert (message.topic, queue_id) == (TIMER_TOPIC, 0)
-    assert message.stored_properties() == {
+    assert decode_properties(message.encoded_properties()) == {
         "UNIQ_KEY": "U1",
         "KEYS": "order-1 order-2",
         "TAGS": "pay",
@@ -149,7 +150,7 @@ def test_the_way_back_keeps_all_that_a_message_says() -> None:
         topic="trade",
         body=b"paid",
         # As RocketMQ, which encoded DELAY, REAL_TOPIC and REAL_QID before it forgot them.
-        properties=waiting.stored_properties(),
+        properties=decode_properties(waiting.encoded_properties()),
         born_timestamp_ms=NOW - 3,
         born_host=("10.9.8.7", 55),
         flag=5,

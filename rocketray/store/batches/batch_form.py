@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rocketray.errors import ConfigError, CorruptRecordError, InvalidMessageError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.append import is_whole_batch
+from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.kernels.layout import (
     BORN_HOST,
     HOST_BYTES,
@@ -25,6 +26,7 @@ from rocketray.kernels.layout import (
     TOPIC_V1_MAX_BYTES,
 )
 from rocketray.kernels.records import find_property_strings
+from rocketray.message import PROPERTY_SEPARATOR
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TRANSACTION
 
@@ -34,10 +36,13 @@ __all__ = [
     "RecordOptions",
     "TopicForm",
     "born_host_form",
+    "hash_keys",
     "record_header",
     "store_times",
     "topic_form",
 ]
+
+_KEY_END = PROPERTY_SEPARATOR.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +185,15 @@ def topic_form(topic: str) -> TopicForm:
     if len(name) <= TOPIC_V1_MAX_BYTES:
         return TopicForm(MAGIC_V1, bytes([len(name)]) + name, seed)
     return TopicForm(MAGIC_V2, len(name).to_bytes(2, "big") + name, seed)
+
+
+def hash_keys(keys: Sequence[bytes], seed: int) -> npt.NDArray[np.int32]:
+    """Return the index hashes of keys without U+0002, behind the topic's *seed*: int32[keys]."""
+    joined = b"".join([key + _KEY_END for key in keys])
+    hashes = np.empty(len(keys), np.int32)
+    count = separated_key_hashes(np.frombuffer(joined, np.uint8), seed, hashes)
+    assert count == len(keys)
+    return hashes
 
 
 @lru_cache(maxsize=64)

@@ -27,11 +27,17 @@ from rocketray.errors import InvalidMessageError
 from rocketray.hashing import tags_code
 from rocketray.kernels.append import is_whole_batch
 from rocketray.kernels.drain import BATCH_MAGIC
-from rocketray.kernels.hashing import separated_key_hashes
-from rocketray.message import IMPORTED_OFFSET_ID, PROPERTY_SEPARATOR, Message
+from rocketray.message import IMPORTED_OFFSET_ID, Message
 from rocketray.store.formats.property_crc import with_crc_property
 
-from .batch_form import EncodedBatch, RecordOptions, born_host_form, record_header, topic_form
+from .batch_form import (
+    EncodedBatch,
+    RecordOptions,
+    born_host_form,
+    hash_keys,
+    record_header,
+    topic_form,
+)
 from .encoded_table import MeasuredTable
 
 __all__ = [
@@ -59,14 +65,12 @@ def encode_messages(
     *,
     born_host: tuple[str, int],
     clock_ms: Callable[[], int],
-    unique_keys: Sequence[str | None] | None = None,
     options: RecordOptions = _PLAIN,
 ) -> EncodedBatch:
     """Encode messages of one topic, in their order.
 
-    A message without a born timestamp gets the clock's; one without a unique key gets the one with
-    its number in *unique_keys*, if given. Raises :class:`InvalidMessageError` for no messages or
-    several topics, :class:`MessageTooLargeError` for too long a property string.
+    A message without a born timestamp gets the clock's. Raises :class:`InvalidMessageError` for no
+    messages or several topics, :class:`MessageTooLargeError` for too long a property string.
     """
     if not messages:
         raise InvalidMessageError("a batch has no messages; send at least one")
@@ -91,8 +95,7 @@ def encode_messages(
                 f"a batch is of one topic: message {number} is for {message.topic!r}, "
                 f"the first for {topic!r}; send them separately"
             )
-        unique_key = message.unique_key or (unique_keys[number] if unique_keys else None)
-        properties = message.encoded_properties(unique_key)
+        properties = message.encoded_properties()
         body, sys_flag = message.body, every_sys_flag
         if is_transformed:
             body, properties, flags = _transformed(body, properties, options)
@@ -110,8 +113,8 @@ def encode_messages(
         parts += (head, body, form.field, len(properties).to_bytes(2, "big"), properties)
         sizes.append(size)
         codes.append(tags_code(message.tags))
-        if unique_key:
-            keys.append(unique_key)
+        if message.unique_key:
+            keys.append(message.unique_key)
             key_records.append(number)
         if message.keys:
             keys.extend(message.keys)
@@ -123,7 +126,7 @@ def encode_messages(
         np.frombuffer(b"".join(parts), np.uint8),
         np.array(sizes, np.int32),
         np.array(codes, np.int64),
-        _hash_keys(keys, form.key_seed) if keys else _NO_KEYS,
+        hash_keys([key.encode() for key in keys], form.key_seed) if keys else _NO_KEYS,
         np.array(key_records, np.int32) if keys else _NO_KEYS,
     )
 
@@ -222,17 +225,6 @@ def _aligned(
 ) -> npt.NDArray[Any]:
     array = np.frombuffer(buffer, dtype, count, at)
     return array if array.flags.aligned else array.copy()
-
-
-def _hash_keys(keys: list[str], seed: int) -> npt.NDArray[np.int32]:
-    """Return the index hashes of keys whose characters :class:`Message` has checked."""
-    hashes = np.empty(len(keys), np.int32)
-    joined = "".join([key + PROPERTY_SEPARATOR for key in keys]).encode()
-    if separated_key_hashes(np.frombuffer(joined, np.uint8), seed, hashes) != len(keys):
-        raise InvalidMessageError(
-            "a unique key holds U+0002, which separates properties; remove it"
-        )
-    return hashes
 
 
 def _quickest_crc32() -> Callable[[bytes], int]:

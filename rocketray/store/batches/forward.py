@@ -14,7 +14,6 @@ import numpy as np
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import tags_code
-from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.message import (
     CRC_PROPERTY,
     IMPORTED_OFFSET_ID,
@@ -34,13 +33,12 @@ from rocketray.store.formats.sys_flag import (
     TRANSACTION,
 )
 
-from .batch_form import EncodedBatch, topic_form
+from .batch_form import EncodedBatch, hash_keys, topic_form
 
 __all__ = ["RecordCollector", "encode_forwarded"]
 
 _NOWHERE = ("0.0.0.0", 0)  # noqa: S104  # a placeholder for the store's own host
 _CLEARED = COMPRESSED | COMPRESSION_TYPE | BORN_IPV6 | STORE_IPV6
-_KEY_END = b"\x02"
 
 
 class RecordCollector:
@@ -72,15 +70,11 @@ class RecordCollector:
 
     def encode(self, *, keeps_store_times: bool) -> EncodedBatch:
         """Return the batch; see :class:`EncodedBatch`."""
-        joined = b"".join([key + _KEY_END for key in self._keys])
-        hashes = np.empty(len(self._keys), np.int32)
-        count = separated_key_hashes(np.frombuffer(joined, np.uint8), self._key_seed, hashes)
-        assert count == len(self._keys)
         return EncodedBatch(
             np.frombuffer(b"".join(self._records), np.uint8),
             np.array([len(record) for record in self._records], np.int32),
             np.array(self._tags_codes, np.int64),
-            hashes,
+            hash_keys(self._keys, self._key_seed),
             np.array(self._key_records, np.int32),
             keeps_store_times=keeps_store_times,
         )

@@ -21,6 +21,7 @@ from rocketray.message import (
     PhysicalOffset,
     QueueOffset,
     StoredMessage,
+    decode_properties,
 )
 from rocketray.transaction import (
     END_TOPIC,
@@ -54,7 +55,7 @@ class FakePlaces:
 
     def add(self, message: Message) -> int:
         offset = len(self.logs[message.topic])
-        named = message.stored_properties()
+        named = decode_properties(message.encoded_properties())
         self.logs[message.topic].append(self._stored(message.topic, message.body, named, offset))
         return offset
 

@@ -11,7 +11,7 @@ import pytest
 from rocketray.cli.arguments.messages import from_json, one_line, to_json
 from rocketray.delay import Delay
 from rocketray.errors import InvalidMessageError, StreamError
-from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
+from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage, decode_properties
 
 
 def stored(body: bytes = b"two books", **properties: str) -> StoredMessage:
@@ -67,7 +67,7 @@ def test_what_was_printed_is_sent_as_the_same_message() -> None:
     message = stored(b"\xff\x00", TAGS="pay", KEYS="a b", UNIQ_KEY="U", region="eu")
     outgoing = from_json("Copy", to_json(message))
     assert outgoing.message.topic == "Copy"
-    assert outgoing.message.stored_properties() == message.properties
+    assert decode_properties(outgoing.message.encoded_properties()) == message.properties
     assert outgoing.message.body == message.body
     assert outgoing.queue_id == 3
 

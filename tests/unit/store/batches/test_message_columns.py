@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,12 +51,14 @@ def form(topic: str = "Trade", compression: Compression | None = None) -> Record
 
 
 def one_by_one(several: Sequence[Message], compression: Compression | None = None) -> bytes:
-    ids = [f"{PREFIX}{FIRST_ID + number:012X}" for number in range(len(several))]
+    numbered = [
+        replace(one, unique_key=one.unique_key or f"{PREFIX}{FIRST_ID + number:012X}")
+        for number, one in enumerate(several)
+    ]
     batch = encode_messages(
-        several,
+        numbered,
         born_host=BORN_HOST,
         clock_ms=lambda: NOW_MS,
-        unique_keys=ids,
         options=RecordOptions(compression),
     )
     return pack_batch(batch)

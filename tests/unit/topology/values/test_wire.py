@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ NAMES = st.one_of(
 
 
 def stored(message: Any) -> StoredMessage:
-    properties = decode_properties(message.encoded_properties("unique"))
+    properties = decode_properties(replace(message, unique_key="unique").encoded_properties())
     return StoredMessage(
         message.topic, 0, 0, 0, 0, message.body, properties, "", 0, 0, 0,  # type: ignore[arg-type]
         message.born_timestamp_ms or 0, ("", 0), 0, ("", 0), 0, 0,
