@@ -20,7 +20,8 @@ from rocketray.errors import PredicateError
 
 from .consumer_filter_data import ConsumerFilterData
 from .message_filter import RecordView
-from .sql92.trace import StepOutcome, trace
+from .sql92.outcomes import Outcome
+from .sql92.trace import trace
 from .subscription import Subscription, matches_code, matches_exactly, parse
 
 __all__ = ["BitmapFacts", "ExplainStep", "FilterReason", "FilterVerdict", "explain_filter"]
@@ -43,15 +44,15 @@ class FilterReason(Enum):
 
 
 _SQL_REASONS = {
-    StepOutcome.TRUE: FilterReason.MATCHED,
-    StepOutcome.FALSE: FilterReason.SQL_FALSE,
-    StepOutcome.NULL: FilterReason.SQL_NULL,
-    StepOutcome.ERROR: FilterReason.SQL_ERROR,
+    Outcome.TRUE: FilterReason.MATCHED,
+    Outcome.FALSE: FilterReason.SQL_FALSE,
+    Outcome.NULL: FilterReason.SQL_NULL,
+    Outcome.ERROR: FilterReason.SQL_ERROR,
 }
 _SQL_SENTENCES = {
-    StepOutcome.TRUE: "it matches",
-    StepOutcome.FALSE: "no match",
-    StepOutcome.NULL: "no match, because a property is absent or not comparable",
+    Outcome.TRUE: "it matches",
+    Outcome.FALSE: "no match",
+    Outcome.NULL: "no match, because a property is absent or not comparable",
 }
 
 

@@ -118,13 +118,12 @@ class MessageFilter:
         try:
             answer = self._predicate(batch)
         except (Exception, SystemExit) as error:
-            raise self._failed(len(batch), f"{type(error).__name__}: {error}") from error
+            raise self._failed(f"a batch of {len(batch)}", error) from error
         found = _truth_values(answer)
         if found is None or len(found) != len(batch):
             what = f"a {type(answer).__name__}" if found is None else f"{len(found)} values"
-            raise self._failed(
-                len(batch), f"it returned {what}, not an array with one boolean for each message"
-            )
+            reason = f"it returned {what}, not an array with one boolean for each message"
+            raise self._failed(f"a batch of {len(batch)}", reason)
         return found
 
     def _ask_predicate(self, message: RecordView) -> bool:
@@ -132,22 +131,17 @@ class MessageFilter:
         try:
             answer = self._predicate(message)
         except (Exception, SystemExit) as error:
-            raise self._predicate_failed(message, f"{type(error).__name__}: {error}") from error
+            raise self._failed(_named(message), error) from error
         if not isinstance(answer, bool | np.bool_):
-            raise self._predicate_failed(
-                message, f"it returned {answer!r:.80}; a class filter must return True or False"
-            )
+            reason = f"it returned {answer!r:.80}; a class filter must return True or False"
+            raise self._failed(_named(message), reason)
         return bool(answer)
 
-    def _predicate_failed(self, message: RecordView, reason: str) -> PredicateError:
+    def _failed(self, where: str, reason: str | BaseException) -> PredicateError:
+        if isinstance(reason, BaseException):
+            reason = f"{type(reason).__name__}: {reason}"
         return PredicateError(
-            f"class filter {self.subscription.expression!r} failed on a message of topic "
-            f"{message.topic!r} with keys {list(message.keys)}: {reason}"
-        )
-
-    def _failed(self, count: int, reason: str) -> PredicateError:
-        return PredicateError(
-            f"class filter {self.subscription.expression!r} failed on a batch of {count}: {reason}"
+            f"class filter {self.subscription.expression!r} failed on {where}: {reason}"
         )
 
     def __repr__(self) -> str:
@@ -168,6 +162,10 @@ def compile_filter(
         PredicateError: its predicate cannot be imported, or is not allowed.
     """
     return MessageFilter(subscription, allowed=allowed)
+
+
+def _named(message: RecordView) -> str:
+    return f"a message of topic {message.topic!r} with keys {list(message.keys)}"
 
 
 def _truth_values(answer: Any) -> npt.NDArray[np.bool_] | None:

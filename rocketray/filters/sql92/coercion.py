@@ -51,7 +51,6 @@ __all__ = [
     "compare_doubles",
     "compare_texts",
     "converter",
-    "number_comparator",
     "to_boolean",
     "to_double",
     "to_int32",
@@ -129,7 +128,7 @@ def compare_texts(left: str, right: str) -> int:
     return compare_doubles(to_double(left), to_double(right))
 
 
-def number_comparator(kind: Kind) -> Comparator:
+def _number_comparator(kind: Kind) -> Comparator:
     """Return the dialect "rocketray"'s comparison of a text with an integer of *kind*: by value."""
     convert = _CONVERSIONS[kind]
 
@@ -151,7 +150,7 @@ def comparator(left: Kind, right: Kind, *, numeric: bool = False) -> Comparator:
     With *numeric*, as in the dialect "rocketray".
     """
     if numeric and {left, right} in _TEXT_BESIDE_INTEGER:
-        return number_comparator(right) if left is Kind.STRING else _mirrored_number(left)
+        return _number_comparator(right) if left is Kind.STRING else _mirrored_number(left)
     if left is right is Kind.STRING:
         return compare_texts
     if left is Kind.STRING:
@@ -173,7 +172,7 @@ def _no_number(text: str) -> FilterEvaluationError:
 
 
 def _mirrored_number(kind: Kind) -> Comparator:
-    compare = number_comparator(kind)
+    compare = _number_comparator(kind)
     return lambda left, right: -compare(right, left)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from rocketray.errors import FilterEvaluationError
 
 from . import nodes
-from .coercion import Comparator, comparator, compare_doubles, converter, number_comparator
+from .coercion import comparator, converter
 from .nodes import Expression, Kind, Value, as_literal, fold, kind_of
 from .operators import Operator
 from .printer import shown, to_sql
@@ -30,8 +30,6 @@ Evaluator = Callable[[Properties], bool | None]
 
 _Operand = Callable[[Properties], Any]
 """The closure of a part of an expression: takes the properties, returns a :data:`Value`."""
-
-_INTEGERS = (Kind.INT32, Kind.INT64)
 
 
 def compile_tree(node: Expression) -> Evaluator:
@@ -146,44 +144,17 @@ def _compare_with_literal(node: nodes.Compare, name: str, literal: nodes.Literal
     constant: Any = literal.value
     if literal.kind is Kind.STRING:
         return _compare_text(name, test, constant)
-    if node.numeric and literal.kind in _INTEGERS:
-        return _compare_as_numbers(name, test, number_comparator(literal.kind), constant, where)
-    convert = converter(literal.kind)
+    convert, wanted = converter(literal.kind), constant
+    if literal.kind is Kind.DOUBLE or (node.numeric and literal.kind.is_number):
+        compare = comparator(Kind.STRING, literal.kind, numeric=node.numeric)
+        convert, wanted = (lambda text: compare(text, constant)), 0
 
-    def compare_exactly(properties: Properties) -> bool | None:
-        text = properties.get(name)
-        if text is None:
-            return None
-        try:
-            return test(convert(text), constant)
-        except FilterEvaluationError as error:
-            raise _located(where, error) from None
-
-    def compare_as_doubles(properties: Properties) -> bool | None:
-        text = properties.get(name)
-        if text is None:
-            return None
-        try:
-            return test(compare_doubles(convert(text), constant), 0)
-        except FilterEvaluationError as error:
-            raise _located(where, error) from None
-
-    return compare_as_doubles if literal.kind is Kind.DOUBLE else compare_exactly
-
-
-def _compare_as_numbers(
-    name: str,
-    test: Callable[[Any, Any], bool],
-    compare: Comparator,
-    constant: int,
-    where: str,
-) -> Evaluator:
     def evaluate(properties: Properties) -> bool | None:
         text = properties.get(name)
         if text is None:
             return None
         try:
-            return test(compare(text, constant), 0)
+            return test(convert(text), wanted)
         except FilterEvaluationError as error:
             raise _located(where, error) from None
 

@@ -41,27 +41,18 @@ class Automaton(Generic[_Symbol]):
         return states & self.accepted != 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    """``tokens``, None for any one character; ``repeats`` are the positions behind a %."""
-
-    tokens: tuple[str | None, ...]
-    repeats: frozenset[int]
-
-
 def compile_like(pattern: str, escape: str | None = None) -> Automaton[str]:
     """Return the automaton over characters.
 
     Raises :class:`ValueError` if *escape* is not one character, or stands before anything but
     ``%``, ``_`` and itself.
     """
-    parsed = _parse(pattern, escape)
-    return _automaton(parsed.tokens, parsed.repeats)
+    return _automaton(*_parse(pattern, escape))
 
 
 def has_any_one(pattern: str, escape: str | None = None) -> bool:
     """Return whether the pattern has a ``_`` that stands for any one character."""
-    return None in _parse(pattern, escape).tokens
+    return None in _parse(pattern, escape)[0]
 
 
 def like_table(pattern: str, escape: str | None = None) -> list[int] | None:
@@ -69,11 +60,11 @@ def like_table(pattern: str, escape: str | None = None) -> list[int] | None:
 
     ``_`` stands for one byte there, so the table is valid only for ASCII text.
     """
-    parsed = _parse(pattern, escape)
+    characters, repeated = _parse(pattern, escape)
     tokens: list[int | None] = []
     repeats = set()
-    for number, token in enumerate((*parsed.tokens, "")):
-        if number in parsed.repeats:
+    for number, token in enumerate((*characters, "")):
+        if number in repeated:
             repeats.add(len(tokens))
         tokens += [None] if token is None else token.encode("utf-8", "surrogatepass")
     if len(tokens) > BYTE_TOKENS_MAX:
@@ -95,7 +86,8 @@ def _automaton(tokens: Sequence[_Symbol | None], repeats: Iterable[int]) -> Auto
     return Automaton(sum(1 << number for number in repeats), 1 << len(tokens), any_one, onwards)
 
 
-def _parse(pattern: str, escape: str | None) -> _Pattern:
+def _parse(pattern: str, escape: str | None) -> tuple[list[str | None], set[int]]:
+    """Return the tokens, None for any one character; and their positions behind a %."""
     if escape is not None and len(escape) != 1:
         raise ValueError("ESCAPE takes one character")
     tokens: list[str | None] = []
@@ -111,4 +103,4 @@ def _parse(pattern: str, escape: str | None) -> _Pattern:
             repeats.add(len(tokens))
         else:
             tokens.append(None if character == _ANY_ONE else character)
-    return _Pattern(tuple(tokens), frozenset(repeats))
+    return tokens, repeats

@@ -17,11 +17,11 @@ from itertools import pairwise
 from rocketray.errors import FilterEvaluationError
 
 from . import nodes
-from .evaluator import Evaluator, compile_tree
+from .evaluator import Evaluator, Properties, compile_tree
 from .nodes import Expression, Kind, property_names, walk
 from .operators import IN
 
-__all__ = ["Outcome", "conflicting", "outcomes"]
+__all__ = ["Outcome", "conflicting", "outcome_of", "outcomes"]
 
 _LITERALS_MAX = 64  # with more literals, regions are not tried: the result is "anything"
 _EDGES = (0, -0.0, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63))
@@ -30,19 +30,20 @@ _TEXTS = ("", "text", "true", "FALSE", "NaN", "Infinity", "-Infinity", " 5 ")
 
 
 class Outcome(Enum):
-    """The outcome of evaluating a condition."""
+    """The outcome of evaluating a condition, or that AND or OR does not need it."""
 
     TRUE = "true"
     FALSE = "false"
-    UNKNOWN = "unknown"
+    NULL = "null"
     ERROR = "error"
+    SKIPPED = "skipped"
 
 
 Outcomes = frozenset[Outcome]
-_ALL = frozenset(Outcome)
+_ALL = frozenset(Outcome) - {Outcome.SKIPPED}
 _TWO = frozenset({Outcome.TRUE, Outcome.FALSE})
 _NEGATED = {Outcome.TRUE: Outcome.FALSE, Outcome.FALSE: Outcome.TRUE}
-_BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.UNKNOWN}
+_BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.NULL}
 
 
 def outcomes(node: Expression) -> Outcomes:
@@ -53,6 +54,14 @@ def outcomes(node: Expression) -> Outcomes:
         if found is not None:
             return found
     return _composed(node)
+
+
+def outcome_of(evaluate: Evaluator, properties: Properties) -> tuple[Outcome, str | None]:
+    """Return the outcome on a message, and the reason if it is an error."""
+    try:
+        return _BY_VALUE[evaluate(properties)], None
+    except FilterEvaluationError as error:
+        return Outcome.ERROR, str(error)
 
 
 def conflicting(node: nodes.And) -> nodes.And | None:
@@ -83,7 +92,7 @@ def _composed(node: Expression) -> Outcomes:
             compares = any(isinstance(each, nodes.Compare) for each in walk(node))
             found = _TWO | {Outcome.ERROR} if compares else _TWO
             is_unknown = isinstance(node, nodes.TextTest) and node.operator.absent is None
-            return found | {Outcome.UNKNOWN} if is_unknown else found
+            return found | {Outcome.NULL} if is_unknown else found
         case _:
             return _ALL
 
@@ -109,7 +118,7 @@ def _both(left: Outcomes, right: Outcomes) -> Outcomes:
         elif one is Outcome.TRUE:
             found |= right
         else:
-            found |= {Outcome.UNKNOWN if each is Outcome.TRUE else each for each in right}
+            found |= {Outcome.NULL if each is Outcome.TRUE else each for each in right}
     return frozenset(found)
 
 
@@ -124,22 +133,15 @@ def _tried(node: Expression, names: frozenset[str]) -> Outcomes | None:
         return None
     evaluate = compile_tree(node)
     if not names:
-        return frozenset({_outcome(evaluate, {})})
+        return frozenset({outcome_of(evaluate, {})[0]})
     (name,) = names
     numbers = [value for each in literals if (value := _number(each)) is not None]
     texts = {*items, *(str(each.value) for each in literals if each.kind is Kind.STRING)}
     values = {*texts, *_TEXTS, *_spelled(_regions(numbers), texts)}
     if any(isinstance(each, nodes.Compare) and each.numeric for each in walk(node)):
         values |= set(_exactly(numbers))
-    found = {_outcome(evaluate, {name: value}) for value in values}
-    return frozenset(found | {_outcome(evaluate, {})})
-
-
-def _outcome(evaluate: Evaluator, properties: dict[str, str]) -> Outcome:
-    try:
-        return _BY_VALUE[evaluate(properties)]
-    except FilterEvaluationError:
-        return Outcome.ERROR
+    messages: list[dict[str, str]] = [{}, *({name: value} for value in values)]
+    return frozenset(outcome_of(evaluate, message)[0] for message in messages)
 
 
 def _number(literal: nodes.Literal) -> int | float | None:

@@ -9,28 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
-
-from rocketray.errors import FilterEvaluationError
 
 from .evaluator import Properties, compile_tree
 from .nodes import And, Expression, Not, Or, children, is_boolean, property_names
+from .outcomes import Outcome, outcome_of
 from .printer import shown, to_sql
 
-__all__ = ["StepOutcome", "TraceStep", "trace"]
-
-
-class StepOutcome(Enum):
-    """The value of a part of an expression on a message."""
-
-    TRUE = "true"
-    FALSE = "false"
-    NULL = "null"
-    ERROR = "error"
-    SKIPPED = "skipped"
-
-
-_OUTCOMES = {True: StepOutcome.TRUE, False: StepOutcome.FALSE, None: StepOutcome.NULL}
+__all__ = ["TraceStep", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +27,7 @@ class TraceStep:
 
     depth: int
     expression: str
-    outcome: StepOutcome
+    outcome: Outcome
     values: dict[str, str | None]
     error: str | None = None
 
@@ -53,7 +38,7 @@ def trace(tree: Expression, properties: Properties) -> list[TraceStep]:
 
 
 def _steps(node: Expression, properties: Properties, depth: int) -> Iterator[TraceStep]:
-    outcome, error = _outcome(node, properties)
+    outcome, error = outcome_of(compile_tree(node), properties)
     yield _step(node, properties, depth, outcome, error)
     decided = False
     for operand in children(node):
@@ -63,29 +48,22 @@ def _steps(node: Expression, properties: Properties, depth: int) -> Iterator[Tra
             yield from _skipped(operand, properties, depth + 1)
             continue
         yield from _steps(operand, properties, depth + 1)
-        decided = _decides(node, _outcome(operand, properties)[0])
+        decided = _decides(node, outcome_of(compile_tree(operand), properties)[0])
 
 
 def _skipped(node: Expression, properties: Properties, depth: int) -> Iterator[TraceStep]:
-    yield _step(node, properties, depth, StepOutcome.SKIPPED, None)
+    yield _step(node, properties, depth, Outcome.SKIPPED, None)
     for operand in children(node):
         if _is_part(node, operand):
             yield from _skipped(operand, properties, depth + 1)
 
 
-def _outcome(node: Expression, properties: Properties) -> tuple[StepOutcome, str | None]:
-    try:
-        return _OUTCOMES[compile_tree(node)(properties)], None
-    except FilterEvaluationError as error:
-        return StepOutcome.ERROR, str(error)
-
-
-def _decides(node: Expression, outcome: StepOutcome) -> bool:
+def _decides(node: Expression, outcome: Outcome) -> bool:
     """Return whether the operands behind one with this *outcome* are skipped."""
-    if outcome is StepOutcome.ERROR:
+    if outcome is Outcome.ERROR:
         return True
-    return (isinstance(node, And) and outcome is StepOutcome.FALSE) or (
-        isinstance(node, Or) and outcome is StepOutcome.TRUE
+    return (isinstance(node, And) and outcome is Outcome.FALSE) or (
+        isinstance(node, Or) and outcome is Outcome.TRUE
     )
 
 
@@ -97,7 +75,7 @@ def _is_part(node: Expression, operand: Expression) -> bool:
 
 
 def _step(
-    node: Expression, properties: Properties, depth: int, outcome: StepOutcome, error: str | None
+    node: Expression, properties: Properties, depth: int, outcome: Outcome, error: str | None
 ) -> TraceStep:
     values = {name: properties.get(name) for name in sorted(property_names(node))}
     short = {name: None if text is None else shown(text) for name, text in values.items()}

@@ -13,8 +13,8 @@ from rocketray.filters.sql92.evaluator import compile_tree
 from rocketray.filters.sql92.nodes import Expression, is_boolean
 from rocketray.filters.sql92.outcomes import Outcome, outcomes
 
-BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.UNKNOWN}
-T, F, U, E = Outcome
+BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.NULL}
+T, F, U, E = Outcome.TRUE, Outcome.FALSE, Outcome.NULL, Outcome.ERROR
 
 
 def outcome(tree: Expression, properties: dict[str, str]) -> Outcome:

@@ -10,8 +10,9 @@ from support.expressions import messages, trees
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.sql92.evaluator import compile_tree
 from rocketray.filters.sql92.nodes import Expression
+from rocketray.filters.sql92.outcomes import Outcome
 from rocketray.filters.sql92.parser import parse
-from rocketray.filters.sql92.trace import StepOutcome, trace
+from rocketray.filters.sql92.trace import trace
 
 
 def outcomes(sql: str, **properties: str) -> list[tuple[str, str]]:
@@ -42,9 +43,9 @@ def test_what_is_not_looked_at_is_skipped() -> None:
 def test_an_error_names_its_part_and_ends_the_evaluation() -> None:
     steps = trace(parse("a = 1 OR b = 2"), {"a": "5.5", "b": "2"})
     assert [step.outcome for step in steps] == [
-        StepOutcome.ERROR,
-        StepOutcome.ERROR,
-        StepOutcome.SKIPPED,
+        Outcome.ERROR,
+        Outcome.ERROR,
+        Outcome.SKIPPED,
     ]
     assert steps[1].error is not None
     assert "'5.5' is not a 32-bit integer" in steps[1].error
@@ -70,7 +71,7 @@ def test_the_first_step_is_what_the_evaluator_says(
     tree: Expression, properties: dict[str, str]
 ) -> None:
     first = trace(tree, properties)[0]
-    if first.outcome is StepOutcome.ERROR:
+    if first.outcome is Outcome.ERROR:
         with pytest.raises(FilterEvaluationError, match=re.escape(first.error or "?")):
             compile_tree(tree)(properties)
     else:
