@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,13 +27,13 @@ from rocketray.whole_file import sync_directory, write_beside
 
 from .bloom import bit_positions, bloom_parameters
 from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters
-from .sql92 import Dialect, compile_expression
 from .sql92.vectorized import State, VectorizedExpression
+from .subscription import Subscription
 
 __all__ = ["ConsumerFilterManager", "ConsumerSubscription"]
 
 _LOG = logging.getLogger(__name__)
-_ERROR_PERCENT, _CONSUMERS = 20, 32  # maxErrorRateOfBloomFilter, expectConsumerNumUseFilter
+_BLOOM = 20, 32  # maxErrorRateOfBloomFilter in percent, expectConsumerNumUseFilter
 _KEPT_DEAD_MS = 24 * 60 * 60 * 1000  # filterDataCleanTimeSpan
 _DEAD_SINCE_MS = 30_000  # assumed time between its consumers' leaving and a restart
 _Int64s = npt.NDArray[np.int64]
@@ -41,38 +41,27 @@ _Bytes = npt.NDArray[np.uint8]
 _BLOCK = 1024  # messages whose spans fit into the cache while every expression reads them
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSubscription:
+class ConsumerSubscription(NamedTuple):
     """A group's subscription to one topic; a later *client_version* wins."""
 
     topic: str
-    expression: str
-    expression_type: str
+    subscription: Subscription
     client_version: int
-    dialect: Dialect = "rocketmq"
-    rules: int = 1
 
 
 class ConsumerFilterManager:
     """The registered filters of one store. Used by one thread."""
 
-    def __init__(
-        self,
-        *,
-        clock_ms: Callable[[], int],
-        error_percent: int = _ERROR_PERCENT,
-        consumers: int = _CONSUMERS,
-    ) -> None:
-        """Start without filters; bitmaps are sized for *consumers* and *error_percent*."""
+    def __init__(self, *, clock_ms: Callable[[], int]) -> None:
+        """Start without filters."""
         self._clock_ms = clock_ms
-        self._bloom = error_percent, consumers
         self._filters: dict[str, dict[str, ConsumerFilterData]] = {}
         self._compiled: dict[str, _TopicBitmaps] = {}  # of the current filters
 
     @property
     def bit_count(self) -> int:
         """The number of bits in every bitmap."""
-        return bloom_parameters(*self._bloom).m
+        return bloom_parameters(*_BLOOM).m
 
     @property
     def filters(self) -> Mapping[str, Mapping[str, ConsumerFilterData]]:
@@ -84,15 +73,19 @@ class ConsumerFilterManager:
         return self._filters.get(topic, {}).get(consumer_group)
 
     def register(self, consumer_group: str, subscriptions: Iterable[ConsumerSubscription]) -> None:
-        """Replace a group's subscriptions, of which the last consumer leaves none.
+        """Replace a group's subscriptions; its filters for other topics die.
 
-        The group's filters for other topics die.
+        Without *subscriptions* the group's last consumer has left.
         """
         topics = set()
         for subscription in subscriptions:
             self._register(consumer_group, subscription)
             topics.add(subscription.topic)
-        self._bury(consumer_group, keep=topics)
+        now_ms = self._clock_ms()
+        for topic, filters in self._filters.items():
+            data = filters.get(consumer_group)
+            if data is not None and topic not in topics and not data.is_dead:
+                filters[consumer_group] = replace(data, dead_time_ms=now_ms)
 
     def delay_birth(self, topic: str, consumer_group: str, time_ms: int) -> None:
         """Delay the birth of a living filter to *time_ms*: earlier bitmaps may lack its bits."""
@@ -164,7 +157,7 @@ class ConsumerFilterManager:
         Raises :class:`ConfigError` if the file holds no filters.
         """
         loaded = read_filters(path)
-        parameters = bloom_parameters(*self._bloom)
+        parameters = bloom_parameters(*_BLOOM)
         for data in (one for filters in loaded.values() for one in filters.values()):
             if data.bit_count != parameters.m or len(data.bit_positions) != parameters.k:
                 _LOG.warning(
@@ -183,64 +176,51 @@ class ConsumerFilterManager:
             for topic, filters in loaded.items()
         }
 
-    def _register(self, group: str, subscription: ConsumerSubscription) -> None:
+    def _register(self, group: str, registered: ConsumerSubscription) -> None:
+        topic, subscription, version = registered
         if subscription.expression_type != SQL92 or not subscription.expression:
             return
-        old = self.find(subscription.topic, group)
-        version = subscription.client_version
+        old = self.find(topic, group)
         if old is None:
-            new = self._born(group, subscription)
+            new = self._born(group, registered)
         elif version < old.client_version or (version == old.client_version and not old.is_dead):
             return
-        elif version > old.client_version and _is_changed(subscription, old):
-            new = self._born(group, subscription)
+        elif version > old.client_version and subscription != old.subscription:
+            new = self._born(group, registered)
         else:
             new = replace(
                 old, client_version=version, dead_time_ms=0 if old.is_dead else old.dead_time_ms
             )
-        self._compiled.pop(subscription.topic, None)
+        self._compiled.pop(topic, None)
         if new is not None:
-            self._filters.setdefault(subscription.topic, {})[group] = new
+            self._filters.setdefault(topic, {})[group] = new
         elif old is not None:
-            del self._filters[subscription.topic][group]
+            del self._filters[topic][group]
 
-    def _born(self, group: str, subscription: ConsumerSubscription) -> ConsumerFilterData | None:
+    def _born(self, group: str, registered: ConsumerSubscription) -> ConsumerFilterData | None:
         """Return a new filter; log and return None for an expression that does not parse."""
+        topic, subscription, version = registered
         try:
-            compile_expression(subscription.expression, subscription.dialect, subscription.rules)
+            subscription.compiled()
         except FilterSyntaxError as error:
-            _LOG.warning("group %s, topic %s: %s", group, subscription.topic, error)
+            _LOG.warning("group %s, topic %s: %s", group, topic, error)
             return None
         return ConsumerFilterData(
             group,
-            subscription.topic,
-            subscription.expression,
-            tuple(bit_positions(f"{group}#{subscription.topic}", *self._bloom)),
+            topic,
+            subscription,
+            tuple(bit_positions(f"{group}#{topic}", *_BLOOM)),
             self.bit_count,
             self._clock_ms(),
-            client_version=subscription.client_version,
-            dialect=subscription.dialect,
-            rules=subscription.rules,
+            client_version=version,
         )
-
-    def _bury(self, group: str, *, keep: Iterable[str]) -> None:
-        now_ms = self._clock_ms()
-        for topic, filters in self._filters.items():
-            data = filters.get(group)
-            if data is not None and topic not in keep and not data.is_dead:
-                filters[group] = replace(data, dead_time_ms=now_ms)
-
-
-def _is_changed(subscription: ConsumerSubscription, old: ConsumerFilterData) -> bool:
-    now = subscription.expression, subscription.dialect, subscription.rules
-    return now != (old.expression, old.dialect, old.rules)
 
 
 def _may_match(data: ConsumerFilterData, properties: Mapping[str, str] | None) -> bool:
     try:
-        return compile_expression(data.expression, data.dialect, 1).matches(properties)
+        return data.bitmap_filter.compiled().matches(properties)
     except FilterEvaluationError:
-        return data.dialect != "rocketmq"
+        return data.subscription.dialect != "rocketmq"
 
 
 class _Bits(NamedTuple):
@@ -269,13 +249,10 @@ class _TopicBitmaps:
 
     def __init__(self, filters: Iterable[ConsumerFilterData], bit_count: int) -> None:
         """Compile *filters*, whose bits are positions in bitmaps of *bit_count*."""
-        bits: dict[tuple[str, Dialect], set[int]] = {}
+        bits: dict[Subscription, set[int]] = {}
         for data in filters:
-            bits.setdefault((data.expression, data.dialect), set()).update(data.bit_positions)
-        compiled = {
-            (sql, dialect): VectorizedExpression(compile_expression(sql, dialect, 1))
-            for sql, dialect in bits
-        }
+            bits.setdefault(data.bitmap_filter, set()).update(data.bit_positions)
+        compiled = {each: VectorizedExpression(each.compiled()) for each in bits}
         names = list(dict.fromkeys(name for one in compiled.values() for name in one.names))
         rows = {name: row for row, name in enumerate(names)}
         self._names, self._bounds = join_names(tuple(names))
@@ -284,10 +261,10 @@ class _TopicBitmaps:
             _Bits(
                 one,
                 np.array([rows[name] for name in one.names], np.intp),
-                _masks(bits[sql, dialect]),
-                dialect != "rocketmq",
+                _masks(bits[each]),
+                each.dialect != "rocketmq",
             )
-            for (sql, dialect), one in compiled.items()
+            for each, one in compiled.items()
         ]
 
     def of(self, data: _Bytes, starts: _Int64s, sizes: _Int64s) -> _Bytes:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rocketray.errors import ConfigError, FilterSyntaxError
 
-from .sql92 import Dialect
 from .subscription import Subscription
 
 __all__ = ["SQL92", "ConsumerFilterData", "decode_filters", "encode_filters", "read_filters"]
@@ -28,23 +27,24 @@ _BITS_MAX = 8 * 32_747  # fits into a ConsumeQueueExt unit of 32767 bytes
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilterData:
-    """The filter of one group for one topic. Times are milliseconds since 1970."""
+    """The filter of one group for one topic. Times are milliseconds since 1970.
+
+    A bitmap for any filter but ``subscription`` says nothing about this one.
+    """
 
     consumer_group: str
     topic: str
-    expression: str
+    subscription: Subscription
     bit_positions: tuple[int, ...]
     bit_count: int
     born_time_ms: int
     dead_time_ms: int = 0
     client_version: int = 0
-    dialect: Dialect = "rocketmq"
-    rules: int = 1
 
     @property
-    def subscription(self) -> Subscription:
-        """The filter itself; a bitmap for any other filter says nothing about this one."""
-        return Subscription("SQL92", self.expression, dialect=self.dialect, rules=self.rules)
+    def bitmap_filter(self) -> Subscription:
+        """The filter by RocketMQ's rules, which bitmaps follow in either dialect."""
+        return replace(self.subscription, rules=1)
 
     @property
     def is_dead(self) -> bool:
@@ -110,14 +110,15 @@ def encode_filters(filters: Mapping[str, Mapping[str, ConsumerFilterData]]) -> b
 
 
 def _decode(topic: str, group: str, value: Mapping[str, Any]) -> ConsumerFilterData | None:
-    bloom, expression = value["bloomFilterData"], value["expression"]
+    bloom = value["bloomFilterData"]
     bit_count, positions = bloom["bitNum"], bloom["bitPos"]
     numbers = (
         bit_count,
         *positions,
         *(value[n] for n in ("bornTime", "deadTime", "clientVersion")),
     )
-    if not all(type(number) is int for number in numbers) or not isinstance(expression, str):
+    is_text = isinstance(value["expression"], str)
+    if not all(type(number) is int for number in numbers) or not is_text:
         raise TypeError(f"a field of group {group!r} of topic {topic!r} is of the wrong kind")
     if not 0 < bit_count <= _BITS_MAX or not all(0 <= bit < bit_count for bit in positions):
         raise ValueError(f"group {group!r} of topic {topic!r} has bits outside its bitmap")
@@ -126,23 +127,21 @@ def _decode(topic: str, group: str, value: Mapping[str, Any]) -> ConsumerFilterD
         subscription.compiled()
     except (FilterSyntaxError, ConfigError):
         return None
-    assert subscription.dialect is not None
-    assert subscription.rules is not None
     return ConsumerFilterData(
         group,
         topic,
-        expression,
+        subscription,
         tuple(positions),
         bit_count,
         value["bornTime"],
         value["deadTime"],
         value["clientVersion"],
-        subscription.dialect,
-        subscription.rules,
     )
 
 
 def _encode(data: ConsumerFilterData) -> dict[str, Any]:
+    subscription = data.subscription
+    dialect = {"dialect": subscription.dialect, "dialectRules": subscription.rules}
     return {
         "bloomFilterData": {"bitNum": data.bit_count, "bitPos": list(data.bit_positions)},
         "bornTime": data.born_time_ms,
@@ -150,15 +149,11 @@ def _encode(data: ConsumerFilterData) -> dict[str, Any]:
         "consumerGroup": data.consumer_group,
         "dead": data.is_dead,
         "deadTime": data.dead_time_ms,
-        "expression": data.expression,
+        "expression": subscription.expression,
         "expressionType": SQL92,
         "topic": data.topic,
-        **({} if data.dialect == "rocketmq" else _dialect(data)),
+        **({} if subscription.dialect == "rocketmq" else dialect),
     }
-
-
-def _dialect(data: ConsumerFilterData) -> dict[str, Any]:
-    return {"dialect": data.dialect, "dialectRules": data.rules}
 
 
 def _pretty(value: object, line: str) -> str:

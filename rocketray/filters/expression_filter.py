@@ -6,13 +6,12 @@ Source: RocketMQ 5.3.3, ``ExpressionMessageFilter``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from rocketray.errors import FilterEvaluationError
 
 from .consumer_filter_data import ConsumerFilterData
-from .sql92 import Dialect, compile_expression
+from .message_filter import RecordView
 from .subscription import Subscription
 
 __all__ = ["ExpressionFilter"]
@@ -27,37 +26,22 @@ class _Unit(Protocol):
     def bitmap(self) -> bytes | None: ...
 
 
-class _Record(Protocol):
-    @property
-    def properties(self) -> Mapping[str, str]: ...
-
-
 class ExpressionFilter:
-    """An SQL92 expression, and the registration whose bits are in the bitmaps, if there is one.
-
-    ``failures`` counts the records on which the expression failed; they do not match.
-    """
+    """An SQL92 expression, and the registration whose bits are in the bitmaps, if there is one."""
 
     needs_record = True
 
     def __init__(
-        self,
-        expression: str,
-        registered: ConsumerFilterData | None = None,
-        *,
-        dialect: Dialect = "rocketmq",
-        rules: int | None = None,
+        self, subscription: Subscription, registered: ConsumerFilterData | None = None
     ) -> None:
-        """Compile *expression*; ignore a registration of another filter.
+        """Compile *subscription*, which is by SQL92; ignore a registration of another filter.
 
         Raises:
-            FilterSyntaxError: *expression* does not parse.
+            FilterSyntaxError: its expression does not parse.
         """
-        self._compiled = compile_expression(expression, dialect, rules)
-        wanted = Subscription("SQL92", expression, dialect=dialect, rules=rules)
-        same = registered is not None and registered.subscription == wanted
+        self._compiled = subscription.compiled()
+        same = registered is not None and registered.subscription == subscription
         self._registered = registered if same else None
-        self.failures = 0
 
     def matches_entry(self, _tags_code: int | None, unit: _Unit | None) -> bool:
         """Run stage one: return False only if a bitmap that covers the filter excludes a match."""
@@ -68,10 +52,12 @@ class ExpressionFilter:
             return True
         return filter_data.may_match(unit.bitmap)
 
-    def matches_record(self, message: _Record) -> bool:
-        """Run stage two: return whether the properties make the expression true."""
+    def matches_record(self, message: RecordView) -> bool:
+        """Run stage two: return whether the properties make the expression true.
+
+        A record on which the expression fails does not match.
+        """
         try:
             return self._compiled.matches(message.properties)
         except FilterEvaluationError:
-            self.failures += 1
             return False

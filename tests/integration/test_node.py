@@ -271,7 +271,7 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
                 found += batch.bodies()
     assert found == [b"%d" % number for number in range(10, 20)]
     filters = read_filters(config_directory(node.data) / "consumerFilter.json")
-    assert filters["Back"]["back"].expression == "n >= 10"
+    assert filters["Back"]["back"].subscription.expression == "n >= 10"
 
 
 def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Connection) -> None:

@@ -168,9 +168,7 @@ class Shard:
         """Who reads the directory as a broker does loses nothing either; of a damaged file, all passes."""
         with suppress(FileNotFoundError, ConfigError):
             for data in read_filters(filters_file(self.directory)).get("T", {}).values():
-                chosen = ExpressionFilter(
-                    data.expression, data, dialect=data.dialect, rules=data.rules
-                )
+                chosen = ExpressionFilter(data.subscription, data)
                 store = self.writer.store
                 for offset in range(
                     store.reads.min_queue_offset("T", 0), store.reads.max_queue_offset("T", 0)

@@ -11,6 +11,7 @@ from support.stores import FakeClock
 
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.sql92 import Dialect
+from rocketray.filters.subscription import Subscription
 from rocketray.message import decode_properties, encode_properties
 
 HISTORIES = 15
@@ -34,7 +35,9 @@ def change(manager: ConsumerFilterManager, rng: random.Random, version: int, pat
         topics = rng.sample(TOPICS, rng.randint(1, 2))
         subscriptions = [
             ConsumerSubscription(
-                topic, one_expression(rng), "SQL92", version, *rng.choice(DIALECTS_AND_RULES)
+                topic,
+                Subscription("SQL92", one_expression(rng), "stop", *rng.choice(DIALECTS_AND_RULES)),
+                version,
             )
             for topic in topics
         ]

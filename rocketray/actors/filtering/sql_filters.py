@@ -68,7 +68,8 @@ class SqlFilters:
         }
         for group, topic, subscription, since_ms in living:
             if is_registered(subscription):
-                groups.setdefault(group, []).append(_registration(topic, subscription, since_ms))
+                registered = ConsumerSubscription(topic, subscription, since_ms)
+                groups.setdefault(group, []).append(registered)
         for group, subscriptions in groups.items():
             self.manager.register(group, subscriptions)
         for (topic, group), time_ms in (born_after_ms or {}).items():
@@ -83,16 +84,3 @@ class SqlFilters:
 
     def _snapshot(self) -> dict[str, dict[str, ConsumerFilterData]]:
         return {topic: dict(filters) for topic, filters in self.manager.filters.items()}
-
-
-def _registration(topic: str, subscription: Subscription, since_ms: int) -> ConsumerSubscription:
-    assert subscription.dialect is not None
-    assert subscription.rules is not None
-    return ConsumerSubscription(
-        topic,
-        subscription.expression,
-        "SQL92",
-        since_ms,
-        subscription.dialect,
-        subscription.rules,
-    )

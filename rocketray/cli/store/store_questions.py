@@ -151,7 +151,8 @@ class Answers:
             return compile_filter(Subscription.tags(question.text("sub", default="*")))
         groups = self._registered.get(question.text("topic"), {})
         return ExpressionFilter(
-            question.text("sql"), groups.get(question.text("group", default=""))
+            Subscription.sql(question.text("sql"), "rocketmq"),
+            groups.get(question.text("group", default="")),
         )
 
 

@@ -252,9 +252,7 @@ def _filtered(messages: Iterable[StoredMessage], chosen: Subscription) -> Iterat
     from rocketray.filters.message_filter import compile_filter  # noqa: PLC0415 - the same
 
     if chosen.expression_type == "SQL92":
-        assert chosen.dialect is not None, "a subscription by SQL has one"
-        expression = ExpressionFilter(chosen.expression, dialect=chosen.dialect, rules=chosen.rules)
-        yield from filter(expression.matches_record, messages)
+        yield from filter(ExpressionFilter(chosen).matches_record, messages)
     else:
         tag_filter = compile_filter(chosen)
         yield from (message for message in messages if tag_filter.matches_tags(message.tags))

@@ -18,7 +18,9 @@ from rocketray.filters.subscription import Subscription
 
 SQL = Subscription.sql("a > 5")
 TAGS = Subscription.tags("pay")
-FILTER = ConsumerFilterData("g", "T", "a > 5", (1, 2, 3), 112, 1000, client_version=7)
+FILTER = ConsumerFilterData(
+    "g", "T", Subscription.sql("a > 5"), (1, 2, 3), 112, 1000, client_version=7
+)
 BY_SQL = GroupKnowledge({"T": (SQL, 7)})
 ALL_GOOD = FilterKnowledge(BY_SQL, FILTER)
 REGISTERED = FilterRequest("g", "T", version=7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rocketray.filters.consumer_filter_data import (
     read_filters,
 )
 from rocketray.filters.sql92 import Dialect
+from rocketray.filters.subscription import Subscription
 from rocketray.message import encode_properties
 
 GOLDEN = DATA / "rocketmq" / "store-v1.filters.json"
@@ -30,7 +32,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 def sql(topic: str, expression: str, version: int = 1) -> ConsumerSubscription:
-    return ConsumerSubscription(topic, expression, "SQL92", version)
+    return ConsumerSubscription(topic, Subscription.sql(expression, "rocketmq"), version)
 
 
 @pytest.fixture
@@ -56,11 +58,11 @@ def test_registering_what_rocketmq_registered_writes_its_file_to_the_byte(clock:
         for group, data in groups.items():
             clock.now_ms = data.born_time_ms
             others = [
-                sql(other, one.expression)
+                sql(other, one.subscription.expression)
                 for other in ("TopicA", "TopicB")
                 if (one := manager.find(other, group)) is not None
             ]
-            manager.register(group, [*others, sql(topic, data.expression)])
+            manager.register(group, [*others, sql(topic, data.subscription.expression)])
     assert encode_filters(manager.filters) == GOLDEN.read_bytes().rstrip()
 
 
@@ -86,7 +88,9 @@ def test_a_topic_without_filters_has_no_bitmap_and_no_match_has_an_empty_one(
 
 
 def test_only_sql92_that_parses_is_registered(manager: ConsumerFilterManager) -> None:
-    manager.register("g", [ConsumerSubscription("T", "a", "TAG", 1), sql("U", ""), sql("V", "a >")])
+    manager.register(
+        "g", [ConsumerSubscription("T", Subscription.tags("a"), 1), sql("U", ""), sql("V", "a >")]
+    )
     assert not manager.filters
 
 
@@ -98,7 +102,7 @@ def test_a_new_expression_is_born_again_and_an_old_version_is_passed_over(
     clock.now_ms += 10
     manager.register("g", [sql("T", "a > 6", 1)])
     manager.register("g", [sql("T", "a > 6", 2)])
-    assert found(manager, "T", "g").expression == "a > 5"
+    assert found(manager, "T", "g").subscription.expression == "a > 5"
     manager.register("g", [sql("T", "a > 5", 3)])
     assert (found(manager, "T", "g").born_time_ms, found(manager, "T", "g").client_version) == (
         born_ms,
@@ -106,7 +110,7 @@ def test_a_new_expression_is_born_again_and_an_old_version_is_passed_over(
     )
     manager.register("g", [sql("T", "a > 6", 4)])
     data = found(manager, "T", "g")
-    assert (data.expression, data.born_time_ms) == ("a > 6", born_ms + 10)
+    assert (data.subscription.expression, data.born_time_ms) == ("a > 6", born_ms + 10)
     assert not data.is_message_in_live(born_ms + 10)
     assert data.is_message_in_live(born_ms + 11)
     manager.register("g", [sql("T", "a >", 5)])
@@ -150,14 +154,14 @@ def test_a_restart_keeps_the_filters_and_takes_their_consumers_to_be_gone(
 
 
 def test_filters_for_bitmaps_of_another_size_are_not_taken_over(
-    clock: FakeClock, tmp_path: Path
+    manager: ConsumerFilterManager, clock: FakeClock, tmp_path: Path
 ) -> None:
-    other = ConsumerFilterManager(clock_ms=clock, error_percent=10, consumers=20)
-    other.register("g", [sql("T", "a > 5")])
-    other.save(tmp_path / "f")
-    manager = ConsumerFilterManager(clock_ms=clock)
-    manager.load(tmp_path / "f")
-    assert not manager.filters
+    manager.register("g", [sql("T", "a > 5")])
+    other = replace(found(manager, "T", "g"), bit_count=manager.bit_count + 8)
+    (tmp_path / "f").write_bytes(encode_filters({"T": {"g": other}}))
+    again = ConsumerFilterManager(clock_ms=clock)
+    again.load(tmp_path / "f")
+    assert not again.filters
 
 
 @pytest.mark.parametrize(
@@ -220,8 +224,8 @@ def test_where_rocketmq_fails_the_bit_says_look(
     dialect: Dialect, amount: str | None, is_set: bool
 ) -> None:
     manager = ConsumerFilterManager(clock_ms=lambda: 0)
-    wanted = ConsumerSubscription("T", "amount BETWEEN 100 AND 500", "SQL92", 1, dialect, 1)
-    manager.register("g", [wanted])
+    wanted = Subscription("SQL92", "amount BETWEEN 100 AND 500", dialect=dialect, rules=1)
+    manager.register("g", [ConsumerSubscription("T", wanted, 1)])
     properties = {"x": "1"} if amount is None else {"amount": amount}
     bitmap = manager.bitmap("T", properties)
     assert bitmap is not None
@@ -238,15 +242,16 @@ def test_where_rocketmq_fails_the_bit_says_look(
 def test_the_same_text_in_another_dialect_is_born_again() -> None:
     clock = FakeClock()
     manager = ConsumerFilterManager(clock_ms=clock)
-    manager.register("g", [ConsumerSubscription("T", "a > 1", "SQL92", 1)])
+    manager.register("g", [sql("T", "a > 1")])
     first = manager.find("T", "g")
     assert first is not None
     clock.now_ms += 1000
-    manager.register("g", [ConsumerSubscription("T", "a > 1", "SQL92", 2, "rocketray", 2)])
+    other = Subscription("SQL92", "a > 1", dialect="rocketray", rules=2)
+    manager.register("g", [ConsumerSubscription("T", other, 2)])
     second = manager.find("T", "g")
     assert second is not None
     assert second.born_time_ms == first.born_time_ms + 1000
-    assert (second.dialect, second.rules) == ("rocketray", 2)
+    assert second.subscription == other
     assert decode_filters(encode_filters(manager.filters)) == manager.filters
 
 

@@ -92,7 +92,8 @@ def test_a_predicate_is_asked() -> None:
 
 
 def known(sql: str, dialect: Dialect = "rocketray", rules: int = 2) -> ConsumerFilterData:
-    return ConsumerFilterData("g", "T", sql, (0, 9), 16, 10, dialect=dialect, rules=rules)
+    subscription = Subscription("SQL92", sql, dialect=dialect, rules=rules)
+    return ConsumerFilterData("g", "T", subscription, (0, 9), 16, 10)
 
 
 @pytest.mark.parametrize(

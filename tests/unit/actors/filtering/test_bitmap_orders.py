@@ -44,16 +44,7 @@ def answer(
     living: list[LiveSubscription] | tuple[LiveSubscription, ...], born_ms: int
 ) -> dict[str, ConsumerFilterData]:
     return {
-        one.group: ConsumerFilterData(
-            one.group,
-            "T",
-            one.subscription.expression,
-            (1, 2, 3),
-            112,
-            born_ms,
-            dialect=one.subscription.dialect or "rocketmq",
-            rules=one.subscription.rules or 1,
-        )
+        one.group: ConsumerFilterData(one.group, "T", one.subscription, (1, 2, 3), 112, born_ms)
         for one in living
     }
 

@@ -44,7 +44,7 @@ def payload(numbers: range) -> bytes:
 def broker_bitmap(number: int) -> bytes | None:
     manager = ConsumerFilterManager(clock_ms=lambda: 0)
     for group, sql in EXPRESSIONS.items():
-        manager.register(group, [ConsumerSubscription("T", sql, "SQL92", 1)])
+        manager.register(group, [ConsumerSubscription("T", Subscription.sql(sql, "rocketmq"), 1)])
     return manager.bitmap("T", {"TAGS": "tag", "a": str(number)})
 
 

@@ -73,7 +73,11 @@ def test_a_filter_is_born_with_its_groups_first_member(
 ) -> None:
     coordinator.beat("g", SMALL)
     found = coordinator.filter_of("g")
-    assert (found.expression, found.born_time_ms, found.is_dead) == ("a < 5", clock.now_ms, False)
+    assert (found.subscription.expression, found.born_time_ms, found.is_dead) == (
+        "a < 5",
+        clock.now_ms,
+        False,
+    )
     assert found.client_version == clock.now_ms
     assert read_filters(filters_file(coordinator.data)) == {"T": {"g": found}}
 
@@ -135,7 +139,7 @@ def test_another_expression_is_another_birth_even_when_the_clock_goes_back(
     clock.now_ms -= 5000
     coordinator.beat("g", LARGE)
     after = coordinator.filter_of("g")
-    assert (after.expression, after.born_time_ms) == ("a > 5", clock.now_ms)
+    assert (after.subscription.expression, after.born_time_ms) == ("a > 5", clock.now_ms)
     assert after.client_version > before.client_version
 
 
