@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NewType
+from dataclasses import dataclass, field, fields
+from typing import NewType, TypedDict, Unpack
 
 from .errors import InvalidMessageError, MessageTooLargeError
 from .names import check_topic
@@ -301,6 +301,15 @@ class StoredMessage:
         return self.properties.get(IMPORTED_OFFSET_ID)
 
 
+class ForwardedChanges(TypedDict, total=False):
+    """The fields that a message may change when it is stored again, beside its topic."""
+
+    properties: Mapping[str, str]
+    sys_flag: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardedMessage:
     """A message that is stored again, unchanged, in another topic or queue.
@@ -329,30 +338,11 @@ class ForwardedMessage:
 
     @classmethod
     def of(
-        cls,
-        stored: StoredMessage,
-        *,
-        topic: str,
-        properties: Mapping[str, str] | None = None,
-        sys_flag: int | None = None,
-        reconsume_times: int | None = None,
-        prepared_transaction_offset: int | None = None,
+        cls, stored: StoredMessage, *, topic: str, **changes: Unpack[ForwardedChanges]
     ) -> ForwardedMessage:
         """Return *stored* for *topic*; the given values replace its own."""
-        times, offset = reconsume_times, prepared_transaction_offset
-        return cls(
-            topic=topic,
-            body=stored.body,
-            properties=stored.properties if properties is None else properties,
-            born_timestamp_ms=stored.born_timestamp_ms,
-            born_host=stored.born_host,
-            flag=stored.flag,
-            sys_flag=stored.sys_flag if sys_flag is None else sys_flag,
-            reconsume_times=stored.reconsume_times if times is None else times,
-            prepared_transaction_offset=(
-                stored.prepared_transaction_offset if offset is None else offset
-            ),
-        )
+        values = {each.name: getattr(stored, each.name) for each in fields(cls)}
+        return cls(**{**values, "topic": topic, **changes})
 
 
 def _has_separator(text: str) -> bool:

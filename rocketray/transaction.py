@@ -121,18 +121,17 @@ def target(half: StoredMessage) -> tuple[str, int]:
     Raises:
         InvalidMessageError: the half does not name them.
     """
-    topic, queue_id = half.properties.get(REAL_TOPIC), half.properties.get(REAL_QUEUE_ID, "")
-    if topic is None or not (queue_id.isascii() and queue_id.isdecimal()) or len(queue_id) > 4:
+    topic, queue_id = half.properties.get(REAL_TOPIC), _number(half, REAL_QUEUE_ID, 4)
+    if topic is None or queue_id is None:
         raise InvalidMessageError(
             f"half message {half.offset_message_id} does not name its topic and queue"
         )
-    return topic, int(queue_id)
+    return topic, queue_id
 
 
 def immunity_ms(half: StoredMessage) -> int:
     """Return how long the producer wants no check; 0 if it gave no time."""
-    text = half.properties.get(_IMMUNITY_S, "")
-    return int(text) * 1000 if text.isascii() and text.isdecimal() and len(text) <= 9 else 0
+    return 1000 * (_number(half, _IMMUNITY_S, 9) or 0)
 
 
 def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
@@ -150,9 +149,9 @@ def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
         sys_flag=committed_flag(half),
         prepared_transaction_offset=half.physical_offset,
     )
-    level = half.properties.get(DELAY_LEVEL, "")
-    if level.isascii() and level.isdecimal() and len(level) <= 2 and int(level) > 0:
-        return at_level(message, int(level), queue_id)
+    level = _number(half, DELAY_LEVEL, 2)
+    if level:
+        return at_level(message, level, queue_id)
     return Placed(message, queue_id)
 
 
@@ -185,16 +184,14 @@ def decision_message(decision: Decision) -> Message:
 
 def parse_decision(stored: StoredMessage) -> Decision | None:
     """Return the decision in a message of ``END_TOPIC``, or None if it has none."""
-    text = stored.properties.get(_HALF_OFFSET, "")
-    if not (text.isascii() and text.isdecimal()) or len(text) > _OFFSET_DIGITS_MAX:
-        return None
+    half_offset = _number(stored, _HALF_OFFSET, _OFFSET_DIGITS_MAX)
     outcome = _ENDINGS.get(stored.tags or "")
-    if outcome is None:
+    if half_offset is None or outcome is None:
         return None
     unique_key = stored.properties.get(_TRANSACTION_ID, "")
     group = stored.properties.get(PRODUCER_GROUP, "")
     decider = _DECIDERS.get(stored.properties.get(_DECIDED_BY, ""), "producer")
-    return Decision(int(text), unique_key, group, outcome, decider)
+    return Decision(half_offset, unique_key, group, outcome, decider)
 
 
 def op_message(half_offsets: list[int]) -> Message:
@@ -210,3 +207,10 @@ def done_offsets(op: StoredMessage) -> list[int]:
         return []
     texts = op.body.split(b",")
     return [int(text) for text in texts if text.isdigit() and len(text) <= _OFFSET_DIGITS_MAX]
+
+
+def _number(stored: StoredMessage, name: str, digits_max: int) -> int | None:
+    """Return the property *name* as a number; None if it is no number of so many ASCII digits."""
+    text = stored.properties.get(name, "")
+    is_number = text.isascii() and text.isdecimal() and len(text) <= digits_max
+    return int(text) if is_number else None

@@ -151,9 +151,20 @@ def _is_allowed(path: str, module: str, allowed: Collection[str]) -> bool:
 @lru_cache(maxsize=256)
 def _load(module: str, name: str) -> Predicate:
     path = f"{module}:{name}"
-    found: Any = _attribute(path, _import(path, module), module, name)
-    _check_function(path, found)
-    function: Predicate = found
+    try:
+        imported = import_module(module)
+    except (Exception, SystemExit) as error:
+        raise PredicateError(
+            f"predicate {path!r}: module {module!r} cannot be imported ({type(error).__name__}: "
+            f"{error}); put it on the Python path of the node"
+        ) from error
+    try:
+        function: Predicate = getattr(imported, name)
+    except AttributeError:
+        raise PredicateError(
+            f"predicate {path!r}: module {module!r} has no {name!r}; name one of its functions"
+        ) from None
+    _check_function(path, function)
     return function
 
 
@@ -169,25 +180,6 @@ def _check_function(path: str, found: Any) -> None:
             f"predicate {path!r} is a coroutine or generator function; write it with a plain def "
             "that returns True or False"
         )
-
-
-def _import(path: str, module: str) -> object:
-    try:
-        return import_module(module)
-    except (Exception, SystemExit) as error:
-        raise PredicateError(
-            f"predicate {path!r}: module {module!r} cannot be imported ({type(error).__name__}: "
-            f"{error}); put it on the Python path of the node"
-        ) from error
-
-
-def _attribute(path: str, imported: object, module: str, name: str) -> object:
-    try:
-        return getattr(imported, name)
-    except AttributeError:
-        raise PredicateError(
-            f"predicate {path!r}: module {module!r} has no {name!r}; name one of its functions"
-        ) from None
 
 
 def _module_name(function: Callable[..., Any]) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rocketray.config import StoreConfig
@@ -185,12 +186,21 @@ class StoreFiles:
             self._clean_stop.check_log(self.log)
         lock.mark_open()
         ensure_checkpoint(self._checkpoint, self._file_system)
-        report = self._recover(checkpoint, trust, lock, salvage)
+        make_agree = partial(
+            recover,
+            self.log,
+            self.queues,
+            self.index,
+            checkpoint,
+            was_closed=lock.was_clean,
+            clock_ms=self._clock_ms,
+        )
+        report = make_agree(trust=trust, salvage=salvage)
         if report.was_clean:
             difference = self._clean_stop.difference(self.log, self.queues, self.index, checkpoint)
             if difference is not None:
                 _LOG.warning("%s: changed since it was closed: %s", self._directory, difference)
-                report = self._recover(checkpoint, Trust.LOG, lock)
+                report = make_agree(trust=Trust.LOG)
         self.recovery = report
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
         if not report.was_clean:
@@ -206,24 +216,6 @@ class StoreFiles:
             _LOG.error(
                 "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason
             )
-
-    def _recover(
-        self,
-        checkpoint: Checkpoint,
-        trust: Trust,
-        lock: StoreLock,
-        salvage: Salvage = Salvage.NOTHING,
-    ) -> RecoveryReport:
-        return recover(
-            self.log,
-            self.queues,
-            self.index,
-            checkpoint,
-            trust=trust,
-            was_closed=lock.was_clean,
-            salvage=salvage,
-            clock_ms=self._clock_ms,
-        )
 
     def verify(self) -> Verification:
         """Check everything; see verify.py."""

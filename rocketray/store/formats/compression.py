@@ -130,18 +130,11 @@ class _DamagedStreamError(Exception):
 
 def _collect(blocks: Iterator[bytes]) -> bytes | None:
     """Return all blocks in one, or None when they are over the limit."""
-    first = next(blocks, b"")
-    second = next(blocks, None)
-    if second is None:
-        return first
-    gathered = io.BytesIO(first)
-    gathered.seek(0, io.SEEK_END)
-    block: bytes | None = second
-    while block is not None:
+    gathered = io.BytesIO()
+    for block in blocks:
         if gathered.tell() + len(block) > INFLATED_BODY_MAX_BYTES:
             return None
         gathered.write(block)
-        block = next(blocks, None)
     return gathered.getvalue()
 
 

@@ -87,7 +87,8 @@ class UniqueIdGenerator:
             number = self._clock_ms() << 16
             number = max(number, self._next)
             self._next = number + count
-        return number - (_month_start_ms(number >> 16) << 16) & _NUMBER_MASK
+        month_start_ms = _month_start_of((number >> 16) // _QUARTER_HOUR_MS)
+        return number - (month_start_ms << 16) & _NUMBER_MASK
 
 
 def encode_offset_id(store_host: tuple[str, int], physical_offset: int) -> str:
@@ -139,13 +140,11 @@ def _unpack_address(raw: bytes) -> str:
     return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
 
 
-def _month_start_ms(now_ms: int) -> int:
-    """Return local midnight of the first day of the month of *now_ms*."""
-    return _month_start_of(now_ms // _QUARTER_HOUR_MS)
-
-
 @lru_cache(maxsize=16)
 def _month_start_of(quarter_hour: int) -> int:
-    """Return the same for a quarter of an hour; local midnights are on its bounds everywhere."""
+    """Return local midnight of the month's first day, in ms, for a quarter of an hour since 1970.
+
+    Local midnights are on the bounds of these everywhere.
+    """
     now = time.localtime(quarter_hour * _QUARTER_HOUR_MS // 1000)
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000

@@ -13,12 +13,11 @@ digits, the lowest first. Source: RocketMQ 5.3.3, ``CommitLog``, ``MessageDecode
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import MessageTooLargeError
+from rocketray.hashing import crc32
 from rocketray.kernels.hashing import crc32_spans
 from rocketray.kernels.property_crc import (
     CRC_PROPERTY_BYTES,
@@ -43,7 +42,6 @@ CRC_NAME = np.frombuffer(CRC_PROPERTY_NAME + b"\x01", np.uint8)
 CRC_NO_DIGITS = np.frombuffer(b"0" * 10, np.uint8)
 _EMPTY = CRC_NAME.tobytes() + CRC_NO_DIGITS.tobytes() + b"\x02"
 _SEPARATOR = b"\x02"
-_CRC_MASK = 0x7FFFFFFF
 _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]
 
@@ -62,7 +60,7 @@ def with_crc_property(properties: bytes) -> bytes:
 
 def crc_property(record: bytes | memoryview) -> bytes:
     """Return the property for the end of *record*, which has room for it there."""
-    crc = zlib.crc32(record[:-CRC_PROPERTY_BYTES]) & _CRC_MASK
+    crc = crc32(record[:-CRC_PROPERTY_BYTES])
     return CRC_NAME.tobytes() + f"{crc}"[::-1].ljust(10, "0").encode() + _SEPARATOR
 
 

@@ -44,12 +44,11 @@ class ForeignSettings:
     """The settings for opening a broker's directory, and the source of the number of hash slots.
 
     ``slots_from`` is ``nothing`` for a store without keys, and ``unknown`` if none or several
-    numbers, ``slot_counts``, agree with the files. ``warnings`` are sentences for the user.
+    numbers agree with the files. ``warnings`` are sentences for the user.
     """
 
     config: StoreConfig
     slots_from: SlotsFrom
-    slot_counts: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def check_keys(self) -> None:
@@ -64,7 +63,6 @@ class _Slots:
 
     count: int
     source: SlotsFrom
-    counts: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -104,7 +102,7 @@ def read_foreign_settings(
         index_hash_slots=slots.count,
         index_entries=entries,
     )
-    return ForeignSettings(config, slots.source, slots.counts, slots.warnings)
+    return ForeignSettings(config, slots.source, slots.warnings)
 
 
 def _refuse_other_kinds(directory: Path) -> None:
@@ -164,10 +162,10 @@ def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int |
             agreed = slots_that_agree(index, key_hashes, only=given)
             wrong = agreed.has_entries and not agreed.counts
             warning = f"{index[0].parent}: its entries do not agree with {given} hash slots"
-            return _Slots(given, "caller", (given,), (warning,) if wrong else ())
+            return _Slots(given, "caller", (warning,) if wrong else ())
         for default in filter(lambda count: is_division(length, count), _DEFAULT_SLOTS):
             if slots_that_agree(index, key_hashes, only=default).counts:
-                return _Slots(default, "default", (default,))
+                return _Slots(default, "default")
         agreed = slots_that_agree(index, key_hashes)
         if not agreed.counts and agreed.has_entries:  # one damaged file prevents agreement of all
             alone = [slots_that_agree([path], key_hashes).counts for path in index]
@@ -183,12 +181,8 @@ def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
     """Infer the slots from the files' content; without evidence use the smallest number."""
     if len(agreed.counts) == 1:
         warning = f"{index}: some entries do not agree with the {agreed.counts[0]} hash slots"
-        return _Slots(
-            agreed.counts[0],
-            "files",
-            agreed.counts,
-            () if agreed.all_agree else (f"{warning} that nearly all point to",),
-        )
+        doubts = () if agreed.all_agree else (f"{warning} that nearly all point to",)
+        return _Slots(agreed.counts[0], "files", doubts)
     if not agreed.has_entries:
         return _Slots(smallest_division(length), "nothing")
     shown = ", ".join(map(str, agreed.counts[:_SHOWN_COUNTS]))
@@ -197,7 +191,7 @@ def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
         f"{index}: the number of hash slots is unknown ({reason}); to look keys up, give the "
         "broker's maxHashSlotNum with --max-hash-slots"
     )
-    return _Slots(smallest_division(length), "unknown", agreed.counts, (warning,))
+    return _Slots(smallest_division(length), "unknown", (warning,))
 
 
 def _usual_size(paths: Iterable[Path]) -> int:

@@ -171,11 +171,13 @@ class KeyIndex:
 
         Full files whose last entry was stored before *timestamp_ms* are kept.
         """
-        trusted = 0
-        while trusted < len(self._files) and self._is_trusted(self._files[trusted], timestamp_ms):
-            trusted += 1
-        gone = self._files[trusted:]
-        del self._files[trusted:]
+        trusted = takewhile(
+            lambda file: file.room == 0 and file.header().end_timestamp_ms < timestamp_ms,
+            self._files,
+        )
+        count = len([*trusted])
+        gone = self._files[count:]
+        del self._files[count:]
         self._search = ChainSearch(self._files)
         for file in gone:
             file.close()
@@ -217,10 +219,6 @@ class KeyIndex:
             file.close()
         self._files.clear()
         self._forgotten.clear()
-
-    @staticmethod
-    def _is_trusted(file: IndexFile, timestamp_ms: int) -> bool:
-        return file.room == 0 and file.header().end_timestamp_ms < timestamp_ms
 
     def _first_with_room(self) -> int:
         first = len(self._files)

@@ -187,6 +187,11 @@ def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tupl
     starts, lengths = find_values(data, *properties, _NAMES)
     codes = np.empty(n, np.int32)
     hash_spans(data, starts[0], lengths[0], 0, codes)
+    tags_codes = codes.astype(np.int64)
+    if SCHEDULE_TOPIC in topics:
+        rows = np.flatnonzero(topic_numbers == topics.index(SCHEDULE_TOPIC))
+        columns = [column[rows] for column in (*properties, spans[Field.STORE_TIMESTAMP])]
+        tags_codes[rows] = entry_codes(tags_codes[rows], data, *columns)
     block = LogBlock(
         data,
         topics,
@@ -197,7 +202,7 @@ def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tupl
         queue_offsets[:count],
         spans[Field.SYS_FLAG, :count],
         spans[Field.STORE_TIMESTAMP, :count],
-        _entry_codes(data, spans, topics, topic_numbers, codes.astype(np.int64))[:count],
+        tags_codes[:count],
         properties[0][:count],
         properties[1][:count],
         starts[1:, :count],
@@ -252,26 +257,6 @@ def _properties_end_well(
     ended = last != 0 if is_foreign else last == _PROPERTIES_END
     whole: npt.NDArray[np.bool_] = (sizes == 0) | ended
     return whole
-
-
-def _entry_codes(
-    data: npt.NDArray[np.uint8],
-    spans: _Int64s,
-    topics: list[str],
-    topic_numbers: _Int32s,
-    tags_codes: _Int64s,
-) -> _Int64s:
-    """Return the codes of the queue entries: *tags_codes*, and due times for delay levels."""
-    if SCHEDULE_TOPIC in topics:
-        rows = np.flatnonzero(topic_numbers == topics.index(SCHEDULE_TOPIC))
-        tags_codes[rows] = entry_codes(
-            tags_codes[rows],
-            data,
-            spans[Field.PROPERTIES_START, rows],
-            spans[Field.PROPERTIES_SIZE, rows],
-            spans[Field.STORE_TIMESTAMP, rows],
-        )
-    return tags_codes
 
 
 def entry_codes(
