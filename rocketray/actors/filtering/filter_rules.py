@@ -16,8 +16,7 @@ from pathlib import Path
 
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json, write_json
-from rocketray.errors import ConfigError, StoreError, SubscriptionRefusedError
-from rocketray.filters.checks import FilterKnowledge, FilterRequest, check_subscription
+from rocketray.errors import ConfigError, FilterError, StoreError, SubscriptionRefusedError
 from rocketray.filters.class_filter import check_predicate
 from rocketray.filters.subscription import Subscription
 
@@ -25,6 +24,10 @@ __all__ = ["FilterRules"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", re.ASCII)
 _LIMIT_MS_MAX = 60_000
+_SQL_IS_OFF = (
+    "SYSTEM_ERROR (1): SQL92 is switched off on this node; subscribe by tags, or have the node "
+    "started with: rocketray start --property-filter"
+)
 _NO_PREDICATES = frozenset(
     ("faust", "numba", "numpy", "orjson", "pandas", "pyarrow", "pyspark", "ray", "rocketray")
 )
@@ -59,14 +62,19 @@ class FilterRules:
     def check(self, group: str, topic: str, subscription: Subscription) -> None:
         """Check that *group* may subscribe to *topic* with *subscription*.
 
+        A refusal begins with the status and the code of RocketMQ's ``ResponseCode``.
+
         Raises:
             PredicateError: it names a predicate that is not allowed.
-            SubscriptionRefusedError: it does not pass the checks of a broker.
+            SubscriptionRefusedError: it does not parse, or SQL92 is switched off.
         """
-        request = FilterRequest(group, topic, subscription)
-        refusal = check_subscription(request, FilterKnowledge(property_filter=self.property_filter))
-        if refusal is not None:
-            raise SubscriptionRefusedError(group, topic, str(refusal))
+        try:
+            subscription.check_text()
+        except FilterError as error:
+            reason = f"SUBSCRIPTION_PARSE_FAILED (23): {error}"
+            raise SubscriptionRefusedError(group, topic, reason) from None
+        if subscription.expression_type == "SQL92" and not self.property_filter:
+            raise SubscriptionRefusedError(group, topic, _SQL_IS_OFF)
         if subscription.expression_type == "CLASS":
             check_predicate(subscription.expression, allowed=self.allowed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,9 @@ def test_a_group_that_may_not_filter_so_does_not_join(tmp_path: Path) -> None:
 def test_what_comes_from_elsewhere_is_checked_again() -> None:
     rules = FilterRules()
     rules.check("g", "T", Subscription.sql("a > 5"))
-    with pytest.raises(SubscriptionRefusedError, match="SUBSCRIPTION_PARSE_FAILED"):
-        rules.check("g", "T", Subscription.sql("a >"))
+    for wrong in (Subscription.sql("a >"), Subscription.tags("||"), Subscription.where("a")):
+        with pytest.raises(SubscriptionRefusedError, match=r"SUBSCRIPTION_PARSE_FAILED \(23\): "):
+            replace(rules, property_filter=False).check("g", "T", wrong)
     with pytest.raises(PredicateError, match="not allowed"):
         rules.check("g", "T", Subscription.where("shop:f"))
 
