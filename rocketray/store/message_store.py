@@ -48,7 +48,6 @@ from .files.store_settings import Salvage, allow_units, settle_config
 from .formats.sys_flag import PREPARED, ROLLBACK
 from .log.log_blocks import entry_codes
 from .queues.consume_queue_ext import BitmapSource
-from .recovery.recovery import RecoveryReport
 from .recovery.verify import Verification
 from .retention import DiskUse, ExpiredFile, RetentionPolicy
 from .store_files import StoreStatistics, open_files
@@ -138,6 +137,8 @@ class MessageStore:
             raise
         self.directory = directory
         self.reads = StoreReads(files, clock_ms=clock_ms, check_open=self._check_open)
+        self.recovery = files.recovery
+        """The report of the recovery at opening; None for a store that is open read-only."""
         self._files = files
         self._log, self._queues, self._index = files.log, files.queues, files.index
         self._clock_ms = clock_ms
@@ -357,11 +358,6 @@ class MessageStore:
     def is_sound(self) -> bool:
         """Whether no error occurred that only reopening repairs."""
         return self._damage is None
-
-    @property
-    def recovery(self) -> RecoveryReport | None:
-        """The report of the recovery at opening; None for a store that is open read-only."""
-        return self._files.recovery
 
     def verify(self) -> Verification:
         """Check every record, queue entry and key; see verify.py. Nothing is changed."""

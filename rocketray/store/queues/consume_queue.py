@@ -242,7 +242,7 @@ class ConsumeQueue:
             lambda entry: entry.size != FILLER_SIZE and entry.physical_offset >= log_min_offset
         )
         last = max(self.max_offset - 1, 0)
-        if self.ext is not None and self.ext.file_count > 1:
+        if self.ext is not None and len(self.ext.files.starts) > 1:
             self.ext.forget_before(self._first_address())
         self.files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
 
@@ -250,7 +250,7 @@ class ConsumeQueue:
         """Remove the forgotten files from disk; may run beside the writer."""
         self.files.remove_forgotten()
         if self.ext is not None:
-            self.ext.remove_forgotten()
+            self.ext.files.remove_forgotten()
 
     def prepare_next(self) -> None:
         """Create the next file if the current one is half full; for a thread beside the writer."""
@@ -271,7 +271,7 @@ class ConsumeQueue:
         """Unmap the files."""
         self.files.close()
         if self.ext:
-            self.ext.close()
+            self.ext.files.close()
 
     def _rows(self, queue_offset: int) -> _Rows:
         """Return rows from *queue_offset* to the end of its file, within minimum and maximum."""

@@ -74,15 +74,16 @@ class ConsumeQueueExt:
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; the writer sets the end of the units before it appends."""
-        self._files = MappedFileQueue(
+        self.files = MappedFileQueue(
             directory, segment_bytes, read_only=read_only, repair=repair, file_system=file_system
         )
-        self._end = self._flushed = self._files.min_offset
+        """Its files, which may hold bytes behind the last unit, too."""
+        self._end = self._flushed = self.files.min_offset
 
     def unit(self, address: int) -> ExtUnit | None:
         """Return the unit at *address*, the third field of a queue entry; None without one."""
         offset = address + _ADDRESS_BASE
-        file = self._files.file(offset) if offset >= 0 and address <= TAGS_CODE_EXT_MAX else None
+        file = self.files.file(offset) if offset >= 0 and address <= TAGS_CODE_EXT_MAX else None
         if file is None:
             return None
         position = offset - file.start
@@ -161,47 +162,34 @@ class ConsumeQueueExt:
 
     def end_at_begin(self) -> None:
         """End the units at their begin: keep none."""
-        self._end = self._flushed = self._files.min_offset
+        self._end = self._flushed = self.files.min_offset
 
     def clear(self) -> None:
         """Remove every file."""
-        self._files.clear()
+        self.files.clear()
         self._end = self._flushed = 0
 
     def cut_tail(self) -> None:
         """Zero the bytes behind the last unit, after recovery."""
-        self._files.cut(self._end, keep=False)
-
-    @property
-    def file_count(self) -> int:
-        """The number of files."""
-        return len(self._files.starts)
+        self.files.cut(self._end, keep=False)
 
     def forget_before(self, address: int | None) -> None:
         """Forget the files before the one of *address*, the first in use.
 
         None means that no unit is in use.
         """
-        self._files.forget_before(self._end if address is None else address + _ADDRESS_BASE)
-
-    def remove_forgotten(self) -> None:
-        """Remove the forgotten files from disk; may run beside the writer."""
-        self._files.remove_forgotten()
+        self.files.forget_before(self._end if address is None else address + _ADDRESS_BASE)
 
     def prepare_next(self) -> None:
         """Create the next file if the current one is half full; for a thread beside the writer."""
-        self._files.prepare_next(self._end)
+        self.files.prepare_next(self._end)
 
     def flush(self) -> None:
         """Sync all units to disk; may run beside the writer."""
         end = self._end
         if end > self._flushed:
-            self._files.flush(self._flushed, end)
+            self.files.flush(self._flushed, end)
             self._flushed = end
-
-    def close(self) -> None:
-        """Unmap the files."""
-        self._files.close()
 
     def _keep(self, address: int, tags_code: int, store_timestamp_ms: int) -> bool:
         """End the units with the one at *address*, if it matches and follows the previous ones."""
@@ -214,13 +202,13 @@ class ConsumeQueueExt:
         )
 
     def _fits(self, size: int) -> bool:
-        return size <= min(_UNIT_MAX_BYTES, self._files.segment_bytes - _FREE_BYTES)
+        return size <= min(_UNIT_MAX_BYTES, self.files.segment_bytes - _FREE_BYTES)
 
     def _places(self, count: int, size: int) -> Iterator[tuple[MappedFile, int, int]]:
         """Yield places for *count* units of *size* bytes: file, position, number (0: file full)."""
         end = self._end
         while count:
-            file = self._files.ensure(end)
+            file = self.files.ensure(end)
             position = end - file.start
             part = min(count, max(file.size - position - _FREE_BYTES, 0) // size)
             yield file, position, part

@@ -114,8 +114,8 @@ def test_every_unit_is_found_at_its_address_and_goes_on_where_the_last_ended(
     else:
         again.end_at_begin()
     assert put(again, more, 14) == put(ext, more, 14)
-    ext.close()
-    again.close()
+    ext.files.close()
+    again.files.close()
 
 
 @pytest.mark.parametrize(
