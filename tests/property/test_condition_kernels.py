@@ -16,14 +16,13 @@ from support.records import RawRecord, i32, i64, u8
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.coercion import to_double, to_int32, to_int64
-from rocketray.filters.sql92.program import Program, compile_program
+from rocketray.filters.sql92.vectorized import VectorizedExpression
 from rocketray.kernels.conditions import run_program
 from rocketray.kernels.numerals import (
     BAD,
     NUMERAL,
     ODD,
 )
-from rocketray.kernels.properties import join_names
 from rocketray.kernels.records import judge_records
 
 numerals = st.one_of(
@@ -34,13 +33,13 @@ numerals = st.one_of(
 )
 
 
-def random_program(generator: random.Random) -> Program:
+def random_program(generator: random.Random) -> VectorizedExpression:
     while True:
         try:
             compiled = compile_expression(
                 random_expression(generator), "rocketray", generator.choice((1, 2))
             )
-            return compile_program(compiled.tree)
+            return VectorizedExpression(compiled)
         except FilterSyntaxError:
             continue
 
@@ -57,7 +56,7 @@ def test_programs_run_alike(generator: random.Random, values: list[bytes]) -> No
     ]
     arguments = (
         *spans_of(messages, program.names),
-        *(program.code, program.doubles, program.texts, program.bounds, program.patterns),
+        *program.conditions[2:],
     )
     ours, theirs = np.zeros((2, len(messages)), np.uint8)
     assert run_program(*arguments, ours) == oracle_of(run_program)(*arguments, theirs)
@@ -82,12 +81,11 @@ def test_records_are_judged_alike(generator: random.Random, values: list[bytes])
         raw += record
     if generator.random() < 0.2:
         raw[generator.randrange(len(raw))] ^= 1
-    conditions = (program.code, program.doubles, program.texts, program.bounds, program.patterns)
-    names, bounds = join_names(program.names)
     entries = u8(bytes(raw)), 500, i64(offsets), i32(sizes), i64([0] * 6), 0
+    arguments = (*entries, *program.conditions)
     ours, theirs = np.zeros((2, 6), np.uint8)
-    is_done = judge_records(*entries, names, bounds, *conditions, ours)
-    assert oracle_of(judge_records)(*entries, names, bounds, *conditions, theirs) is is_done
+    is_done = judge_records(*arguments, ours)
+    assert oracle_of(judge_records)(*arguments, theirs) is is_done
     if is_done:
         assert ours.tolist() == theirs.tolist()
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketray.errors import FilterEvaluationError
 from rocketray.kernels.condition_codes import Accepts, Column, Operation, Rule, State
+from rocketray.kernels.properties import join_names
+from rocketray.kernels.records import Conditions
 
 from . import nodes
 from .coercion import to_boolean
@@ -24,7 +25,7 @@ from .evaluator import Evaluator, Properties, compile_tree
 from .nodes import Expression, Kind, as_literal, kind_of, property_names
 from .operators import IN, Encoded
 
-__all__ = ["Program", "compile_program", "state_of"]
+__all__ = ["compile_program", "state_of"]
 
 _MIRRORED = {
     Accepts.LESS: Accepts.GREATER,
@@ -35,22 +36,6 @@ _MIRRORED = {
 _EQUALITIES = (Accepts.EQUAL, Accepts.UNEQUAL)
 _FAILURES = {Kind.INT32: State.NOT_INT32, Kind.INT64: State.NOT_INT64}
 _NEVER = -1  # not a state: neither neutral nor a reason to jump
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """The kernel's input; see ``kernels/condition_codes.py``.
-
-    Property k of an instruction is ``names[k]``. ``code`` int64[instructions, columns], ``doubles``
-    float64, ``texts`` uint8 with ``bounds`` int64, ``patterns`` int64.
-    """
-
-    names: tuple[str, ...]
-    code: npt.NDArray[np.int64]
-    doubles: npt.NDArray[np.float64]
-    texts: npt.NDArray[np.uint8]
-    bounds: npt.NDArray[np.int64]
-    patterns: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +51,11 @@ class _Into:
         return _Into(self.register + number, stop=stop)
 
 
-def compile_program(tree: Expression) -> Program:
-    """Return the program of *tree*, which must be a truth value."""
+def compile_program(tree: Expression) -> Conditions:
+    """Return the program of *tree*, which must be a truth value.
+
+    Its instructions name properties by their number among the sorted names in *tree*.
+    """
     compiler = _Compiler(tuple(sorted(property_names(tree))))
     compiler.condition(tree, _Into(0))
     return compiler.program()
@@ -93,14 +81,14 @@ class _Compiler:
         self._texts: list[bytes] = []
         self._patterns: list[int] = []
 
-    def program(self) -> Program:
-        """Return the program as arrays."""
+    def program(self) -> Conditions:
+        """Return the program as arrays, the kernel's input; see ``kernels/condition_codes.py``."""
         code = np.array(self._code, np.int64)
         assert code[:, Column.REGISTER].max() <= len(code)  # the kernel has no room for more
         bounds = np.cumsum([0, *map(len, self._texts)], dtype=np.int64)
         texts = np.frombuffer(b"".join(self._texts), np.uint8)
         doubles, patterns = np.array(self._doubles, float), np.array(self._patterns, np.int64)
-        return Program(self._names, code, doubles, texts, bounds, patterns)
+        return Conditions(*join_names(self._names), code, doubles, texts, bounds, patterns)
 
     def condition(self, node: Expression, into: _Into) -> None:
         """Append the state of *node*, a truth value."""

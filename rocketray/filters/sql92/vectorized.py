@@ -21,8 +21,6 @@ import numpy.typing as npt
 
 from rocketray.kernels.condition_codes import State
 from rocketray.kernels.conditions import run_program
-from rocketray.kernels.properties import join_names
-from rocketray.kernels.records import Conditions
 from rocketray.message import decode_text
 
 from .compiled import CompiledExpression
@@ -45,17 +43,9 @@ class VectorizedExpression:
 
     def __init__(self, expression: CompiledExpression) -> None:
         self._expression = expression
-        program = compile_program(expression.tree)
-        self.names = program.names
-        self._program = (
-            program.code,
-            program.doubles,
-            program.texts,
-            program.bounds,
-            program.patterns,
-        )
-        names, name_bounds = join_names(program.names)
-        self.conditions = Conditions(names, name_bounds, *self._program)
+        self.names = tuple(sorted(expression.property_names))
+        self.conditions = compile_program(expression.tree)
+        self._program = self.conditions[2:]
 
     def evaluate(
         self,
