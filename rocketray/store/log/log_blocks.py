@@ -17,7 +17,7 @@ a level has the code of its tag, as everywhere. Source: RocketMQ 5.3.3,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -41,7 +41,14 @@ from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 from .commit_log import CommitLog
 from .log_walk import end_after, next_record
 
-__all__ = ["LogBlock", "entry_codes", "read_blocks", "read_blocks_below", "record_keys"]
+__all__ = [
+    "LogBlock",
+    "entry_codes",
+    "read_blocks",
+    "read_blocks_below",
+    "read_past_holes",
+    "record_keys",
+]
 
 _BLOCK_RECORDS = 8192
 _PROPERTIES_END = ord(PROPERTY_SEPARATOR)
@@ -120,15 +127,29 @@ def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
             offset = following
 
 
-def read_blocks_below(log: CommitLog, end: int) -> Iterator[LogBlock]:
-    """Yield the whole records of the log that begin below *end*; holes are skipped."""
-    at = int(log.min_offset)
-    while at < end:
+def read_past_holes(
+    log: CommitLog, start: int, skips: Callable[[int, int, int], bool]
+) -> Iterator[LogBlock]:
+    """Yield the whole records from *start* on, also those behind a hole that *skips* allows.
+
+    *skips* takes the offset of the hole, and offset and store time of the record behind it.
+    """
+    following: tuple[int, int] | None = start, 0
+    while following is not None:
+        at = following[0]
         for block in read_blocks(log, at):
             at = block.end
-            yield block.only(block.physical_offsets < end)
-        following = next_record(log.files, end_after(log.files, at))
-        at = following[0] if following else end
+            yield block
+        at = end_after(log.files, at)
+        following = next_record(log.files, at)
+        if following is not None and not skips(at, *following):
+            return
+
+
+def read_blocks_below(log: CommitLog, end: int) -> Iterator[LogBlock]:
+    """Yield the whole records of the log that begin below *end*; holes are skipped."""
+    for block in read_past_holes(log, log.min_offset, lambda _, behind, __: behind < end):
+        yield block.only(block.physical_offsets < end)
 
 
 def record_keys(block: LogBlock) -> tuple[_Int32s, _Int64s, _Int64s]:

@@ -20,8 +20,13 @@ import numpy.typing as npt
 from rocketray.kernels.layout import RECORD_MIN_BYTES
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
-from rocketray.store.log.log_blocks import LogBlock, read_blocks, read_blocks_below, record_keys
-from rocketray.store.log.log_walk import end_after, next_record
+from rocketray.store.log.log_blocks import (
+    LogBlock,
+    read_blocks_below,
+    read_past_holes,
+    record_keys,
+)
+from rocketray.store.log.log_walk import end_after
 from rocketray.store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from rocketray.store.queues.queue_recovery import last_before, put_entries
 from rocketray.store.queues.queue_table import QueueTable
@@ -84,28 +89,24 @@ class Replay:
         lost = any(queue.has_lost_units for queue in self._queues.all())
         if lost and start > self._log.min_offset:
             raise QueueGapError
-        while True:
-            for block in read_blocks(self._log, self.end):
-                self._put_entries(block)
-                if self._index is not None:
-                    self._put_keys(self._index, block)
-                self.records += len(block)
-                self.end = block.end
-                self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
-            self.end = end_after(self._log.files, self.end)
-            following = next_record(self._log.files, self.end)
-            if following is None or not self._is_vouched(*following):
-                return
-            self._add_hole(self.end, following[0])
-            self.end = following[0]
+        for block in read_past_holes(self._log, start, self._skips):
+            self._put_entries(block)
+            if self._index is not None:
+                self._put_keys(self._index, block)
+            self.records += len(block)
+            self.end = block.end
+            self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
+        self.end = end_after(self._log.files, self.end)
 
-    def _add_hole(self, start: int, end: int) -> None:
+    def _skips(self, start: int, behind: int, store_timestamp_ms: int) -> bool:
+        """Add a hole, unless the record *behind* it may never have been whole."""
+        if behind >= self._vouched_below and store_timestamp_ms >= self._vouched_until_ms:
+            return False
         if self.holes and self.holes[-1].end == start:
             start = self.holes.pop().start
-        self.holes.append(Hole(start, end, "there is no complete record"))
-
-    def _is_vouched(self, offset: int, store_timestamp_ms: int) -> bool:
-        return offset < self._vouched_below or store_timestamp_ms < self._vouched_until_ms
+        self.holes.append(Hole(start, behind, "there is no complete record"))
+        self.end = behind
+        return True
 
     def _put_entries(self, block: LogBlock) -> None:
         for topic, queue_id, chosen in block.by_queue():

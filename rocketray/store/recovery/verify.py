@@ -26,8 +26,13 @@ from rocketray.store.index.index_division import expected_chains
 from rocketray.store.index.index_file import IndexFile
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
-from rocketray.store.log.log_blocks import LogBlock, read_blocks, read_blocks_below, record_keys
-from rocketray.store.log.log_walk import bytes_behind, end_after, next_record
+from rocketray.store.log.log_blocks import (
+    LogBlock,
+    read_blocks_below,
+    read_past_holes,
+    record_keys,
+)
+from rocketray.store.log.log_walk import bytes_behind, end_after
 from rocketray.store.queues.consume_queue import ConsumeQueue
 from rocketray.store.queues.queue_table import QueueTable
 
@@ -108,19 +113,17 @@ class _Walk:
 
     def blocks(self) -> Iterator[LogBlock]:
         self.end = int(self.log.min_offset)
-        while True:
-            for block in read_blocks(self.log, self.end):
-                self.records += len(block)
-                self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
-                self.end = block.end
-                yield block
-            self.end = end_after(self.log.files, self.end)
-            following = next_record(self.log.files, self.end)
-            if following is None:
-                return
-            size = following[0] - self.end
-            self.problem(self.end, f"these {size} bytes have no complete record")
-            self.end = following[0]
+        for block in read_past_holes(self.log, self.end, self.skips):
+            self.records += len(block)
+            self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
+            self.end = block.end
+            yield block
+        self.end = end_after(self.log.files, self.end)
+
+    def skips(self, start: int, behind: int, _store_timestamp_ms: int) -> bool:
+        self.problem(start, f"these {behind - start} bytes have no complete record")
+        self.end = behind
+        return True
 
     def problem(self, physical_offset: int, what: str) -> None:
         start = physical_offset - physical_offset % self.log.files.segment_bytes
