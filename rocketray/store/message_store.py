@@ -50,7 +50,7 @@ from .log.log_blocks import entry_codes
 from .queues.consume_queue_ext import BitmapSource
 from .recovery.verify import Verification
 from .retention import DiskUse, ExpiredFile, RetentionPolicy
-from .store_files import StoreStatistics, open_files
+from .store_files import StoreFiles, StoreStatistics
 from .store_reads import StoreReads
 
 __all__ = ["AppendResult", "MessageStore", "PutResult", "StoreStatistics"]
@@ -121,7 +121,7 @@ class MessageStore:
             self.config = settle_config(
                 directory, config, read_only=read_only, salvage=salvage, file_system=file_system
             )
-            files = open_files(
+            files = StoreFiles(
                 directory,
                 self.config,
                 self._lock,
@@ -194,7 +194,9 @@ class MessageStore:
         keyed = batch.key_records[: 0 if batch.transaction == ROLLBACK else None]
         key_offsets = batch.starts()[keyed]
         times = store_times(batch, self._last_timestamp_ms, self._clock_ms)
-        bitmaps = self._bitmaps(topic, batch) if queue is not None and queue.adds_units else None
+        bitmaps = None
+        if queue is not None and queue.adds_units:
+            bitmaps = self._queues.bitmaps(topic, batch.records, *batch.property_spans())
         codes = batch.tags_codes
         if topic == SCHEDULE_TOPIC:
             codes = entry_codes(codes, batch.records, *batch.property_spans(), times)
@@ -368,10 +370,6 @@ class MessageStore:
         """Return the current counts and offsets."""
         self._check_open()
         return self._files.statistics(self._batches, self._messages)
-
-    def _bitmaps(self, topic: str, batch: EncodedBatch) -> npt.NDArray[np.uint8] | None:
-        starts, sizes = batch.property_spans()
-        return self._queues.bitmaps(topic, batch.records, starts, sizes)
 
     def _flush(self, *, everything: bool, stop: bool = False) -> PhysicalOffset:
         """Flush; a failure makes the store unsound: the system drops data it could not write."""

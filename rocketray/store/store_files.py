@@ -34,7 +34,7 @@ from .recovery.recovery import (
 )
 from .recovery.verify import Verification, verify
 
-__all__ = ["StoreFiles", "StoreStatistics", "open_files"]
+__all__ = ["StoreFiles", "StoreStatistics"]
 
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT = "checkpoint"
@@ -61,126 +61,94 @@ class StoreStatistics:
     appended_messages: int
 
 
-def open_files(
-    directory: Path,
-    config: StoreConfig,
-    lock: StoreLock | None,
-    *,
-    clock_ms: Callable[[], int],
-    file_system: FileSystem,
-    bitmap_source: BitmapSource | None = None,
-    adds_units: bool = True,
-    salvage: Salvage = Salvage.NOTHING,
-) -> StoreFiles:
-    """Open the files and find their ends; without *lock* read-only, nothing is changed.
-
-    With *salvage* all of the log is read, and its missing parts count as holes; RocketMQ's
-    own rules apply to a directory that RocketMQ wrote.
-
-    Raises:
-        CorruptRecordError: a file has a wrong size, or is missing.
-        StoreFullError: there is no space for recovered entries or keys; opening again continues.
-    """
-    read_only, salvages = lock is None, salvage is not Salvage.NOTHING
-    by_rocketmq = is_foreign(directory, file_system)
-    trust = Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT
-    if salvages and by_rocketmq:
-        trust = Trust.BROKER
-    elif salvages and trust is Trust.CLEAN_STOP:
-        trust = Trust.LOG
-    repair_log = Repair.NOTHING
-    if not read_only and trust is not Trust.CLEAN_STOP:
-        repair_log = Repair.SHORT_AND_MISSING if salvages else Repair.SHORT
-    log = CommitLog(
-        directory / "commitlog",
-        config.commit_log_segment_bytes,
-        config.store_host,
-        read_only=read_only,
-        repair=repair_log,
-        is_foreign=by_rocketmq,
-        file_system=file_system,
-    )
-    queues = QueueTable(
-        directory,
-        config,
-        read_only=read_only,
-        repair=Repair.NOTHING if read_only else Repair.SHORT_AND_MISSING,
-        bitmap_source=bitmap_source,
-        adds_units=adds_units,
-        file_system=file_system,
-    )
-    index = KeyIndex(
-        directory / "index",
-        config.index_hash_slots,
-        config.index_entries,
-        read_only=read_only,
-        repair=not read_only,
-        clock_ms=clock_ms,
-        file_system=file_system,
-    )
-    files = StoreFiles(
-        directory,
-        log,
-        queues,
-        index,
-        clock_ms=clock_ms,
-        file_system=file_system,
-        is_foreign=by_rocketmq,
-    )
-    try:
-        if lock is None:
-            files.find_ends()
-        else:
-            files.recover(lock, trust, salvage)
-    except BaseException:
-        files.close()
-        raise
-    return files
-
-
 class StoreFiles:
     """Log, queues and index of one directory."""
 
     def __init__(
         self,
         directory: Path,
-        log: CommitLog,
-        queues: QueueTable,
-        index: KeyIndex,
+        config: StoreConfig,
+        lock: StoreLock | None,
         *,
         clock_ms: Callable[[], int],
         file_system: FileSystem,
-        is_foreign: bool = False,
+        bitmap_source: BitmapSource | None = None,
+        adds_units: bool = True,
+        salvage: Salvage = Salvage.NOTHING,
     ) -> None:
-        """Hold files whose ends are not known yet; :func:`open_files` returns a ready one."""
-        self.log = log
-        self.queues = queues
-        self.index = index
+        """Open the files and find their ends; without *lock* read-only, nothing is changed.
+
+        With *salvage* all of the log is read, and its missing parts count as holes; RocketMQ's
+        own rules apply to a directory that RocketMQ wrote.
+
+        Raises:
+            CorruptRecordError: a file has a wrong size, or is missing.
+            StoreFullError: there is no space for recovered entries or keys; opening again
+                continues.
+        """
         self.recovery: RecoveryReport | None = None
         self.last_timestamp_ms = 0
         self._directory = directory
         self._checkpoint = directory / _CHECKPOINT
         self._clean_stop = CleanStop(directory, file_system)
-        self._is_foreign = is_foreign
+        self._is_foreign = is_foreign(directory, file_system)
         self._clock_ms = clock_ms
         self._file_system = file_system
         self._derived_flushed_ms = clock_ms()
+        read_only, salvages = lock is None, salvage is not Salvage.NOTHING
+        trust = Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT
+        if salvages and self._is_foreign:
+            trust = Trust.BROKER
+        elif salvages and trust is Trust.CLEAN_STOP:
+            trust = Trust.LOG
+        repair_log = Repair.NOTHING
+        if not read_only and trust is not Trust.CLEAN_STOP:
+            repair_log = Repair.SHORT_AND_MISSING if salvages else Repair.SHORT
+        self.log = CommitLog(
+            directory / "commitlog",
+            config.commit_log_segment_bytes,
+            config.store_host,
+            read_only=read_only,
+            repair=repair_log,
+            is_foreign=self._is_foreign,
+            file_system=file_system,
+        )
+        self.queues = QueueTable(
+            directory,
+            config,
+            read_only=read_only,
+            repair=Repair.NOTHING if read_only else Repair.SHORT_AND_MISSING,
+            bitmap_source=bitmap_source,
+            adds_units=adds_units,
+            file_system=file_system,
+        )
+        self.index = KeyIndex(
+            directory / "index",
+            config.index_hash_slots,
+            config.index_entries,
+            read_only=read_only,
+            repair=not read_only,
+            clock_ms=clock_ms,
+            file_system=file_system,
+        )
+        try:
+            if lock is None:
+                self._find_ends()
+            else:
+                self._recover(lock, trust, salvage)
+        except BaseException:
+            self.close()
+            raise
 
-    def find_ends(self) -> None:
+    def _find_ends(self) -> None:
         """Find the ends of all files without changes."""
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         clean = was_clean(self._directory, self._file_system)
         recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
 
-    def recover(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
-        """Find the ends of all files, for the writer, and make them agree.
-
-        Raises:
-            CorruptRecordError: files of the log are missing after a clean stop.
-            StoreFullError: there is no space for recovered entries or keys; opening again
-                continues.
-        """
+    def _recover(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
+        """Find the ends of all files, for the writer, and make them agree."""
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         if trust is Trust.CLEAN_STOP:
             self._clean_stop.check_log(self.log)

@@ -17,7 +17,7 @@ from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.store_settings import settle_config
 from rocketray.store.formats.record import RecordFields
 from rocketray.store.log.log_walk import end_after, walk
-from rocketray.store.store_files import open_files
+from rocketray.store.store_files import StoreFiles
 
 __all__ = ["ImportSource", "SourceRecord"]
 
@@ -56,7 +56,7 @@ class ImportSource:
         """
         self.directory = directory
         config = settle_config(directory, config, read_only=True, file_system=file_system)
-        files = open_files(directory, config, None, clock_ms=clock_ms, file_system=file_system)
+        files = StoreFiles(directory, config, None, clock_ms=clock_ms, file_system=file_system)
         self._files, self._log, self._queues = files, files.log, files.queues
         self._topics: dict[bytes, str] = {}
 
