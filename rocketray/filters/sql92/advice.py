@@ -41,6 +41,8 @@ __all__ = ["Advice", "AdviceCode", "Sample", "advise", "tags_meant"]
 
 _OF_ROCKETMQ = ("TAGS", "KEYS")
 _SHOWN_VALUE_CHARS = 40
+_Warning = tuple["AdviceCode", str]
+"""The kind of a warning about a node, and its sentence."""
 _BETWEEN_TAGS = re.compile(r"\s*[|,;]+\s*|\s+")
 
 
@@ -112,12 +114,13 @@ def advise(root: Expression, sample: Sample | None = None) -> list[Advice]:
     found = list(_about_outcomes(root))
     explained = {each.subject for each in found}
     for node in walk(root):
-        for advice in (*_about_node(node), *_repeated(node)):
-            if advice.code in _EXPLAINS_NEVER and advice.subject in explained:
-                found = [each for each in found if each.subject != advice.subject]
-            found.append(advice)
+        subject = to_sql(node)
+        for code, sentence in (*_about_node(node), *_repeated(node)):
+            if code in _EXPLAINS_NEVER and subject in explained:
+                found = [each for each in found if each.subject != subject]
+            found.append(Advice(code, subject, sentence))
         if any(_may_be_absent(root, name, sample) for name in property_names(node)):
-            found += _about_absence(node)
+            found += [Advice(code, subject, sentence) for code, sentence in _about_absence(node)]
     found += _about_clashes(root)
     if sample is not None and sample.count:
         found += _about_sample(root, sample)
@@ -176,86 +179,68 @@ def _why_never(node: Expression) -> Iterator[Advice]:
 # -- the meaning of a single part ---------------------------------------------------------------
 
 
-def _about_node(node: Expression) -> Iterator[Advice]:
+def _about_node(node: Expression) -> Iterator[_Warning]:
     match node:
         case BooleanCast(Property(name)):
-            yield _advice(
-                AdviceCode.BARE_PROPERTY, node,
-                f"a property alone is never true, even as 'true'; write {name} = TRUE",
-            )  # fmt: skip
+            sentence = f"a property alone is never true, even as 'true'; write {name} = TRUE"
+            yield AdviceCode.BARE_PROPERTY, sentence
         case Negate(Property(name)):
-            yield _advice(
-                AdviceCode.MINUS_PROPERTY, node,
-                f"a property is a string and has no negative: this is unknown; compare {name} "
-                "itself",
-            )  # fmt: skip
+            sentence = "a property is a string and has no negative: this is unknown; compare "
+            yield AdviceCode.MINUS_PROPERTY, f"{sentence}{name} itself"
         case Compare(operator, Not(operand), right) | Compare(operator, right, Not(operand)):
             meant = f"NOT ({to_sql(_value(operand))} {operator.sign} {to_sql(right)})"
-            yield _advice(
-                AdviceCode.NOT_BINDS_TIGHT, node,
-                f"NOT binds tighter than {operator.sign}: only the operand after it is negated; "
-                f"to negate the comparison, write {meant}",
-            )  # fmt: skip
+            sentence = f"NOT binds tighter than {operator.sign}: only the operand after it is "
+            sentence += f"negated; to negate the comparison, write {meant}"
+            yield AdviceCode.NOT_BINDS_TIGHT, sentence
         case Compare(operator, Property(one), Property(other)) if not operator.is_equality:
-            yield _advice(
-                AdviceCode.NUMBERS_ONLY, node,
-                f"{operator.sign} orders numbers only: it fails on messages where {one} or {other} "
-                "is not a number, and they do not match",
-            )  # fmt: skip
+            sentence = f"{operator.sign} orders numbers only: it fails on messages where {one} or "
+            sentence += f"{other} is not a number, and they do not match"
+            yield AdviceCode.NUMBERS_ONLY, sentence
         case TextTest() if node.is_never_true:
-            yield _advice(
-                AdviceCode.EMPTY_TEXT,
-                node,
-                "is never true with an empty string, nor is its NOT form",
-            )
+            yield AdviceCode.EMPTY_TEXT, "is never true with an empty string, nor is its NOT form"
         case Property(name) if name not in _OF_ROCKETMQ and name.upper() in _OF_ROCKETMQ:
-            yield _advice(
-                AdviceCode.RESERVED_CASE, node,
-                f"names are case-sensitive: the property of a sent message is {name.upper()}",
-            )  # fmt: skip
+            sentence = "names are case-sensitive: the property of a sent message is "
+            yield AdviceCode.RESERVED_CASE, sentence + name.upper()
         case Compare(_, Property("TAGS"), Literal(value=str(text))) | Compare(
             _, Literal(value=str(text)), Property("TAGS")
         ) if tags_meant(text):
-            yield _one_tag(node, tags_meant(text))
+            yield _one_tag(tags_meant(text))
         case TextTest(operator, Property("TAGS"), items) if operator is IN and any(
             map(tags_meant, items)
         ):
-            yield _one_tag(node, [tag for item in items for tag in tags_meant(item) or [item]])
+            yield _one_tag([tag for item in items for tag in tags_meant(item) or [item]])
 
 
-def _one_tag(node: Expression, meant: list[str]) -> Advice:
+def _one_tag(meant: list[str]) -> _Warning:
     listed = ", ".join(f"'{tag}'" for tag in meant)
-    return _advice(AdviceCode.ONE_TAG, node, f"a message has one tag; write TAGS IN ({listed})")
+    return AdviceCode.ONE_TAG, f"a message has one tag; write TAGS IN ({listed})"
 
 
-def _about_absence(node: Expression) -> Iterator[Advice]:
+def _about_absence(node: Expression) -> Iterator[_Warning]:
     """Yield warnings about the result for a message without the property."""
     match node:
         case Compare(Operator.NE, Property(name), _):
-            yield _no_match_without(node, name, f"add OR {name} IS NULL if it should")
+            yield _no_match_without(name, f"add OR {name} IS NULL if it should")
         case TextTest(operator, Property(name), _, negated=True) if operator.absent is None:
-            yield _no_match_without(node, name, f"add OR {name} IS NULL if it should")
+            yield _no_match_without(name, f"add OR {name} IS NULL if it should")
         case TextTest(operator, Property(name), _, negated=True):
-            yield _no_match_without(node, name, f"NOT ({name} {operator.word} …) does")
+            yield _no_match_without(name, f"NOT ({name} {operator.word} …) does")
         case Not(TextTest(operator, Property(name), _, negated=False)) if (
             operator.absent is not None
         ):
-            yield _advice(
-                AdviceCode.ABSENT_MATCHES, node,
-                f"matches a message without {name}; {name} NOT {operator.word} … does not",
-            )  # fmt: skip
+            sentence = f"matches a message without {name}; {name} NOT {operator.word} … does not"
+            yield AdviceCode.ABSENT_MATCHES, sentence
 
 
-def _no_match_without(node: Expression, name: str, instead: str) -> Advice:
-    sentence = f"does not match a message without {name}; {instead}"
-    return _advice(AdviceCode.ABSENT_NO_MATCH, node, sentence)
+def _no_match_without(name: str, instead: str) -> _Warning:
+    return AdviceCode.ABSENT_NO_MATCH, f"does not match a message without {name}; {instead}"
 
 
 def _value(node: Expression) -> Expression:
     return node.operand if isinstance(node, BooleanCast) else node
 
 
-def _repeated(node: Expression) -> Iterator[Advice]:
+def _repeated(node: Expression) -> Iterator[_Warning]:
     parts: list[str] = []
     if isinstance(node, TextTest) and node.operator is IN:
         parts = [repr(item) for item in node.constants]
@@ -263,7 +248,7 @@ def _repeated(node: Expression) -> Iterator[Advice]:
         parts = [to_sql(each) for each in node.operands]
     twice = sorted({part for part in parts if parts.count(part) > 1})
     if twice:
-        yield _advice(AdviceCode.REPEATED, node, f"lists {', '.join(twice)} more than once")
+        yield AdviceCode.REPEATED, f"lists {', '.join(twice)} more than once"
 
 
 def _may_be_absent(root: Expression, name: str, sample: Sample | None) -> bool:
@@ -287,11 +272,11 @@ def _about_clashes(root: Expression) -> Iterator[Advice]:
                 as_text.setdefault(name, node)
     for name in sorted(as_number.keys() & as_text.keys()):
         number, text = to_sql(as_number[name]), to_sql(as_text[name])
-        yield Advice(
-            AdviceCode.TYPE_CLASH, name,
+        sentence = (
             f"is a number in {number} and a string in {text}: 5 and 05 are the same number and "
-            "different strings, and the first fails on values that are not numbers",
-        )  # fmt: skip
+            "different strings, and the first fails on values that are not numbers"
+        )
+        yield Advice(AdviceCode.TYPE_CLASH, name, sentence)
 
 
 # -- evidence in recent messages ----------------------------------------------------------------
@@ -301,10 +286,8 @@ def _about_sample(root: Expression, sample: Sample) -> Iterator[Advice]:
     for name in sorted(property_names(root) - sample.names):
         close = meant(name, sorted(sample.names))
         instead = f"; did you mean {close[0]}?" if close else ""
-        yield Advice(
-            AdviceCode.NEVER_SEEN, name,
-            f"is in none of the last {sample.count} messages{instead}",
-        )  # fmt: skip
+        sentence = f"is in none of the last {sample.count} messages{instead}"
+        yield Advice(AdviceCode.NEVER_SEEN, name, sentence)
     for node in walk(root):
         match node:
             case Compare(_, Property(name), right) | Compare(_, right, Property(name)):
