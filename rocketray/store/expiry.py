@@ -82,18 +82,16 @@ class Expiry:
         try:
             self._files.remove_forgotten()
         except OSError as error:
-            raise StoreError(
-                f"{self._name}: an expired file could not be removed: {error}"
-            ) from None
+            reason = f"{self._name}: an expired file could not be removed: {error}"
+            raise StoreError(reason) from None
         return gone
 
     def _log_files(self) -> Iterator[LogFile]:
         log = self._files.log
         for start in log.files.starts:
-            if start not in self._store_times and start + log.files.segment_bytes < log.max_offset:
-                self._store_times[start] = self._last_store_ms(
-                    start, start + log.files.segment_bytes
-                )
+            end = start + log.files.segment_bytes
+            if start not in self._store_times and end < log.max_offset:
+                self._store_times[start] = self._last_store_ms(start, end)
             yield LogFile(start, log.files.segment_bytes, self._store_times.get(start))
 
     def _last_store_ms(self, start: int, end: int) -> int | None:
@@ -109,15 +107,13 @@ class Expiry:
 
     def _needed_from(self, needed: Mapping[tuple[str, int], int]) -> int | None:
         """Return the first physical offset that a reader still needs."""
-        first: int | None = None
+        found = []
         for name, queue_offset in needed.items():
             queue = self._files.queues.find(*name)
             if queue is not None and queue_offset < queue.max_offset > queue.min_offset:
                 entry = queue.entry(max(queue_offset, queue.min_offset))
-                first = (
-                    entry.physical_offset if first is None else min(first, entry.physical_offset)
-                )
-        return first
+                found.append(entry.physical_offset)
+        return min(found, default=None)
 
 
 def _last_before(queue: ConsumeQueue, physical_offset: int) -> QueueEntry | None:

@@ -91,7 +91,9 @@ class MappedFile:
         self._file = file_system.open(path, read_only=read_only)
         self._is_open = False
         try:
-            self._check_size()
+            if self._file.size != size:
+                reason = f"the file has {self._file.size} bytes where {size} are expected"
+                raise CorruptRecordError(str(path), start, reason)
             self._map = self._file.map()
             self._is_open = not read_only  # the map has its own descriptor
         finally:
@@ -144,15 +146,6 @@ class MappedFile:
         if self._is_open:
             self._is_open = False
             self._file.close()
-
-    def _check_size(self) -> None:
-        actual = self._file.size
-        if actual != self.size:
-            raise CorruptRecordError(
-                str(self.path),
-                self.start,
-                f"the file has {actual} bytes where {self.size} are expected",
-            )
 
 
 @contextmanager

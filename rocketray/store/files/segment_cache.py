@@ -73,11 +73,8 @@ class SegmentCache:
                 path, start, self.segment_bytes, read_only=True, file_system=self._file_system
             )
         except FileNotFoundError:
-            starts = self._starts()
+            names = self._file_system.names(self.directory)
+            starts = [int(name) for name in names if name.isdecimal()]
             end = starts[-1] + self.segment_bytes if starts else 0
             where = f"{self.directory}, counted in bytes"
             raise OffsetOutOfRangeError(where, start, starts[0] if starts else 0, end) from None
-
-    def _starts(self) -> list[int]:
-        names = self._file_system.names(self.directory)
-        return [int(name) for name in names if name.isdecimal()]

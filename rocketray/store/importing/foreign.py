@@ -84,10 +84,12 @@ def read_foreign_settings(
             f"{directory / 'consumequeue'}: a file of {queue_bytes} bytes cannot be a queue's, "
             f"whose entries have {CONSUME_QUEUE_ENTRY_BYTES} bytes; restore it from a copy"
         )
-    index = _of_usual_size(index_paths(directory / "index"))
+    index = index_paths(directory / "index")
+    index_bytes = _usual_size(index)
+    index = [path for path in index if path.stat().st_size == index_bytes]
     if index:
         slots = _find_slots(directory, index, log_bytes, index_hash_slots)
-        entries = entries_beside(index[0].stat().st_size, slots.count)
+        entries = entries_beside(index_bytes, slots.count)
     else:
         slots = _Slots(index_hash_slots or _DEFAULT_SLOTS[0], "nothing")
         entries = slots.count * _USUAL_ENTRIES_PER_SLOT
@@ -203,8 +205,3 @@ def _usual_size(paths: Iterable[Path]) -> int:
         path.stat().st_size for path in paths if path.name.isdecimal() and path.is_file()
     )
     return max(sizes, key=lambda size: (sizes[size], size), default=0)
-
-
-def _of_usual_size(paths: list[Path]) -> list[Path]:
-    size = _usual_size(paths)
-    return [path for path in paths if path.stat().st_size == size]

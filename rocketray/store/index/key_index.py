@@ -74,7 +74,9 @@ class KeyIndex:
         self._forgotten: list[IndexFile] = []
         paths = self._find()
         self._names_changed = bool(paths)  # their creator may have died before a flush
-        usable = self._usable(paths) if repair else paths
+        size = index_file_bytes(hash_slots, max_entries)
+        whole = takewhile(lambda path: file_system.size(path) == size, paths)
+        usable = list(whole) if repair else paths
         self._files = [
             IndexFile(path, hash_slots, max_entries, read_only=read_only, file_system=file_system)
             for path in usable
@@ -241,11 +243,6 @@ class KeyIndex:
             except BaseException:
                 self._names_changed = True
                 raise
-
-    def _usable(self, paths: list[Path]) -> list[Path]:
-        """Return the files before the first one without the size of an index file."""
-        size = index_file_bytes(self._hash_slots, self._max_entries)
-        return list(takewhile(lambda path: self._file_system.size(path) == size, paths))
 
     def _add_file(self) -> IndexFile:
         """Add a file, named by the clock, or with the next free name after the newest one's."""

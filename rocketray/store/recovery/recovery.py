@@ -179,12 +179,9 @@ def recover_read_only(
 
 def last_store_timestamp_ms(log: CommitLog, queues: QueueTable) -> int:
     """Return the newest store time of a queue's last message; 0 in an empty store."""
-    newest = 0
-    for queue in queues.all():
-        entry = last_before(queue, queue.max_offset)
-        if entry is not None:
-            newest = max(newest, log.store_timestamp_ms(entry.physical_offset, entry.size) or 0)
-    return newest
+    entries = (last_before(queue, queue.max_offset) for queue in queues.all())
+    times = (log.store_timestamp_ms(each.physical_offset, each.size) for each in entries if each)
+    return max((time for time in times if time is not None), default=0)
 
 
 def _clean_start(log: CommitLog, queues: QueueTable) -> int | None:
@@ -277,11 +274,8 @@ def _broker_start(
     """Return the file in which RocketMQ begins: ``recoverNormally``, ``recoverAbnormally``."""
     if not was_closed:
         return _crash_start(log, checkpoint)
-    dispatched = 0
-    for queue in queues.all():
-        entry = last_before(queue, find_end(queue, log.files.end))
-        if entry is not None:
-            dispatched = max(dispatched, entry.physical_offset + entry.size)
+    entries = (last_before(queue, find_end(queue, log.files.end)) for queue in queues.all())
+    dispatched = max((each.physical_offset + each.size for each in entries if each), default=0)
     for start in reversed(log.files.starts):
         if start <= dispatched and next(walk(log.files, start, verify=True), None) is not None:
             return start
