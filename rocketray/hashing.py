@@ -12,7 +12,7 @@ import struct
 import zlib
 from functools import lru_cache
 
-__all__ = ["crc32", "index_key_hash", "java_hash_code", "tags_code"]
+__all__ = ["crc32", "index_key_hash", "java_hash_code", "signed_32", "tags_code"]
 
 _MASK_32 = 0xFFFFFFFF
 _SIGN_32 = 0x80000000
@@ -25,7 +25,12 @@ def java_hash_code(text: str) -> int:
     value = 0
     for (unit,) in struct.iter_unpack(">H", units):
         value = (31 * value + unit) & _MASK_32
-    return value - (1 << 32) if value & _SIGN_32 else value
+    return signed_32(value)
+
+
+def signed_32(value: int) -> int:
+    """Return the low 32 bits of *value* as Java's ``int``."""
+    return ((value + _SIGN_32) & _MASK_32) - _SIGN_32
 
 
 @lru_cache(maxsize=65536)

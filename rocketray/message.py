@@ -19,6 +19,7 @@ __all__ = [
     "BODY_MAX_BYTES",
     "CRC_PROPERTY",
     "IMPORTED_OFFSET_ID",
+    "JAVA_BLANKS",
     "KEYS",
     "NAME_VALUE_SEPARATOR",
     "PROPERTIES_MAX_BYTES",
@@ -60,6 +61,8 @@ NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024
 PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
+JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""U+0000 to U+0020, the characters that Java's ``String.trim`` strips."""
 _BODY_TYPES = (bytes, bytearray, memoryview)
 _SEQUENCES = (list, tuple, Sequence)  # the usual ones first: they are found in a tenth of the time
 _MAPPINGS = (dict, Mapping)
@@ -151,7 +154,7 @@ def check_tag(tag: str) -> str:
         raise InvalidMessageError(
             f"the tag is {tag!r:.60}; a message has one tag, a string, or none: give tags='pay'"
         )
-    if not tag or tag == "*" or "||" in tag or tag != tag.strip(_JAVA_TRIM):
+    if not tag or tag == "*" or "||" in tag or tag != tag.strip(JAVA_BLANKS):
         raise InvalidMessageError(
             f"tag {tag!r} can never be matched exactly: a tag is not empty, not '*', has no '||' "
             "and no spaces around it; send the message without a tag or change it"
@@ -219,9 +222,6 @@ def with_sharding_key(properties: Mapping[str, str] | None, sharding_key: str) -
         return {SHARDING_KEY: sharding_key}
     check_properties(properties)
     return {**properties, SHARDING_KEY: sharding_key}
-
-
-_JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
 
 
 @dataclass(frozen=True, slots=True)

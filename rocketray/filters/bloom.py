@@ -20,12 +20,12 @@ import pybloom_live
 from bitarray import bitarray
 
 from rocketray.errors import ConfigError
+from rocketray.hashing import signed_32
 
 __all__ = ["BloomParameters", "RocketBloomFilter", "bit_positions", "bloom_parameters"]
 
 _MASK_32 = 0xFFFFFFFF
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
-_SIGN_32 = 0x80000000
 _BLOCK_BYTES = 16
 _C1 = 0x87C37B91114253D5
 _C2 = 0x4CF5AD432745937F
@@ -181,7 +181,7 @@ def _positions(text: str, parameters: BloomParameters) -> list[int]:
     low, high = _murmur3_low_64(text.encode("utf-8", "replace"))  # a lone surrogate is '?' in Java
     positions = []
     for i in range(1, parameters.k + 1):
-        combined = _signed_32(low + i * high)
+        combined = signed_32(low + i * high)
         positions.append((~combined if combined < 0 else combined) % parameters.m)
     return positions
 
@@ -223,8 +223,3 @@ def _finished(h: int) -> int:
     h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & _MASK_64
     h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & _MASK_64
     return h ^ h >> 33
-
-
-def _signed_32(value: int) -> int:
-    value &= _MASK_32
-    return value - (1 << 32) if value & _SIGN_32 else value

@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
 from rocketray.errors import ConfigError, FilterSyntaxError
-from rocketray.hashing import java_hash_code
+from rocketray.hashing import java_hash_code, signed_32
+from rocketray.message import JAVA_BLANKS
 
 from .class_filter import check_predicate, load_predicate, predicate_path
 from .sql92 import SQL_MAX_CHARS, CompiledExpression, Dialect, compile_expression
@@ -37,10 +38,7 @@ EXPRESSION_MAX_CHARS = SQL_MAX_CHARS
 _SHOWN_CHARS = 60  # of an expression that is too long to show
 _ALL = "*"
 _SEPARATOR = "||"
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
 _WORDS = {"TAG": "tags", "SQL92": "sql", "CLASS": "where"}
-_MASK_32 = 0xFFFFFFFF
-_SIGN_32 = 0x80000000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def parse(sub_string: str | None) -> SubscriptionData:
         raise FilterSyntaxError(
             "a tag expression needs a tag between its separators", sub_string, 0, len(sub_string)
         )
-    tags = frozenset(tag for piece in pieces if (tag := piece.strip(_JAVA_BLANKS)))
+    tags = frozenset(tag for piece in pieces if (tag := piece.strip(JAVA_BLANKS)))
     return SubscriptionData(sub_string, tags, frozenset(map(java_hash_code, tags)))
 
 
@@ -285,8 +283,7 @@ def matches_code(subscription: SubscriptionData, tags_code: int | None) -> bool:
     """Return whether a ConsumeQueue entry may match; None, an unreadable code, always may."""
     if tags_code is None or subscription.sub_string == "*":
         return True
-    low = tags_code & _MASK_32
-    return (low - (1 << 32) if low & _SIGN_32 else low) in subscription.code_set
+    return signed_32(tags_code) in subscription.code_set
 
 
 def matches_exactly(subscription: SubscriptionData, tags: str | None) -> bool:

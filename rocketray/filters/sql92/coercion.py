@@ -41,6 +41,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketray.errors import EvaluationErrorKind, FilterEvaluationError
+from rocketray.message import JAVA_BLANKS
 
 from .nodes import Kind
 from .printer import shown
@@ -60,7 +61,6 @@ __all__ = [
 Comparator = Callable[[Any, Any], int]
 """Returns negative, zero or positive, for two present values of the kinds that it was made for."""
 
-_JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
 _SAFE_DIGITS = 9  # any 9 digits fit into 32 bits
 _INT64_DIGITS = 19
 _FAILURES = {32: EvaluationErrorKind.NOT_INT32, 64: EvaluationErrorKind.NOT_INT64}
@@ -96,7 +96,7 @@ def to_double(text: str) -> float:
     """Convert as ``Double.valueOf``: trim; accept ``5d``, ``0x1.8p1``, ``NaN`` and ``Infinity``."""
     if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
         return float(text)
-    trimmed = text.strip(_JAVA_TRIM)
+    trimmed = text.strip(JAVA_BLANKS)
     match = _DECIMAL.fullmatch(trimmed)
     if match:
         return float(trimmed.rstrip("fFdD") if match[1] else trimmed)

@@ -145,9 +145,10 @@ def _transformed(
 
 def pack_batch(batch: EncodedBatch) -> bytes:
     """Return the batch as one frame."""
-    header = _header(batch)
+    flags = _KEEPS_STORE_TIMES if batch.keeps_store_times else 0
+    counts = len(batch.sizes), len(batch.key_hashes), flags, len(batch.records)
     arrays = (batch.tags_codes, batch.sizes, batch.key_hashes, batch.key_records, batch.records)
-    return b"".join((header, *[array.data for array in arrays]))
+    return b"".join((_HEADER.pack(BATCH_MAGIC, *counts), *[array.data for array in arrays]))
 
 
 def packed_bytes(table: MeasuredTable) -> int:
@@ -211,13 +212,6 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
         )
     raw = np.frombuffer(buffer, np.uint8, total, at + 8 * keys)
     return EncodedBatch(raw, sizes, codes, hashes, key_records, bool(flags))
-
-
-def _header(batch: EncodedBatch) -> bytes:
-    flags = _KEEPS_STORE_TIMES if batch.keeps_store_times else 0
-    return _HEADER.pack(
-        BATCH_MAGIC, len(batch.sizes), len(batch.key_hashes), flags, len(batch.records)
-    )
 
 
 def _aligned(
