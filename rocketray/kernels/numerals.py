@@ -44,13 +44,17 @@ _POWERS = np.array([float(10**power) for power in range(_EXACT_POWER_MAX + 1)])
 
 
 @device
+def _skip_sign(text, at, end):
+    """Return whether a minus stands at *at*, and the place behind a sign."""
+    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
+        return text[at] == _MINUS, at + 1
+    return False, at
+
+
+@device
 def read_integer(text, start, end, is_int32):
     """Return the kind of a span of *text*, and its value if it is a NUMERAL: sign and digits."""
-    at = start
-    is_negative = False
-    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
-        is_negative = text[at] == _MINUS
-        at += 1
+    is_negative, at = _skip_sign(text, start, end)
     if at == end:
         return BAD, np.int64(0)
     value = np.int64(0)  # kept negative, where the range is one wider
@@ -73,13 +77,11 @@ def read_integer(text, start, end, is_int32):
 
 @device
 def _read_exponent(text, start, end):
-    """Return whether a text is an exponent, and its value, perhaps smaller if far too large."""
-    at = start
-    is_negative = False
-    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
-        is_negative = text[at] == _MINUS
-        at += 1
-    if at == end:
+    """Return whether a text is empty or an exponent, and its value, perhaps cut if too large."""
+    if start == end:
+        return True, np.int64(0)
+    is_negative, at = _skip_sign(text, start + 1, end)
+    if text[start] | _CASE != _E or at == end:
         return False, np.int64(0)
     value = np.int64(0)
     while at < end:
@@ -100,11 +102,7 @@ def read_double(text, start, end):
         start += 1
     while start < end and text[end - 1] <= _BLANK:
         end -= 1
-    at = start
-    is_negative = False
-    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
-        is_negative = text[at] == _MINUS
-        at += 1
+    is_negative, at = _skip_sign(text, start, end)
     if at == end:
         return BAD, 0.0
     if text[at] == _UPPER_N or text[at] == _UPPER_I:
@@ -135,14 +133,10 @@ def read_double(text, start, end):
         at += 1
     if not has_digits:
         return BAD, 0.0
-    exponent = np.int64(0)
-    if at < end:
-        if text[at] | _CASE != _E:
-            return BAD, 0.0
-        is_exponent, exponent = _read_exponent(text, at + 1, end)
-        if not is_exponent:
-            return BAD, 0.0
-        scale += exponent
+    is_exponent, exponent = _read_exponent(text, at, end)
+    if not is_exponent:
+        return BAD, 0.0
+    scale += exponent
     if mantissa == 0:
         return NUMERAL, -0.0 if is_negative else 0.0
     if not is_short or mantissa > _EXACT_MAX:
@@ -157,11 +151,7 @@ def read_double(text, start, end):
 @device
 def order_number(text, start, end, integer):
     """Return the kind of a span, and for a NUMERAL -1, 0 or 1: below, at or above *integer*."""
-    at = start
-    is_negative = False
-    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
-        is_negative = text[at] == _MINUS
-        at += 1
+    is_negative, at = _skip_sign(text, start, end)
     first = np.int64(-1)  # the first digit other than 0
     point = np.int64(0)  # the number of digits from there to the point
     has_digits = False
@@ -184,13 +174,10 @@ def order_number(text, start, end, integer):
     digits_end = at
     if not has_digits:
         return BAD, np.int64(0)
-    if at < end:
-        if text[at] | _CASE != _E:
-            return BAD, np.int64(0)
-        is_exponent, exponent = _read_exponent(text, at + 1, end)
-        if not is_exponent:
-            return BAD, np.int64(0)
-        point += exponent
+    is_exponent, exponent = _read_exponent(text, at, end)
+    if not is_exponent:
+        return BAD, np.int64(0)
+    point += exponent
     if first < 0:
         return NUMERAL, np.int64(integer < 0) - np.int64(integer > 0)
     if integer == 0 or is_negative != (integer < 0):
