@@ -12,6 +12,7 @@ Invariants
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -212,14 +213,8 @@ class ConsumeQueue:
 
         ``max_offset`` when no entry does.
         """
-        low, high = self.min_offset, self.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            if key(self.entry(middle)):
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        offsets = range(self.max_offset)
+        return bisect_left(offsets, x=True, lo=self.min_offset, key=lambda at: key(self.entry(at)))
 
     def _first_address(self) -> int | None:
         """Return the address in the first entry that has one."""
