@@ -210,6 +210,11 @@ class Subscription:
         return compile_expression(self.expression, self.dialect, self.rules)
 
     @property
+    def exact_tags(self) -> list[str]:
+        """The tags of which a message must have one, sorted; empty if none is required."""
+        return sorted(parse(self.expression).tags_set) if self.expression_type == "TAG" else []
+
+    @property
     def dialect_words(self) -> str:
         """The dialect for people, with its rules unless they are current; "" for other kinds."""
         if self.dialect is None or self.rules is None:

@@ -55,7 +55,7 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.filters.message_filter import compile_filter
-from rocketray.filters.subscription import Subscription, parse
+from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
 from rocketray.store.formats.sys_flag import TRANSACTION
@@ -272,8 +272,7 @@ def _letters_of(
         return
     is_own = topic == dead_letter_topic(group)
     matcher = compile_filter(subscription)
-    is_tags = subscription.expression_type == "TAG"
-    tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
+    tags = subscription.exact_tags
     with open_queues(data, topic) as views:
         view = views[0]
         for first in range(view.minimum, view.maximum, RECORDS_MAX):

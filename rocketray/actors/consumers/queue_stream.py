@@ -23,7 +23,6 @@ from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescripti
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.errors import FilterError, OffsetOutOfRangeError, ShardUnavailableError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
-from rocketray.filters.subscription import parse
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .stream_source import QueueBounds, TakenMatches
@@ -83,9 +82,7 @@ class QueueStream:
         self._ring = MatchRing(consumer_directory(self._node.data) / name, description)
         self.is_attached = False
         self._description = description
-        subscription = description.subscription
-        is_tags = subscription.expression_type == "TAG"
-        self._tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
+        self._tags = description.subscription.exact_tags
 
     @property
     def part(self) -> QueuePart:

@@ -23,7 +23,7 @@ from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.groups.group_descriptions import GroupDescription, LiveSubscription
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.filters.message_filter import MessageFilter, compile_filter
-from rocketray.filters.subscription import Subscription, parse
+from rocketray.filters.subscription import Subscription
 from rocketray.store.files.store_settings import settle_config
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.reading.reader import QueueReader
@@ -143,9 +143,7 @@ def _matches(
     matcher: MessageFilter, reader: QueueReader, start: int, stop: int, test: BitTest | None
 ) -> int:
     """Count the messages from *start* up to, not including, *stop* that a consumer would get."""
-    subscription, count = matcher.subscription, 0
-    is_tags = subscription.expression_type == "TAG"
-    tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
+    tags, count = matcher.subscription.exact_tags, 0
     while start < stop:
         entries, counters = scan_block(matcher, reader, start, stop, test)
         count += int(np.count_nonzero(reader.have_tags(entries, tags))) if tags else len(entries)

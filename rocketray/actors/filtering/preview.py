@@ -21,7 +21,7 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.predicate_run import PredicateRun
 from rocketray.filters.sql92.advice import Sample
-from rocketray.filters.subscription import Subscription, parse
+from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage, decode_properties
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
@@ -117,10 +117,8 @@ class _Scan:
     def __init__(self, matcher: MessageFilter, show: int) -> None:
         self._matcher = matcher
         self._show = show
-        kind = matcher.subscription.expression_type
-        self._is_class = kind == "CLASS"
-        is_tags = kind == "TAG"
-        self._tags = sorted(parse(matcher.subscription.expression).tags_set) if is_tags else []
+        self._is_class = matcher.subscription.expression_type == "CLASS"
+        self._tags = matcher.subscription.exact_tags
         self.counters = NO_COUNTERS
         self.bytes_read = 0
         self.matches: list[StoredMessage] = []

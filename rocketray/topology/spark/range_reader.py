@@ -22,7 +22,7 @@ from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
-from rocketray.filters.subscription import Subscription, parse
+from rocketray.filters.subscription import Subscription
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
@@ -139,7 +139,7 @@ class BlockFilter:
         self.block_entries = _TAG_BLOCK_ENTRIES if kind == "TAG" else _SQL_BLOCK_ENTRIES
         self._filter = compile_filter(subscription)
         self._codes = self._filter.tag_codes
-        self._tags = sorted(parse(subscription.expression).tags_set) if kind == "TAG" else []
+        self._tags = subscription.exact_tags
 
     def select(self, reader: QueueReader, start: int, stop: int) -> EntryColumns:
         """Return the matching entries from *start* up to, not including, *stop*, in queue order."""
