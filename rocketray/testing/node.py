@@ -148,7 +148,8 @@ class LocalNode(NodeClient):
 
     def end_process(self, name: str) -> None:
         """Close a shard process with all its shards."""
-        self.processes.pop(name).close()
+        with self._starting:  # its files are free when the next one starts
+            self.processes.pop(name).close()
 
     def _process(self, name: str) -> ShardProcess:
         with self._starting:

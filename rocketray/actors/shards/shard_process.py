@@ -84,6 +84,7 @@ class ShardProcess:
         self._sizes = {**sizes, **_smaller(sizes)} if name == SHARED_PROCESS else {**sizes}
         self._clock_ms = clock_ms
         self._opening = threading.Lock()
+        self._is_ended = False
         self._tables = threading.Lock()  # taken after the other one; never held while waiting
         self._shards: dict[tuple[str, int], OwnedShard] = {}
         self._closed: dict[tuple[str, int], _Closed] = {}
@@ -185,14 +186,17 @@ class ShardProcess:
                 self._closed = {key: one for key, one in self._closed.items() if key[0] != topic}
 
     def close(self) -> None:
-        """Store the batches in the rings, flush and release all shards."""
+        """Store the batches in the rings, flush and release all shards; no call opens one again."""
         with self._opening:
+            self._is_ended = True
             self._close([*self._shards])
 
     def _open(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
         """Open a shard, and have it drained; called with ``_opening`` held."""
         place = topic.name, queue_id
         name = f"{topic.name}/{queue_id}"
+        if self._is_ended:  # or a late call would take the files from the next process
+            raise ShardUnavailableError(name, _RETRY_AFTER_MS, "its process ends")
         if topic.process_of(queue_id) != self.name:  # the caller's topic was deleted and recreated
             raise ShardUnavailableError(name, _RETRY_AFTER_MS, "another process has it by now")
         sizes: dict[str, Any] = self._sizes

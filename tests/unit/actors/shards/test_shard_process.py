@@ -110,6 +110,19 @@ def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Pat
     other.close()
 
 
+def test_a_process_that_ended_opens_no_shard_for_a_late_call(data: Path) -> None:
+    with LocalNode(data) as node:
+        topic = node.topics.ensure("%RETRY%a", 1)
+    ended = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    ended.close()
+    with pytest.raises(ShardUnavailableError, match="its process ends"):
+        ended.shard("%RETRY%a", 0)
+    assert "its process ends" in str(ended.open(topic, [0]).closed[0])
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    assert process.closed() == {}
+    process.close()
+
+
 def test_who_asks_for_a_shard_whose_directory_cannot_be_made_is_told_in_our_words(
     data: Path,
 ) -> None:
