@@ -110,6 +110,7 @@ def _check_names(options: Mapping[str, Any]) -> None:
         *inspect.signature(faust.Settings.on_init).parameters,
         *inspect.signature(faust.App.__init__).parameters,
         *_OLD_NAMES,
+        "env",  # in place of the process's environment; only Faust's code names it
     } - {"self", "options", "kwargs"}
     own = {"data", "connection", "flow"}
     what, otherwise = "rocketray.App has no setting", "see docs/reference/faust.md for those"

@@ -53,6 +53,14 @@ def test_settings_from_an_object_are_checked_too() -> None:
         app.topic("T")
 
 
+def test_settings_come_from_the_environment_that_is_given() -> None:
+    app = App("shop", env={"BROKER_COMMIT_INTERVAL": "7.5"})
+    assert app.conf.broker_commit_interval == 7.5
+    elsewhere = App("shop", env={"BROKER_URL": "kafka://other"})
+    with pytest.raises(ConfigError, match="runs on a rocketray node"):
+        elsewhere.finalize()
+
+
 def test_an_agents_group_is_the_apps_id_and_its_name() -> None:
     app = App("trade")
     agent = app.agent(app.topic("T"))(nothing)
