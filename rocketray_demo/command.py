@@ -16,13 +16,11 @@ __all__ = ["demo"]
 def demo(
     *,
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", metavar="N", min=1, help="Only the first N of 336,776 flights."),
+        int | None, typer.Option(metavar="N", min=1, help="Only the first N of 336,776 flights.")
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            "--resume",
             metavar="DIR",
             exists=True,
             file_okay=False,
@@ -32,7 +30,6 @@ def demo(
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data",
             metavar="DIR",
             file_okay=False,
             help="A node's data directory to run on; by default one in the run directory.",

@@ -67,7 +67,7 @@ EndOption = Annotated[
     ),
 ]
 OnlyTopicOption = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")
+    str | None, typer.Option(metavar="TOPIC", help="Only messages of this topic.")
 ]
 MaxOption = Annotated[
     int,

@@ -1,5 +1,7 @@
 """Options that several commands share, and the checks of their values.
 
+Here and in the commands, an option is named after its parameter unless it has a name of its own.
+
 An invalid name or expression ends the command with code 2 before anything is done.
 """
 
@@ -95,7 +97,6 @@ GroupArgument = Annotated[
 GroupOption = Annotated[
     str,
     typer.Option(
-        "--group",
         metavar="GROUP",
         callback=checked(check_group),
         help="The consumer group; its members share the messages, and its offsets are saved.",
@@ -105,18 +106,14 @@ OnlyQueueOption = Annotated[
     int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
 ]
 QueuesOption = Annotated[
-    int,
-    typer.Option(
-        "--queues", metavar="N", callback=checked(check_queue_count), help="Number of queues."
-    ),
+    int, typer.Option(metavar="N", callback=checked(check_queue_count), help="Number of queues.")
 ]
 TagsOption = Annotated[
-    str | None,
-    typer.Option("--tags", metavar="EXPR", help='Messages with these tags: "pay || order".'),
+    str | None, typer.Option(metavar="EXPR", help='Messages with these tags: "pay || order".')
 ]
 SqlOption = Annotated[
     str | None,
-    typer.Option("--sql", metavar="SQL92", help='Messages whose properties match: "amount > 100".'),
+    typer.Option(metavar="SQL92", help='Messages whose properties match: "amount > 100".'),
 ]
 DialectOption = Annotated[
     Literal["rocketmq", "rocketray"] | None,
@@ -128,16 +125,12 @@ DialectOption = Annotated[
 WhereOption = Annotated[
     str | None,
     typer.Option(
-        "--where",
-        metavar="MODULE:CALLABLE",
-        help="Messages for which a Python predicate returns True.",
+        metavar="MODULE:CALLABLE", help="Messages for which a Python predicate returns True."
     ),
 ]
 OnFilterErrorOption = Annotated[
     Literal["stop", "skip", "deliver"],
-    typer.Option(
-        "--on-filter-error", help="The action for a message on which the predicate fails."
-    ),
+    typer.Option(help="The action for a message on which the predicate fails."),
 ]
 
 

@@ -24,14 +24,10 @@ def explain(
         typer.Argument(metavar="ID|KEY", help="An offset id, a unique id, or one of the keys."),
     ],
     *,
-    group: Annotated[
-        str, typer.Option("--group", metavar="GROUP", help="The consumer group in question.")
-    ],
+    group: Annotated[str, typer.Option(metavar="GROUP", help="The consumer group in question.")],
     topic: Annotated[
         str | None,
-        typer.Option(
-            "--topic", metavar="TOPIC", help="The topic to look a key up in; default: all."
-        ),
+        typer.Option(metavar="TOPIC", help="The topic to look a key up in; default: all."),
     ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,

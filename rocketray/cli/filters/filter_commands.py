@@ -67,7 +67,6 @@ def check(
     topic: Annotated[
         str | None,
         typer.Option(
-            "--topic",
             metavar="TOPIC",
             callback=checked(check_topic),
             help="Compare with its recent messages: unknown names, values that will fail.",
@@ -173,11 +172,10 @@ def preview(
     ] = None,
     queue_id: OnlyQueueOption = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, help="Maximum number of matches to show.")
+        int, typer.Option(metavar="N", min=0, help="Maximum number of matches to show.")
     ] = 10,
     max_scan: Annotated[
-        int,
-        typer.Option("--max-scan", metavar="N", min=1, help="Maximum number of messages to scan."),
+        int, typer.Option(metavar="N", min=1, help="Maximum number of messages to scan.")
     ] = _SCAN_DEFAULT,
     dialect: DialectOption = None,
     data: AnyDataOption = DATA_DEFAULT,

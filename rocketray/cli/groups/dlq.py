@@ -43,9 +43,7 @@ _FilterOption = Annotated[
 ]
 _TopicOption = Annotated[
     str | None,
-    typer.Option(
-        "--topic", metavar="TOPIC", help="Their topic, if it is not %DLQ% and the group's name."
-    ),
+    typer.Option(metavar="TOPIC", help="Their topic, if it is not %DLQ% and the group's name."),
 ]
 
 
@@ -71,10 +69,7 @@ def show(
     sql: _FilterOption = None,
     tags: TagsOption = None,
     limit: Annotated[
-        int,
-        typer.Option(
-            "--limit", metavar="N", min=1, help="Maximum number to show, the oldest first."
-        ),
+        int, typer.Option(metavar="N", min=1, help="Maximum number to show, the oldest first.")
     ] = 100,
     topic: _TopicOption = None,
     dialect: DialectOption = None,
@@ -111,9 +106,7 @@ def redrive(
     tags: TagsOption = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit", metavar="N", min=1, help="Maximum number to redrive, the oldest first."
-        ),
+        typer.Option(metavar="N", min=1, help="Maximum number to redrive, the oldest first."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only count the letters that would be redelivered.")

@@ -30,9 +30,7 @@ __all__ = ["reset", "seek", "skip"]
 
 _WAIT_S = 30.0
 
-OnlyTopicOption = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")
-]
+OnlyTopicOption = Annotated[str | None, typer.Option(metavar="TOPIC", help="Only this topic.")]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
 ]
@@ -44,7 +42,6 @@ def reset(
     to: Annotated[
         str,
         typer.Option(
-            "--to",
             metavar="WHEN",
             help="earliest, latest, or a time: the first message stored then or later.",
         ),
@@ -89,7 +86,7 @@ def seek(
     topic: TopicArgument,
     *,
     offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", min=0, help="This queue offset.")
+        int | None, typer.Option(metavar="N", min=0, help="This queue offset.")
     ] = None,
     at: Annotated[
         int | None,

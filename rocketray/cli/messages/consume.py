@@ -55,11 +55,7 @@ def consume(
     on_filter_error: OnFilterErrorOption = "stop",
     start: Annotated[
         str,
-        typer.Option(
-            "--start",
-            metavar="WHEN",
-            help="Where a new group begins: earliest, latest, or a time.",
-        ),
+        typer.Option(metavar="WHEN", help="Where a new group begins: earliest, latest, or a time."),
     ] = "earliest",
     broadcast: Annotated[
         bool,
@@ -71,7 +67,6 @@ def consume(
     client_id: Annotated[
         str | None,
         typer.Option(
-            "--client-id",
             metavar="ID",
             help="The member's name in the group; with --broadcast the host's name by default.",
         ),

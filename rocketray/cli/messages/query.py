@@ -37,14 +37,9 @@ def query(
             help="By message id: the offset id, also that of before an import, or the unique id.",
         ),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="By one of its keys.")
-    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="By one of its keys.")] = None,
     unique_key: Annotated[
-        str | None,
-        typer.Option(
-            "--unique-key", metavar="ID", help="By the unique id that the producer created."
-        ),
+        str | None, typer.Option(metavar="ID", help="By the unique id that the producer created.")
     ] = None,
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,

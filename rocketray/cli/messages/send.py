@@ -44,9 +44,7 @@ def send(
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Read messages from stdin, a JSON object a line.")
     ] = False,
-    tags: Annotated[
-        str | None, typer.Option("--tags", metavar="TAG", help="The message's tag.")
-    ] = None,
+    tags: Annotated[str | None, typer.Option(metavar="TAG", help="The message's tag.")] = None,
     keys: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,34 +64,25 @@ def send(
     ] = None,
     sharding_key: Annotated[
         str | None,
-        typer.Option(
-            "--sharding-key",
-            metavar="KEY",
-            help="Messages with the same key go to one queue, in order.",
-        ),
+        typer.Option(metavar="KEY", help="Messages with the same key go to one queue, in order."),
     ] = None,
     ack: Annotated[
         Literal["memory", "disk"],
         typer.Option(
-            "--ack",
             help="When a message is acknowledged: safe from process failures (memory), or power "
-            "loss (disk).",
+            "loss (disk)."
         ),
     ] = "memory",
     delay_level: Annotated[
-        int | None,
-        typer.Option("--delay-level", metavar="N", help="Delay it by RocketMQ's delay level N."),
+        int | None, typer.Option(metavar="N", help="Delay it by RocketMQ's delay level N.")
     ] = None,
     delay: Annotated[
         int | None,
-        typer.Option(
-            "--delay", parser=parse_delay, metavar="TIME", help="Delay it by a time: 90s, 7d."
-        ),
+        typer.Option(parser=parse_delay, metavar="TIME", help="Delay it by a time: 90s, 7d."),
     ] = None,
     deliver_at: Annotated[
         int | None,
         typer.Option(
-            "--deliver-at",
             parser=parse_time_ms,
             metavar="TIME",
             help="Deliver it at a time: ISO 8601, or milliseconds since 1970.",
@@ -101,7 +90,7 @@ def send(
     ] = None,
     compression: Annotated[
         Literal["zlib", "lz4", "zstd"] | None,
-        typer.Option("--compression", help="Compress bodies of 4096 bytes and more."),
+        typer.Option(help="Compress bodies of 4096 bytes and more."),
     ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,

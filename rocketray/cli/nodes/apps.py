@@ -41,9 +41,7 @@ _PathArgument = Annotated[
 def up(
     path: _PathArgument,
     *,
-    consumers: Annotated[
-        int, typer.Option("--consumers", metavar="N", min=1, help="Number of instances.")
-    ] = 1,
+    consumers: Annotated[int, typer.Option(metavar="N", min=1, help="Number of instances.")] = 1,
     detach: Annotated[
         bool,
         typer.Option("--detach", help="Return when the app is up; end it with: rocketray down."),

@@ -26,7 +26,6 @@ def start(
     ray_address: Annotated[
         str | None,
         typer.Option(
-            "--ray-address",
             envvar="RAY_ADDRESS",
             metavar="HOST:PORT",
             help="A Ray to join; by default the node starts its own, on loopback.",
@@ -35,7 +34,6 @@ def start(
     allow_predicates: Annotated[
         list[str] | None,
         typer.Option(
-            "--allow-predicates",
             metavar="MODULE",
             help="A module, or one module:callable, that groups may use as predicates; may be "
             "repeated. [default: as at the last start]",
@@ -44,7 +42,6 @@ def start(
     predicate_time_limit_ms: Annotated[
         int | None,
         typer.Option(
-            "--predicate-time-limit-ms",
             metavar="MS",
             help="Time limit of a predicate for a batch of messages. [default: as at the last "
             "start, at first 1000]",
@@ -60,7 +57,6 @@ def start(
     queues_per_process: Annotated[
         str | None,
         typer.Option(
-            "--queues-per-process",
             metavar="N",
             help="How many queues of a new topic share a process, or shared, for one process of "
             "all topics.  [default: as many processes as cores for each topic]",
@@ -69,7 +65,6 @@ def start(
     data_mode: Annotated[
         str,
         typer.Option(
-            "--data-mode",
             metavar="MODE",
             help="Mode of a new data directory, as for chmod: 750 lets the group read messages. "
             "An existing one keeps its mode.",

@@ -46,21 +46,17 @@ __all__ = ["TopicWait", "topics"]
 topics = typer.Typer(help="Create, list, describe, change and remove topics.", no_args_is_help=True)
 _QUEUES_DEFAULT = 4
 _KeepOption = Annotated[
-    str | None,
-    typer.Option("--retention", metavar="TIME", help="Remove messages at this age: 90s, 72h, 7d."),
+    str | None, typer.Option(metavar="TIME", help="Remove messages at this age: 90s, 72h, 7d.")
 ]
 _KeepBytesOption = Annotated[
     str | None,
     typer.Option(
-        "--retention-bytes",
-        metavar="SIZE",
-        help="Remove a queue's oldest messages above this size: 500MB, 10GiB.",
+        metavar="SIZE", help="Remove a queue's oldest messages above this size: 500MB, 10GiB."
     ),
 ]
 _QueuesPerProcessOption = Annotated[
     str | None,
     typer.Option(
-        "--queues-per-process",
         metavar="N",
         help="How many of its queues share a process, or shared, for the process that many small "
         "topics share.  [default: what rocketray start says]",
@@ -69,8 +65,7 @@ _QueuesPerProcessOption = Annotated[
 _BitmapsOption = Annotated[
     Literal["auto", "on", "off"] | None,
     typer.Option(
-        "--bitmaps",
-        help="Keep filter bitmaps for SQL92 groups: on, off, or auto (where they save time).",
+        help="Keep filter bitmaps for SQL92 groups: on, off, or auto (where they save time)."
     ),
 ]
 _SILENT_S = 5.0
@@ -203,9 +198,7 @@ def alter(
     *,
     queues: Annotated[
         int | None,
-        typer.Option(
-            "--queues", metavar="N", help="The new number of queues; it cannot be reduced."
-        ),
+        typer.Option(metavar="N", help="The new number of queues; it cannot be reduced."),
     ] = None,
     permission: Annotated[
         int | None,

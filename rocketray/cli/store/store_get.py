@@ -34,7 +34,7 @@ def get(
         typer.Option("--id", metavar="ID", help="By message id: the offset id or the unique id."),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="The topic, with --offset.")
+        str | None, typer.Option(metavar="TOPIC", help="The topic, with --offset.")
     ] = None,
     queue_id: Annotated[
         int, typer.Option("--queue", metavar="N", min=0, help="The queue, with --offset.")
@@ -44,10 +44,7 @@ def get(
         typer.Option("--offset", metavar="N", min=0, help="By its offset in a queue of --topic."),
     ] = None,
     physical_offset: Annotated[
-        int | None,
-        typer.Option(
-            "--physical-offset", metavar="N", min=0, help="By its offset in the commit log."
-        ),
+        int | None, typer.Option(metavar="N", min=0, help="By its offset in the commit log.")
     ] = None,
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,

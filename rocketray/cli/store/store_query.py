@@ -61,8 +61,7 @@ def query(
     *,
     topic: OnlyTopicOption = None,
     key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="KEY", help="By one of its keys, or its unique id."),
+        str | None, typer.Option(metavar="KEY", help="By one of its keys, or its unique id.")
     ] = None,
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,
@@ -74,17 +73,15 @@ def query(
     limits: Annotated[
         _Limits,
         typer.Option(
-            "--limits",
             help="""Where one read of --jsonl stops. 'broker': as in a RocketMQ broker with \
 default settings, after 32 messages or 256 KiB, 8 messages or 64 KiB if they count as on disk, \
 and 800 queue entries. 'golden': only at the end of a queue file, which shows all matches of a \
-filter; the reference answers of rocketray's own tests use it.""",
+filter; the reference answers of rocketray's own tests use it."""
         ),
     ] = _Limits.BROKER,
     filters: Annotated[
         Path | None,
         typer.Option(
-            "--filters",
             metavar="FILE",
             exists=True,
             dir_okay=False,

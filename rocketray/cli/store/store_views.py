@@ -214,8 +214,7 @@ def scan(
     sql: SqlOption = None,
     dialect: DialectOption = None,
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", metavar="N", min=1, help="Stop after this number of messages."),
+        int | None, typer.Option(metavar="N", min=1, help="Stop after this number of messages.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
