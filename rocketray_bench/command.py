@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from rocketray.cli.arguments.options import JsonOption
-from rocketray.cli.terminal.output import print_json, print_table
+from rocketray.cli.terminal.output import print_json, print_records, print_table
 
 __all__ = ["bench"]
 
@@ -25,14 +24,11 @@ def bench(
 
     --json prints one object at the end: rows, each with question, value, unit and ceiling.
     """
-    from .report import (  # noqa: PLC0415 - imports all of rocketray
-        BENCHMARKS,
-        run,
-        to_json,
-    )
+    from .report import BENCHMARKS, run, to_json  # noqa: PLC0415 - imports all of rocketray
 
     if name is None:
-        _list(BENCHMARKS, as_json=as_json)
+        listed = [{"name": each, "question": question} for each, question in BENCHMARKS.items()]
+        print_records(listed, ("name", "measures"), {"measures": "question"}, as_json=as_json)
         return
     if name not in BENCHMARKS:
         raise typer.BadParameter(
@@ -44,11 +40,3 @@ def bench(
         return
     cells = [(row.question, f"{row.value:,.6g}", row.unit, row.ceiling) for row in rows]
     print_table(("question", "value", "unit", "ceiling"), cells, right=("value",))
-
-
-def _list(benchmarks: Mapping[str, str], *, as_json: bool) -> None:
-    if as_json:
-        for name, question in benchmarks.items():
-            print_json({"name": name, "question": question})
-    else:
-        print_table(("name", "measures"), benchmarks.items())

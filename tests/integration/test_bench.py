@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.errors import ConfigError
-from rocketray_bench.report import BENCHMARKS, run
-
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 TOO_LITTLE = {"% of a core", "MiB", "ns/entry", "ns/message"}
@@ -41,8 +38,3 @@ def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
     for row in rows:
         assert set(row) == {"question", "value", "unit", "ceiling"}
         assert row["value"] > 0 or row["unit"] in TOO_LITTLE
-
-
-def test_an_unknown_benchmark_is_named() -> None:
-    with pytest.raises(ConfigError, match="is not one of: " + ", ".join(BENCHMARKS)):
-        run("nonsense")

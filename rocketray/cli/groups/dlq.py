@@ -57,9 +57,10 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
 
     with connect(data) as connection:
         boxes = letter_boxes(connection)
-    columns = {each: each for each in ("group", "topic", "letters", "redriven")}
-    columns["newest error"] = "newestReason"
-    print_records(map(json_fields, boxes), columns, as_json=as_json)
+    columns = ("group", "topic", "letters", "redriven", "newest error")
+    print_records(
+        map(json_fields, boxes), columns, {"newest error": "newestReason"}, as_json=as_json
+    )
 
 
 @dlq.command()

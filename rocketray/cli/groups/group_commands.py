@@ -200,11 +200,9 @@ def lag(
             for each in chosen_groups(connection.groups.all(), group)
             for queue, found in connection.filters.lag(each).items()
         ]
-    columns = {
-        each: each
-        for each in ("group", "topic", "queue", "next offset", "diff", "lag", "exactness")
-    }
-    print_records(rows, columns | {"queue": "queueId", "next offset": "offset"}, as_json=as_json)
+    columns = ("group", "topic", "queue", "next offset", "diff", "lag", "exactness")
+    keys = {"queue": "queueId", "next offset": "offset"}
+    print_records(rows, columns, keys, as_json=as_json)
 
 
 @groups.command()

@@ -145,9 +145,9 @@ def _move(command: str, options: _Options, **place: Unpack[_Place]) -> None:
         if not options.is_dry_run:
             who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
             carry_out(connection.groups, moves, _WAIT_S, who=who)
-    columns = {each: each for each in ("topic", "queue", "from", "to", "skipped", "repeated")}
+    columns = ("topic", "queue", "from", "to", "skipped", "repeated")
     rows = [{**_fields(move), "moved": not options.is_dry_run} for move in moves]
-    print_records(rows, columns | {"queue": "queueId"}, as_json=options.as_json)
+    print_records(rows, columns, {"queue": "queueId"}, as_json=options.as_json)
     if options.is_dry_run and not options.as_json:
         print_line("nothing was changed; leave out --dry-run to do it")
 

@@ -15,10 +15,8 @@ from rocketray.cli.arguments.store_directory import (
     SlotsOption,
     open_stores,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError, StoreError
-
-from .store_views import shown_time
 
 if TYPE_CHECKING:
     from rocketray.message import StoredMessage
@@ -122,8 +120,8 @@ def _print(message: StoredMessage) -> None:
         ("physical offset", message.physical_offset),
         ("size", message.size),
         ("offset id", message.offset_message_id),
-        ("stored", shown_time(message.store_timestamp_ms)),
-        ("born", shown_time(message.born_timestamp_ms)),
+        ("stored", as_time(message.store_timestamp_ms, exact=True)),
+        ("born", as_time(message.born_timestamp_ms, exact=True)),
         ("born host", "{}:{}".format(*message.born_host)),
         ("store host", "{}:{}".format(*message.store_host)),
         ("flag", message.flag),

@@ -16,10 +16,14 @@ from rocketray.cli.arguments.store_directory import (
     store_directories,
     told_settings,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_result, print_table
+from rocketray.cli.terminal.output import (
+    as_time,
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+)
 from rocketray.errors import CorruptRecordError
-
-from .store_views import shown_time
 
 if TYPE_CHECKING:
     from rocketray.store.message_store import MessageStore
@@ -137,7 +141,7 @@ def _unreadable(error: CorruptRecordError) -> dict[str, Any]:
 def _print_verification(found: dict[str, Any]) -> None:
     shown = {name: value for name, value in found.items() if name != "problems"}
     if past := found.get("lastRecovery"):
-        shown["lastRecovery"] = {**past, "time": shown_time(past["time"])}
+        shown["lastRecovery"] = {**past, "time": as_time(past["time"], exact=True)}
     print_table(("what", "value"), _rows(shown))
     for problem in found["problems"]:
         print_line(f"{problem['file']}: at {problem['offset']}: {problem['problem']}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,14 +31,20 @@ from rocketray.cli.arguments.store_directory import (
     SlotsOption,
     open_stores,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import (
+    as_time,
+    print_json,
+    print_line,
+    print_records,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from rocketray.filters.subscription import Subscription
     from rocketray.message import StoredMessage
     from rocketray.store.message_store import MessageStore
 
-__all__ = ["info", "scan", "shown_time", "topics"]
+__all__ = ["info", "scan", "topics"]
 
 _SLOTS_FROM = {
     "nothing": "there are no keys",
@@ -79,29 +84,11 @@ def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None
     """
     with open_stores(directory) as opened:
         rows = [_queue(one.store, *queue) for one in opened for queue in one.store.reads.queues()]
-    if as_json:
-        for row in rows:
-            print_json(row)
-        return
-    columns = (
-        "topic", "queueId", "minOffset", "maxOffset", "messages", "firstStoreTime", "lastStoreTime"
-    )  # fmt: skip
-    cells = [
-        [shown_time(row[name]) if name.endswith("Time") else row[name] for name in columns]
-        for row in rows
-    ]
-    print_table(columns, cells)
-
-
-def shown_time(time_ms: int | None) -> str | None:
-    """Return a store time for people: local, to the millisecond."""
-    if time_ms is None:
-        return None
-    try:
-        local = datetime.fromtimestamp(time_ms // 1000).astimezone()
-    except (OverflowError, ValueError, OSError):
-        return f"{time_ms} ms"  # no year that a calendar has
-    return f"{local:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"
+    times = "firstStoreTime", "lastStoreTime"
+    if not as_json:
+        rows = [row | {name: as_time(row[name], exact=True) for name in times} for row in rows]
+    columns = ("topic", "queueId", "minOffset", "maxOffset", "messages", *times)
+    print_records(rows, columns, as_json=as_json)
 
 
 def _info(one: OpenStore) -> dict[str, Any]:
@@ -162,13 +149,13 @@ def _lines(found: dict[str, Any]) -> Iterable[tuple[str, object]]:
     places = f"queues: {found['queues']}, topics: {found['topics']}"
     yield "messages", f"{found['messages']} ({places})"
     yield "physical offsets", f"{found['minPhyOffset']} to {found['maxPhyOffset']}"
-    yield "first stored", shown_time(found["firstStoreTime"])
-    yield "last stored", shown_time(found["lastStoreTime"])
+    yield "first stored", as_time(found["firstStoreTime"], exact=True)
+    yield "last stored", as_time(found["lastStoreTime"], exact=True)
     for name, files in found["files"].items():
         yield name, f"{files['count']} files, {files['bytes']} bytes"
     for file in found["index"]:
-        span = f"{shown_time(file['beginStoreTime'])} to {shown_time(file['endStoreTime'])}"
-        yield f"index/{file['file']}", f"{file['keys']} keys, {span}"
+        begin, end = (as_time(file[f"{edge}StoreTime"], exact=True) for edge in ("begin", "end"))
+        yield f"index/{file['file']}", f"{file['keys']} keys, {begin} to {end}"
     for name, value in found["settings"].items():
         yield name, value
     origin = found["indexHashSlotsFrom"]

@@ -99,15 +99,19 @@ def print_table(
 
 
 def print_records(
-    records: Iterable[Mapping[str, Any]], columns: Mapping[str, str], *, as_json: bool
+    records: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    keys: Mapping[str, str] | None = None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Print each record as a line of JSON, or all as a table: *columns* maps headers to keys."""
+    """Print records as lines of JSON or as a table; *keys* are those not named as their column."""
     if as_json:
         for record in records:
             print_json(record)
     else:
-        rows = [[record[key] for key in columns.values()] for record in records]
-        print_table(tuple(columns), rows)
+        shown = [(keys or {}).get(column, column) for column in columns]
+        print_table(columns, [[record[key] for key in shown] for record in records])
 
 
 def json_fields(value: DataclassInstance) -> dict[str, Any]:
@@ -136,12 +140,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def as_time(milliseconds: int | None) -> str | None:
-    """Return a local time, to the second."""
-    if milliseconds is None:
+def as_time(time_ms: int | None, *, exact: bool = False) -> str | None:
+    """Return a local time, to the second or, if *exact*, to the millisecond."""
+    if time_ms is None:
         return None
-    when = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()
-    return when.strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        when = f"{datetime.fromtimestamp(time_ms // 1000, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"  # no year that a calendar has
+    return f"{when}.{time_ms % 1000:03d}" if exact else when
 
 
 class OutputReader:

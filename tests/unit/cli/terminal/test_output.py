@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 
-from rocketray.cli.terminal.output import json_fields, print_records, print_table
+from rocketray.cli.terminal.output import as_time, json_fields, print_records, print_table
 from rocketray.filters.counters import FilterCounters
 
 
@@ -30,8 +31,18 @@ def test_records_are_lines_of_json_or_the_rows_of_a_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     records = [{"queueId": 0, "topic": "Trade", "more": [1]}]
-    columns = {"topic": "topic", "queue": "queueId"}
-    print_records(records, columns, as_json=True)
+    columns, keys = ("topic", "queue"), {"queue": "queueId"}
+    print_records(records, columns, keys, as_json=True)
     assert json.loads(capsys.readouterr().out) == records[0]
-    print_records(records, columns, as_json=False)
+    print_records(records, columns, keys, as_json=False)
     assert capsys.readouterr().out.split()[-2:] == ["Trade", "0"]
+
+
+def test_a_time_is_local_and_one_of_no_calendar_is_its_number() -> None:
+    now = datetime(2026, 11, 23, 18, 30, 15, 250_000).astimezone()
+    now_ms = round(now.timestamp() * 1000)
+    assert as_time(now_ms) == "2026-11-23 18:30:15"
+    assert as_time(now_ms, exact=True) == "2026-11-23 18:30:15.250"
+    assert as_time(None) is None
+    for time_ms in (2**63 - 1, -(2**63), 253_402_300_800_000):
+        assert as_time(time_ms) == as_time(time_ms, exact=True) == f"{time_ms} ms"
