@@ -22,8 +22,7 @@ from .groups.dlq import dlq
 from .groups.group_commands import groups
 from .messages.consume import consume
 from .messages.query import query
-from .messages.recall import recall
-from .messages.send import send
+from .messages.send import recall, send
 from .messages.transactions import transactions
 from .nodes.apps import down, scale, status, up
 from .nodes.start import start

@@ -30,8 +30,7 @@ from rocketray.cli.terminal.output import (
 )
 from rocketray.errors import ConfigError
 
-from .group_migrate import migrate
-from .group_moves import reset, seek, skip
+from .group_changes import migrate, reset, seek, skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""``rocketray send``: one message from the arguments, or many from stdin.
+"""``rocketray send``: one message from the arguments, or many from stdin; and ``recall``.
 
 With ``--jsonl`` three things run in parallel: a thread reads and sends, the producer batches the
 messages in flight, and the main thread prints each result when its message is acknowledged, in
@@ -26,7 +26,7 @@ from rocketray.message import KEYS, TAGS, UNIQUE_KEY
 if TYPE_CHECKING:
     from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
 
-__all__ = ["send"]
+__all__ = ["recall", "send"]
 
 _STDIN = 0
 _OF_OPTIONS = {
@@ -224,3 +224,19 @@ def _fields(result: SendResult) -> dict[str, str | int]:
         "queueOffset": result.queue_offset,
         **handle,
     }
+
+
+def recall(
+    handle: Annotated[str, typer.Argument(help="The recall handle that the send printed.")],
+    data: DataOption = DATA_DEFAULT,
+) -> None:
+    """Recall a delayed message, so that it is never delivered.
+
+    The exit code is 1 if it is too late: the message was delivered, or recalled before.
+    """
+    with connect(data) as connection:
+        if connection.delays.recall(handle):
+            print_line("recalled: it will not be delivered")
+            return
+    print_line("too late: it was delivered, or recalled before")
+    raise typer.Exit(1)

@@ -1,20 +1,256 @@
-"""``rocketray store``: store directories, ours or RocketMQ's own; only import needs a node."""
+"""``rocketray store``: the settings and content of store directories, ours or RocketMQ's own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from rocketray.cli.arguments.lookup_options import (
+    TIME_MAX_MS,
+    BeginOption,
+    EndOption,
+    OnlyTopicOption,
+)
+from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.options import (
+    DialectOption,
+    JsonOption,
+    OnlyQueueOption,
+    SqlOption,
+    TagsOption,
+    chosen_subscription,
+)
+from rocketray.cli.arguments.store_directory import (
+    DirectoryArgument,
+    OpenStore,
+    SlotsOption,
+    open_stores,
+)
+from rocketray.cli.terminal.output import (
+    as_time,
+    print_json,
+    print_line,
+    print_records,
+    print_table,
+)
 
 from .store_get import get
 from .store_import import import_messages
 from .store_query import query
 from .store_repair import recover, upgrade, verify
-from .store_views import info, scan, topics
+
+if TYPE_CHECKING:
+    from rocketray.filters.subscription import Subscription
+    from rocketray.message import StoredMessage
+    from rocketray.store.message_store import MessageStore
 
 __all__ = ["stores"]
 
-_HELP = "Inspect, verify, recover and import store directories. Only import needs a node."
+stores = typer.Typer(
+    help="Inspect, verify, recover and import store directories. Only import needs a node.",
+    no_args_is_help=True,
+)
+_SLOTS_FROM = {
+    "nothing": "there are no keys",
+    "caller": "given",
+    "default": "RocketMQ's default, and the files agree",
+    "files": "found from the files",
+    "unknown": "unknown, keys cannot be looked up: give --max-hash-slots",
+}
 
-stores = typer.Typer(help=_HELP, no_args_is_help=True)
+
+def info(
+    directory: DirectoryArgument,
+    *,
+    index_hash_slots: SlotsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the content and the settings of a store directory.
+
+    \b
+    DIR is a node's data directory (one part for each shard), a shard's, or the store directory
+    of a RocketMQ broker. Nothing is changed or locked, so it may be in use.
+
+    A RocketMQ directory does not contain its settings. Sizes are those of the files; the number of
+    hash slots of an index file is derived from its content, and if that fails, the output says so.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
+        for one in opened:
+            found = _info(one)
+            print_json(found) if as_json else print_table(("what", "value"), _lines(found))
+
+
+def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None:
+    """List the topics and queues of a store directory.
+
+    minOffset is the first message that is stored, maxOffset the next one to come. DIR is as for
+    "store info".
+    """
+    with open_stores(directory) as opened:
+        rows = [_queue(one.store, *queue) for one in opened for queue in one.store.reads.queues()]
+    times = "firstStoreTime", "lastStoreTime"
+    if not as_json:
+        rows = [row | {name: as_time(row[name], exact=True) for name in times} for row in rows]
+    columns = ("topic", "queueId", "minOffset", "maxOffset", "messages", *times)
+    print_records(rows, columns, as_json=as_json)
+
+
+def _info(one: OpenStore) -> dict[str, Any]:
+    """Return the description of a store; times are milliseconds since 1970."""
+    store, statistics = one.store, one.store.statistics()
+    queues = [_queue(store, *queue) for queue in store.reads.queues()]
+    times = [
+        time_ms
+        for queue in queues
+        for time_ms in (queue["firstStoreTime"], queue["lastStoreTime"])
+        if time_ms is not None
+    ]
+    config = asdict(store.config)
+    del config["flush_interval_ms"], config["store_host"]
+    return {
+        "directory": str(one.directory),
+        "writtenBy": "rocketray" if one.foreign is None else "RocketMQ",
+        "cleanStop": not (one.directory / "abort").exists(),
+        "topics": len({queue["topic"] for queue in queues}),
+        "queues": len(queues),
+        "messages": statistics.messages,
+        "minPhyOffset": statistics.min_physical_offset,
+        "maxPhyOffset": statistics.max_physical_offset,
+        "firstStoreTime": min(times, default=None),
+        "lastStoreTime": max(times, default=None),
+        "files": {
+            name: _files(one.directory / name, depth)
+            for name, depth in (
+                ("commitlog", "*"),
+                ("consumequeue", "*/*/*"),
+                ("consumequeue_ext", "*/*/*"),
+                ("index", "*"),
+            )
+        },
+        "index": [
+            {
+                "file": name,
+                "keys": header.next_entry - 1,
+                "slotsUsed": header.slots_used,
+                "beginPhyOffset": header.begin_physical_offset,
+                "endPhyOffset": header.end_physical_offset,
+                "beginStoreTime": header.begin_timestamp_ms,
+                "endStoreTime": header.end_timestamp_ms,
+            }
+            for name, header in store.reads.index_headers()
+        ],
+        "settings": config,
+        "indexHashSlotsFrom": one.foreign.slots_from if one.foreign else "store.json",
+        "warnings": list(one.foreign.warnings) if one.foreign else [],
+    }
+
+
+def _lines(found: dict[str, Any]) -> Iterable[tuple[str, object]]:
+    """Return the lines that show *found* to people."""
+    yield "directory", found["directory"]
+    yield "written by", found["writtenBy"]
+    yield "stopped", "cleanly" if found["cleanStop"] else "not: abort is there, or it is in use"
+    places = f"queues: {found['queues']}, topics: {found['topics']}"
+    yield "messages", f"{found['messages']} ({places})"
+    yield "physical offsets", f"{found['minPhyOffset']} to {found['maxPhyOffset']}"
+    yield "first stored", as_time(found["firstStoreTime"], exact=True)
+    yield "last stored", as_time(found["lastStoreTime"], exact=True)
+    for name, files in found["files"].items():
+        yield name, f"{files['count']} files, {files['bytes']} bytes"
+    for file in found["index"]:
+        begin, end = (as_time(file[f"{edge}StoreTime"], exact=True) for edge in ("begin", "end"))
+        yield f"index/{file['file']}", f"{file['keys']} keys, {begin} to {end}"
+    for name, value in found["settings"].items():
+        yield name, value
+    origin = found["indexHashSlotsFrom"]
+    yield "number of hash slots", _SLOTS_FROM.get(origin, f"from {origin}")
+
+
+def _files(directory: Path, depth: str) -> dict[str, int]:
+    """Return the number of segment files below *directory*, and their lengths together."""
+    paths = [path for path in directory.glob(depth) if path.name.isdecimal() and path.is_file()]
+    return {"count": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
+
+
+def _queue(store: MessageStore, topic: str, queue_id: int) -> dict[str, Any]:
+    first = store.reads.min_queue_offset(topic, queue_id)
+    end = store.reads.max_queue_offset(topic, queue_id)
+    return {
+        "topic": topic,
+        "queueId": queue_id,
+        "minOffset": first,
+        "maxOffset": end,
+        "messages": end - first,
+        "firstStoreTime": _stored_ms(store, topic, queue_id, first),
+        "lastStoreTime": _stored_ms(store, topic, queue_id, end - 1),
+    }
+
+
+def _stored_ms(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int | None:
+    """Return when a message was stored; None if there is none, or none that can be read."""
+    for message in store.reads.get_message(topic, queue_id, queue_offset, 1).messages:
+        if message.queue_offset == queue_offset:
+            return message.store_timestamp_ms
+    return None
+
+
+def scan(
+    directory: DirectoryArgument,
+    *,
+    topic: OnlyTopicOption = None,
+    queue_id: OnlyQueueOption = None,
+    begin_ms: BeginOption = None,
+    end_ms: EndOption = None,
+    tags: TagsOption = None,
+    sql: SqlOption = None,
+    dialect: DialectOption = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Stop after this number of messages.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the messages of a store directory in log order.
+
+    \b
+    DIR is one of
+      a node's data directory: each of its shards, by topic and queue
+      a shard's directory, or any store that rocketray wrote
+      the store directory of a RocketMQ broker
+
+    Nothing is changed or locked, so it may be in use. A line of --json has topic, queueId,
+    queueOffset, commitLogOffset, tags, keys, properties, body (base64), storeTimestamp and
+    offsetMsgId. Filters select messages: TIME is milliseconds since 1970 or ISO 8601.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    chosen = chosen_subscription(tags, sql, None, dialect=dialect)
+    span = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
+    with open_stores(directory) as opened:
+        found = (
+            message
+            for one in opened
+            for message in one.store.reads.scan()
+            if topic in (None, message.topic)
+            and queue_id in (None, message.queue_id)
+            and span[0] <= message.store_timestamp_ms <= span[1]
+        )
+        for message in islice(_filtered(found, chosen), limit):
+            print_json(to_json(message)) if as_json else print_line(one_line(message))
+
+
+def _filtered(messages: Iterable[StoredMessage], chosen: Subscription) -> Iterator[StoredMessage]:
+    """Return the messages that a consumer with this subscription would get."""
+    from rocketray.filters.expression_filter import ExpressionFilter  # noqa: PLC0415 - NumPy
+    from rocketray.filters.message_filter import compile_filter  # noqa: PLC0415 - the same
+
+    if chosen.expression_type == "SQL92":
+        yield from filter(ExpressionFilter(chosen).matches_record, messages)
+    else:
+        tag_filter = compile_filter(chosen)
+        yield from (message for message in messages if tag_filter.matches_tags(message.tags))
 
 
 for function in (info, topics, get, scan, query):

@@ -13,7 +13,7 @@ from support.apps import numbers, put
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.cli.groups import group_migrate
+from rocketray.cli.groups import group_changes
 from rocketray.filters.subscription import Subscription
 
 OLD = Subscription.tags("a")
@@ -22,7 +22,7 @@ OLD = Subscription.tags("a")
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        monkeypatch.setattr(group_migrate, "connect", lambda _data: nullcontext(local))
+        monkeypatch.setattr(group_changes, "connect", lambda _data: nullcontext(local))
         local.topics.ensure("T", 1)
         yield local
 

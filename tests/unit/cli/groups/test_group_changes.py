@@ -12,14 +12,14 @@ from support.apps import numbers, put
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.cli.groups import group_commands, group_moves
+from rocketray.cli.groups import group_commands, group_changes
 from rocketray.filters.subscription import Subscription
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        for module in (group_commands, group_moves):
+        for module in (group_commands, group_changes):
             monkeypatch.setattr(module, "connect", lambda _data: nullcontext(local))
         local.topics.ensure("T", 1)
         put(local, "T", numbers(6), tags="even")
