@@ -25,7 +25,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -98,22 +98,22 @@ class _Outlet:
                 del self._links[delivery.queue_id]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FeedStatistics:
     """Counters since the feed was opened, as those of an agent (see ``AgentStatistics``).
 
     ``unfinished`` is the current number. ``unheard`` are failures before a handler had the message.
     """
 
-    batches: int
-    received: int
-    unfinished: int
-    sent_back: int
-    dead_lettered: int
-    overdue: int
-    damaged: int
-    unheard: int
-    decode_failures: int
+    batches: int = 0
+    received: int = 0
+    unfinished: int = 0
+    sent_back: int = 0
+    dead_lettered: int = 0
+    overdue: int = 0
+    damaged: int = 0
+    unheard: int = 0
+    decode_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,7 @@ class Feed:
         self.membership = membership
         self.rules = rules
         """The rules for messages that fail."""
-        self._sent_back = self._dead_lettered = self._damaged = 0
-        self._unheard = self._decode_failures = 0
+        self._counts = FeedStatistics()
         self._member = member
         put = channel_queue.force_put_nowait  # in every mode: it bypasses Faust's flow control
         self._outlet = _Outlet(put, is_ordered=rules.is_ordered and membership.handlers > 1)
@@ -167,7 +166,6 @@ class Feed:
         self._is_held = False
         self._closing = threading.Event()  # no more polls, and nothing is delivered
         self._leaving = threading.Event()  # finished messages are committed: nothing to wait for
-        self._batches = self._received = 0
         self._thread = threading.Thread(
             target=self._run, name=f"feed {membership.group}", daemon=True
         )
@@ -211,17 +209,7 @@ class Feed:
     def statistics(self) -> FeedStatistics:
         """Return the counters of this feed."""
         unfinished = sum(delivery.unfinished_count() for delivery in self._ledger.outstanding())
-        return FeedStatistics(
-            self._batches,
-            self._received,
-            unfinished,
-            self._sent_back,
-            self._dead_lettered,
-            self._watch.count,
-            self._damaged,
-            self._unheard,
-            self._decode_failures,
-        )
+        return replace(self._counts, unfinished=unfinished, overdue=self._watch.count)
 
     async def drain(self, grace_s: float) -> None:
         """Deliver nothing more, and wait up to *grace_s* for handlers to finish their messages."""
@@ -301,10 +289,10 @@ class Feed:
         """Record the deliveries and queue those that hold messages; on the loop."""
         if self._closing.is_set():
             return  # not in the ledger, so never committed: the next member gets them
-        self._batches += len(batches)
+        self._counts.batches += len(batches)
         parts = 1 if self.rules.is_ordered else self.membership.handlers
         for batch in batches:
-            self._received += len(batch)
+            self._counts.received += len(batch)
             for piece in batch.pieces(PIECE_BYTES):
                 for delivery in split(piece, parts):
                     delivery.owner = self
@@ -349,8 +337,8 @@ class Feed:
 
     def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
         """See :class:`~.delivery.Owner`."""
-        self._unheard += not in_handler
-        self._decode_failures += is_decoding
+        self._counts.unheard += not in_handler
+        self._counts.decode_failures += is_decoding
 
     async def give_back(
         self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
@@ -388,7 +376,7 @@ class Feed:
 
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
         """See :class:`~.delivery.Owner`."""
-        self._damaged += 1
+        self._counts.damaged += 1
         delivery.acks.acknowledge(index)
         logger.error(
             "group %s: the message %s is damaged and is not delivered: %s",
@@ -406,11 +394,10 @@ class Feed:
 
     def _returned(self, delivery: Delivery, index: int, is_dead_letter: bool) -> None:  # noqa: FBT001  # one caller
         delivery.acks.returned(index)
-        self._sent_back += not is_dead_letter
-        self._dead_lettered += is_dead_letter
-        self._member.count_returns(
-            sent_back=int(not is_dead_letter), dead_lettered=int(is_dead_letter)
-        )
+        counted = {"sent_back": int(not is_dead_letter), "dead_lettered": int(is_dead_letter)}
+        self._counts.sent_back += counted["sent_back"]
+        self._counts.dead_lettered += counted["dead_lettered"]
+        self._member.count_returns(**counted)
 
     def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
         """Finish and commit *queues* before the member releases them; in the thread.
