@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from faust.events import Event
 from faust.exceptions import DecodeError
@@ -32,26 +32,12 @@ _BASE64 = "base64"
 KEY_MAX_BYTES = 8192  # of a property string of 32,767, as base64 or with escapes
 
 
-class ChangeKey(NamedTuple):
-    """The identity of a change: a later one for the same place replaces it."""
-
-    topic: str
-    queue_id: int
-    key: bytes
-
-
-class Change(NamedTuple):
-    """The new value of a key; None: the key is deleted."""
-
-    topic: Any
-    value: bytes | None
-
-
 class ChangelogBuffer:
     """Changes that are not yet in their changelogs, the last one of each key."""
 
     def __init__(self) -> None:
-        self._changes: dict[ChangeKey, Change] = {}
+        self._changes: dict[tuple[str, int, bytes], tuple[Any, bytes | None]] = {}
+        """Topic and value by the topic's name, queue and key."""
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -74,21 +60,23 @@ class ChangelogBuffer:
                 raise MessageTooLargeError(f"changelog {name}: a value", len(value), BODY_MAX_BYTES)
         if len(key) > KEY_MAX_BYTES:
             raise MessageTooLargeError(f"changelog {name}: a key", len(key), KEY_MAX_BYTES)
-        self._changes[ChangeKey(name, queue_id, key)] = Change(topic, value)
+        self._changes[name, queue_id, key] = topic, value
 
     async def flush(self, send: Callable[[Message, int], Awaitable[Any]]) -> None:
         """Give *send* every change that waits now, with its queue."""
         for place in list(self._changes):
-            change = self._changes[place]
-            message = change_message(change.topic, place.key, change.value)
-            await send(message, place.queue_id)
+            (_, queue_id, key), change = place, self._changes[place]
+            topic, value = change
+            await send(change_message(topic, key, value), queue_id)
             if self._changes[place] is change:  # no newer change replaced it meanwhile
                 del self._changes[place]
 
 
 def change_message(topic: Any, key: bytes, value: bytes | None) -> Message:
     """Return the message that sets *key* to *value*, or deletes it where that is None."""
-    text, properties = _text_of(key)
+    text, properties = utf8_text(key), dict[str, str]()
+    if text is None:  # no property can hold it
+        text, properties = base64.b64encode(key).decode(), {_KEY_ENCODING: _BASE64}
     message: Message = topic.message(value or b"", None, key=text, properties=properties)
     return message
 
@@ -142,11 +130,3 @@ def changelog_event(
             "key_type and value_type that it was written with, or another name"
         ) from error
     return Event(app, key, value, {}, message)
-
-
-def _text_of(key: bytes) -> tuple[str, dict[str, str]]:
-    """Return *key* as the text of a property, and the property with its encoding, if needed."""
-    text = utf8_text(key)
-    if text is None:
-        return base64.b64encode(key).decode(), {_KEY_ENCODING: _BASE64}
-    return text, {}
