@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from rocketray.cli.terminal.output import print_line, print_table
 
 from .queries import Lookup
 from .tally import Delays
 
 __all__ = ["ConsumerResult", "DemoReport", "SparkResult"]
 
-_WIDTH = 110  # where stdout is no terminal
+_COLUMNS = ("result", "what", "found", "expected", "verdict", "speed")
+_VERDICTS = ("WRONG", "ok")
 _BUSIEST = 3
 _Cells = tuple[str, str, int, int | None, bool, str]
 
@@ -69,13 +67,7 @@ class DemoReport:
     @property
     def ok(self) -> bool:
         """Whether all results are as brute force says."""
-        return (
-            self.produced == self.rows
-            and all(one.matched == one.expected for one in self.consumers)
-            and self.delays == self.expected_delays
-            and self.spark.rows == self.spark.expected
-            and all(lookup.is_right for lookup in self.lookups)
-        )
+        return all(is_right for *_, is_right, _ in self._rows())
 
     def to_json(self) -> dict[str, Any]:
         """Return the report for programs."""
@@ -102,51 +94,30 @@ class DemoReport:
 
     def print_table(self) -> None:
         """Print the report for people, on stdout."""
-        width = None if sys.stdout.isatty() else _WIDTH
-        console = Console(highlight=False, markup=False, width=width)
-        console.print(self._table())
-        console.print(f"Parquet files: {self.spark.path}", soft_wrap=True)
-        console.print(f"everything else: {self.directory}", soft_wrap=True)
+        rows = [
+            (who, what, _number(found), _number(expected), _VERDICTS[is_right], speed)
+            for who, what, found, expected, is_right, speed in self._rows()
+        ]
+        print_table(_COLUMNS, rows, right=("found", "expected", "speed"))
+        print_line(f"\nParquet files: {self.spark.path}")
+        print_line(f"everything else: {self.directory}")
         verdict = "all counts are those of the original data" if self.ok else "COUNTS DIFFER"
-        console.print(f"{verdict}; {self._busiest()}", soft_wrap=True)
+        print_line(f"{verdict}; {self._busiest()}")
 
-    def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in ("", "what", "found", "expected", "", "speed"):
-            is_number = column in ("found", "expected", "speed")
-            table.add_column(column, justify="right" if is_number else "left", overflow="fold")
-        for section in self._sections():
-            for who, what, found, expected, is_right, speed in section:
-                wanted = "-" if expected is None else f"{expected:,}"
-                verdict = "ok" if is_right else "WRONG"
-                table.add_row(who, what, f"{found:,}", wanted, verdict, speed)
-            table.add_section()
-        return table
-
-    def _sections(self) -> Iterator[list[_Cells]]:
+    def _rows(self) -> Iterator[_Cells]:
         is_whole, speed = self.produced == self.rows, _rate(self.produce_per_s)
-        yield [("sent", "rows as messages", self.produced, self.rows, is_whole, speed)]
-        agents: list[_Cells] = []
+        yield "sent", "rows as messages", self.produced, self.rows, is_whole, speed
         for one in self.consumers:
             is_right, speed = one.matched == one.expected, _rate(one.passed_per_s)
-            name = f"agent {one.name}"
-            agents.append((name, one.filter, one.matched, one.expected, is_right, speed))
+            yield f"agent {one.name}", one.filter, one.matched, one.expected, is_right, speed
         found, wanted = len(self.delays), len(self.expected_delays)
         is_right = self.delays == self.expected_delays
-        yield [*agents, ("", "mean delays of destinations", found, wanted, is_right, "")]
+        yield "", "mean delays of destinations", found, wanted, is_right, ""
         what, found, wanted = f"{self.spark.filter} → Parquet", self.spark.rows, self.spark.expected
-        yield [("Spark", what, found, wanted, found == wanted, "")]
-        yield [
-            (
-                f"by {one.by}",
-                one.argument,
-                one.found,
-                one.expected,
-                one.is_right,
-                f"{one.ms:.2f} ms",
-            )
-            for one in self.lookups
-        ]
+        yield "Spark", what, found, wanted, found == wanted, ""
+        for each in self.lookups:
+            by, took = f"by {each.by}", f"{each.ms:.2f} ms"
+            yield by, each.argument, each.found, each.expected, each.is_right, took
 
     def _busiest(self) -> str:
         busiest = sorted(self.delays.items(), key=lambda item: -item[1].flights)[:_BUSIEST]
@@ -159,3 +130,7 @@ class DemoReport:
 
 def _rate(per_second: float) -> str:
     return f"{per_second:,.0f} msg/s"
+
+
+def _number(count: int | None) -> str | None:
+    return None if count is None else f"{count:,}"

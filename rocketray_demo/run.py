@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -121,39 +121,37 @@ class _Job:
     def _await_agents(self, ends: list[int]) -> None:
         """Wait until the offset of each group is at the end of each queue."""
         groups = [app.agents[name].membership.group for name in _AGENTS]
-        before, deadline = -1, time.monotonic() + _STALL_S
-        while True:
+
+        def left() -> int:
             offsets = {group.group: group.offsets for group in self.connection.groups.all()}
-            left = [
+            return sum(
                 end - max(offsets.get(group, {}).get(queue, 0), 0)
                 for group in groups
                 for queue, end in enumerate(ends)
-            ]
-            if not any(left):
-                return
-            if sum(left) != before:
-                before, deadline = sum(left), time.monotonic() + _STALL_S
-            elif time.monotonic() > deadline:
-                raise StreamError(
-                    f"the agents made no progress for {_STALL_S:.0f} s, with {before:,} messages "
-                    f"left; resume with: rocketray demo --resume {self.run.path}"
-                )
-            self.progress.show(f"agents: {sum(left):,} messages left")
-            time.sleep(_POLL_S)
+            )
+
+        if not self._has_finished("agents", left, _STALL_S):
+            raise StreamError(
+                f"the agents made no progress for {_STALL_S:.0f} s, with {left():,} messages "
+                f"left; resume with: rocketray demo --resume {self.run.path}"
+            )
 
     def _await_sink(self) -> None:
         """Wait until the running query is at the end; an idle query reports nothing."""
-        deadline = time.monotonic() + _SINK_QUIET_S
-        before: int | None = None
-        while time.monotonic() < deadline:
-            (sink,) = self.host.statistics()
-            if sink.lag == 0:
-                return
-            if sink.lag != before:
-                before, deadline = sink.lag, time.monotonic() + _SINK_QUIET_S
-            self.progress.show(f"Spark: {before:,} messages left" if before else "Spark writes")
+        if not self._has_finished("Spark", lambda: self.host.statistics()[0].lag, _SINK_QUIET_S):
+            self.host.process_available(_SINK_TIMEOUT_S)
+
+    def _has_finished(self, who: str, left: Callable[[], int | None], quiet_s: float) -> bool:
+        """Wait until no messages are *left*; return False if their number stays for *quiet_s*."""
+        before, deadline = None, time.monotonic() + quiet_s
+        while (now := left()) != 0:
+            if now != before:
+                before, deadline = now, time.monotonic() + quiet_s
+            elif time.monotonic() > deadline:
+                return False
+            self.progress.show(f"{who}: {now:,} messages left" if now else f"{who} works")
             time.sleep(_POLL_S)
-        self.host.process_available(_SINK_TIMEOUT_S)
+        return True
 
     def _rows_in_parquet(self) -> int:
         path = self.run.path / PARQUET
@@ -222,11 +220,11 @@ def _make_topic(connection: Connection, run: RunDirectory) -> None:
 @contextmanager
 def _deployed(run: RunDirectory) -> Iterator[None]:
     """Run the agents in a Ray actor for the block."""
-    up = bring_up(_APP, data=run.path, directory=Path.cwd(), detached=False)
+    _, hosts = bring_up(_APP, data=run.path, directory=Path.cwd(), detached=False)
     try:
         yield
     finally:
-        for reason in filter(None, end_hosts(up.handles)):
+        for reason in filter(None, end_hosts(hosts)):
             logger.warning("the agents were ended before they were drained: %s", reason)
 
 

@@ -118,7 +118,7 @@ def statuses(hosts: list[Any]) -> list[HostStatus]:
 def started(node: Node, path: str) -> list[Any]:
     """Two instances of the app at *path*, which end with this process."""
     directory = SUPPORT.parent
-    return bring_up(path, data=node.data, directory=directory, consumers=2, detached=False).handles
+    return bring_up(path, data=node.data, directory=directory, consumers=2, detached=False)[1]
 
 
 def wait_until_shared(connection: Connection, group: str) -> None:

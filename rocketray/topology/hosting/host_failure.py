@@ -55,18 +55,6 @@ class HostFailure:
         where = "" if self.place is None or self.place in self.message else f" ({self.place})"
         return f"{self.kind}: {self.message}{where}"
 
-    def to_json(self) -> str:
-        """Return it as one line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> HostFailure | None:
-        """Return what :meth:`to_json` wrote; None for anything else."""
-        try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError):
-            return None
-
 
 def _own_files(module: str | None) -> Path | None:
     """Return the file of *module*, or the directory of its package."""
@@ -102,14 +90,17 @@ def _nearness(file: str, own: Path | None) -> int:
 def store_failure(name: str, failure: HostFailure) -> None:
     """Store *failure* as the last one of the host *name*."""
     internal_kv._internal_kv_put(  # noqa: SLF001  # Ray has no other
-        name, failure.to_json(), overwrite=True, namespace=_NAMESPACE
+        name, json.dumps(asdict(failure)), overwrite=True, namespace=_NAMESPACE
     )
 
 
 def last_failure(name: str) -> HostFailure | None:
-    """Return the last failure of the host *name*; None: it has had none."""
+    """Return the last failure of the host *name*; None if there is none that can be read."""
     text = internal_kv._internal_kv_get(name, namespace=_NAMESPACE)  # noqa: SLF001  # the same
-    return None if text is None else HostFailure.from_json(text)
+    try:
+        return None if text is None else HostFailure(**json.loads(text))
+    except (TypeError, ValueError):
+        return None
 
 
 def forget_failure(name: str) -> None:

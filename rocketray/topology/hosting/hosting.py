@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import ray
 
@@ -70,13 +70,6 @@ class Host:
         return _name(self.app, self.number)
 
 
-class Deployed(NamedTuple):
-    """An app's id, and its hosts; undetached ones end with the last reference to them."""
-
-    app: str
-    handles: list[Any]
-
-
 def find_hosts(app: str | None = None) -> list[Host]:
     """Return all hosts, or those of one app, by app and number."""
     handles = {}
@@ -86,17 +79,19 @@ def find_hosts(app: str | None = None) -> list[Host]:
         handle = _handle(entry["name"]) if is_host and app in (None, found) else None
         if handle is not None:
             handles[found, int(number)] = handle
-    facts = {key: _facts(handle) for key, handle in handles.items()}
+    facts = {key: _facts(handle) for key, handle in sorted(handles.items())}
     asked = {
         key: handles[key].status.remote() for key, (fact, _) in facts.items() if fact == _ALIVE
     }
     if asked:  # Ray refuses to wait for nothing
         ray.wait(list(asked.values()), num_returns=len(asked), timeout=_STATUS_TIMEOUT_S)
-    return [
-        _host(*key, *facts[key], _answer(asked[key]) if key in asked else None)
-        for key in sorted(handles)
-        if facts[key][0] != _DEAD
-    ]
+    hosts = []
+    for key, (fact, restarts) in facts.items():
+        if fact != _DEAD:
+            status = _answer(asked[key]) if key in asked else None
+            last_error = last_failure(_name(*key))
+            hosts.append(Host(*key, _state(fact, status), restarts, status, last_error))
+    return hosts
 
 
 def bring_up(
@@ -107,11 +102,12 @@ def bring_up(
     consumers: int = 1,
     detached: bool = True,
     is_given_up: Callable[[], bool] = lambda: False,
-) -> Deployed:
+) -> tuple[str, list[Any]]:
     """Start *consumers* hosts of the app at *path*, imported from *directory*.
 
-    Hosts that are *detached* continue when this process ends. Blocks until every app has started,
-    or until *is_given_up* returns True.
+    Returns the app's id and the hosts. Those that are not *detached* end with this process, or with
+    the last reference to them. Blocks until every app has started, or until *is_given_up* returns
+    True.
 
     Raises:
         ConfigError: there is no such app, or it is up already.
@@ -123,7 +119,7 @@ def bring_up(
         raise ConfigError(_is_up(app, path, up, consumers))
     places = str(data), str(directory)
     numbers = range(consumers)
-    return Deployed(app, _start(app, path, places, numbers, is_given_up, detached=detached))
+    return app, _start(app, path, places, numbers, is_given_up, detached=detached)
 
 
 def take_down(hosts: Sequence[Host]) -> list[str]:
@@ -315,11 +311,6 @@ def _answer(reference: Any) -> HostStatus | None:
     except (RayActorError, GetTimeoutError):
         return None
     return status
-
-
-def _host(app: str, number: int, fact: str, restarts: int, status: HostStatus | None) -> Host:
-    last_error = last_failure(_name(app, number))
-    return Host(app, number, _state(fact, status), restarts, status, last_error)
 
 
 def _state(fact: str, status: HostStatus | None) -> HostState:

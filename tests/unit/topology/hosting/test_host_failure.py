@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from ray.experimental import internal_kv
 
-from rocketray.topology.hosting.host_failure import HostFailure
+from rocketray.topology.hosting.host_failure import HostFailure, last_failure, store_failure
 
 MODULE = """
 import json
@@ -67,9 +68,26 @@ def test_an_error_that_no_line_of_the_author_raised_has_no_place() -> None:
     assert "without a reason" in str(HostFailure.of(None, 0))
 
 
-def test_a_failure_outlives_its_process_as_json_and_long_messages_are_cut() -> None:
+def test_a_failure_outlives_its_process_as_json_and_long_messages_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored: dict[str, str | bytes] = {}
+
+    def put(name: str, text: str, *, overwrite: bool, namespace: str) -> None:
+        assert overwrite
+        stored[f"{namespace}/{name}"] = text
+
+    def get(name: str, *, namespace: str) -> str | bytes | None:
+        return stored.get(f"{namespace}/{name}")
+
+    monkeypatch.setattr(internal_kv, "_internal_kv_put", put)
+    monkeypatch.setattr(internal_kv, "_internal_kv_get", get)
     failure = HostFailure.of(ValueError("x" * 10_000 + "\ud800"), 7)
     assert len(failure.message) == 2001
-    assert HostFailure.from_json(failure.to_json()) == failure
+    assert last_failure("shop:0") is None
+    store_failure("shop:0", failure)
+    assert last_failure("shop:0") == failure
+    (place,) = stored
     for other in ("", "[]", "{}", '{"kind": 1', '{"kind": "a", "nothing": 1}', b"\xff"):
-        assert HostFailure.from_json(other) is None
+        stored[place] = other
+        assert last_failure("shop:0") is None
