@@ -23,7 +23,6 @@ __all__ = [
     "OffsetRule",
     "QueueKey",
     "QueueOffsets",
-    "limit_ends",
     "offsets_from_json",
     "offsets_to_json",
     "parse_rule",
@@ -127,24 +126,6 @@ def resolve_rule(rule: OffsetRule, bounds: Mapping[QueueKey, Bounds], option: st
         )
     return {
         key: _resolve(rule.named.get(key, rule.default), key, held) for key, held in bounds.items()
-    }
-
-
-def limit_ends(
-    starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], limit: int
-) -> QueueOffsets:
-    """Return ends that cover about *limit* messages, in proportion to each queue's backlog.
-
-    Every queue with a backlog gives at least one message, so that a short queue does not starve
-    beside a long one; the sum exceeds the limit by at most one message a queue.
-    """
-    waiting = {key: max(0, end - starts[key]) for key, end in ends.items()}
-    total = sum(waiting.values())
-    if total <= limit:
-        return dict(ends)
-    return {
-        key: starts[key] + min(count, max(1, count * limit // total)) if count else ends[key]
-        for key, count in waiting.items()
     }
 
 

@@ -22,7 +22,6 @@ from .offset_rules import (
     OffsetRule,
     QueueKey,
     QueueOffsets,
-    limit_ends,
     report_loss,
     resolve_rule,
 )
@@ -79,14 +78,23 @@ def next_ends(
     bounds: Mapping[QueueKey, Bounds],
     limit: int | None,
 ) -> QueueOffsets:
-    """Return the ends of the next micro-batch of about *limit* messages on the way to *ends*."""
-    if limit is None:
-        return dict(ends)
-    reachable = {}
+    """Return the ends of the next micro-batch of about *limit* messages on the way to *ends*.
+
+    The queues share it in proportion to their backlogs. Each with a backlog gives at least one
+    message, so that a short queue does not starve beside a long one; the sum exceeds the limit by
+    at most one message a queue.
+    """
+    waiting: QueueOffsets = {}
     for key, end in ends.items():
         held = bounds.get(key, Bounds(end, end))
-        reachable[key] = held.start_from(starts.get(key, held.minimum))
-    return limit_ends(reachable, ends, limit)
+        waiting[key] = max(0, end - held.start_from(starts.get(key, held.minimum)))
+    total = sum(waiting.values())
+    if limit is None or total <= limit:
+        return dict(ends)
+    return {
+        key: ends[key] - count + min(count, max(1, count * limit // total))
+        for key, count in waiting.items()
+    }
 
 
 def plan_stream(

@@ -8,7 +8,6 @@ from rocketray.topology.spark.offset_rules import (
     LATEST,
     Bounds,
     OffsetRule,
-    limit_ends,
     offsets_from_json,
     offsets_to_json,
     parse_rule,
@@ -68,27 +67,6 @@ def test_an_offset_that_the_queue_does_not_hold_is_refused(offset: int) -> None:
 def test_a_queue_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match="names queue 9 of topic 'T'"):
         resolve_rule(OffsetRule(EARLIEST, {("T", 9): 0}), BOUNDS, "startingOffsets")
-
-
-def test_a_limit_is_shared_out_by_what_waits_and_no_queue_starves() -> None:
-    starts = {("T", 0): 0, ("T", 1): 10, ("T", 2): 5}
-    ends = {("T", 0): 1000, ("T", 1): 11, ("T", 2): 5}
-
-    assert limit_ends(starts, ends, 2000) == ends
-    assert limit_ends(starts, ends, 100) == {("T", 0): 99, ("T", 1): 11, ("T", 2): 5}
-    assert limit_ends(starts, ends, 1) == {("T", 0): 1, ("T", 1): 11, ("T", 2): 5}
-
-
-def test_limited_steps_always_come_to_the_end() -> None:
-    starts = {("T", queue): 0 for queue in range(3)}
-    ends = {("T", 0): 17, ("T", 1): 1, ("T", 2): 230}
-    steps = 0
-    while starts != ends:
-        after = limit_ends(starts, ends, 20)
-        assert 0 < sum(after.values()) - sum(starts.values()) <= 22
-        starts = after
-        steps += 1
-    assert steps <= 14
 
 
 def test_a_loss_names_topic_queue_offsets_and_the_way_out(

@@ -76,3 +76,26 @@ def test_limits_count_what_can_still_be_read() -> None:
     assert next_ends({KEY: 2}, ends, HELD, 3) == {KEY: 13}  # after a loss
     assert next_ends({KEY: 99}, ends, HELD, 3) == {KEY: 13}  # after the queue was made anew
     assert next_ends({}, ends, HELD, 3) == {KEY: 13}  # a new queue
+
+
+def test_a_limit_is_shared_out_by_what_waits_and_no_queue_starves() -> None:
+    starts = {("T", 0): 0, ("T", 1): 10, ("T", 2): 5}
+    ends = {("T", 0): 1000, ("T", 1): 11, ("T", 2): 5}
+    bounds = {key: Bounds(0, end) for key, end in ends.items()}
+
+    assert next_ends(starts, ends, bounds, 2000) == ends
+    assert next_ends(starts, ends, bounds, 100) == {("T", 0): 99, ("T", 1): 11, ("T", 2): 5}
+    assert next_ends(starts, ends, bounds, 1) == {("T", 0): 1, ("T", 1): 11, ("T", 2): 5}
+
+
+def test_limited_steps_always_come_to_the_end() -> None:
+    starts = {("T", queue): 0 for queue in range(3)}
+    ends = {("T", 0): 17, ("T", 1): 1, ("T", 2): 230}
+    bounds = {key: Bounds(0, end) for key, end in ends.items()}
+    steps = 0
+    while starts != ends:
+        after = next_ends(starts, ends, bounds, 20)
+        assert 0 < sum(after.values()) - sum(starts.values()) <= 22
+        starts = after
+        steps += 1
+    assert steps <= 14
