@@ -9,18 +9,17 @@ import typer
 
 __all__ = [
     "MAX_DEFAULT",
-    "TIME_MAX_MS",
     "BeginOption",
     "EndOption",
     "MaxOption",
     "OnlyTopicOption",
-    "check_span",
     "parse_place",
     "parse_time_ms",
+    "span_of",
 ]
 
 MAX_DEFAULT = 64
-TIME_MAX_MS = 2**63 - 1
+_TIME_MAX_MS = 2**63 - 1
 _MAX_LIMIT = 100_000
 
 
@@ -32,7 +31,7 @@ def parse_time_ms(text: str, wanted: str = "a time") -> int:
     """
     try:
         if text.isascii() and text.isdecimal():
-            return min(int(text), TIME_MAX_MS)
+            return min(int(text), _TIME_MAX_MS)
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
@@ -41,10 +40,11 @@ def parse_time_ms(text: str, wanted: str = "a time") -> int:
         ) from None
 
 
-def check_span(begin_ms: int | None, end_ms: int | None) -> None:
-    """Raise :class:`typer.BadParameter` if the span is empty."""
+def span_of(begin_ms: int | None, end_ms: int | None) -> tuple[int, int]:
+    """Return a span's first and last time; raise :class:`typer.BadParameter` if it is empty."""
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise typer.BadParameter("--from is later than --to; swap them")
+    return begin_ms or 0, _TIME_MAX_MS if end_ms is None else end_ms
 
 
 def parse_place(text: str) -> Literal["earliest", "latest"] | int:

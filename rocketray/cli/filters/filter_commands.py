@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
-from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, check_span
+from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.messages import one_line, to_json
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import (
@@ -195,7 +195,7 @@ def preview(
         raise typer.BadParameter("EXPR and --sql are the same; give one")
     chosen = sql if expression is None else expression
     subscription = chosen_subscription(tags, chosen, where, dialect=dialect)
-    check_span(begin_ms, end_ms)
+    span_of(begin_ms, end_ms)  # or refuse it
     within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)
     found = run(data, topic, subscription, within, show=limit)
     tell_doubts(data, [topic], subscription)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -131,15 +131,13 @@ class _Options(NamedTuple):
     as_json: bool
 
 
-class _Place(TypedDict, total=False):
-    """The offset to move to, in one of three ways; see ``plan_moves``."""
-
-    to: Target
-    time_ms: int | None
-    offset: int | None
-
-
-def _move(command: str, options: _Options, **place: Unpack[_Place]) -> None:
+def _move(
+    command: str,
+    options: _Options,
+    to: Target = "latest",
+    time_ms: int | None = None,
+    offset: int | None = None,
+) -> None:
     from rocketray.actors.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - the node
 
     with connect(options.data) as connection:
@@ -150,7 +148,10 @@ def _move(command: str, options: _Options, **place: Unpack[_Place]) -> None:
         ]
         if not found:
             raise ConfigError(f"group {options.group!r} does not read topic {options.topic!r}")
-        moves = plan_moves(connection, found, queue_id=options.queue_id, **place)
+        queue_id = options.queue_id
+        moves = plan_moves(
+            connection, found, to=to, time_ms=time_ms, offset=offset, queue_id=queue_id
+        )
         if not options.is_dry_run:
             who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
             carry_out(connection.groups, moves, _WAIT_S, who=who)

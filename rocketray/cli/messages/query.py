@@ -8,11 +8,10 @@ import typer
 
 from rocketray.cli.arguments.lookup_options import (
     MAX_DEFAULT,
-    TIME_MAX_MS,
     BeginOption,
     EndOption,
     MaxOption,
-    check_span,
+    span_of,
 )
 from rocketray.cli.arguments.messages import print_found
 from rocketray.cli.arguments.node import connect
@@ -58,8 +57,7 @@ def query(
         raise typer.BadParameter("give one of --id, --key, --unique-key, or --from and --to")
     if "" in named:
         raise typer.BadParameter("the id or key to look up is empty")
-    check_span(begin_ms, end_ms)
-    begin, end = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
+    begin, end = span_of(begin_ms, end_ms)
     with connect(data) as connection:
         if message_id is not None:
             found = _by_id(connection, topic, message_id)

@@ -207,22 +207,14 @@ def _fields(host: Host) -> dict[str, Any]:
         "pid": status and status.pid,
         "path": status and status.path,
         "logs": list(status.logs) if status else [],
-        "agents": [
-            {
-                "agent": each.name,
-                "group": each.group,
-                "received": each.received,
-                "finished": each.finished,
-                "failures": each.failures,
-                "sentBack": each.sent_back,
-                "deadLettered": each.dead_lettered,
-                "overdue": each.overdue,
-                "damaged": each.damaged,
-                "decodeFailures": each.decode_failures,
-            }
-            for each in _agents(host)
-        ],
+        "agents": [_agent_fields(each) for each in _agents(host)],
         "queues": [
             {"topic": topic, "queueId": queue} for topic, queue in (status.queues if status else ())
         ],
     }
+
+
+def _agent_fields(agent: AgentStatistics) -> dict[str, Any]:
+    found = json_fields(agent)
+    del found["batches"], found["held"]
+    return {"agent": found.pop("name"), **found}

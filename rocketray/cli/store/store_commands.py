@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketray.cli.arguments.lookup_options import (
-    TIME_MAX_MS,
     BeginOption,
     EndOption,
     OnlyTopicOption,
+    span_of,
 )
 from rocketray.cli.arguments.messages import one_line, to_json
 from rocketray.cli.arguments.options import (
@@ -227,7 +227,7 @@ def scan(
     offsetMsgId. Filters select messages: TIME is milliseconds since 1970 or ISO 8601.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     chosen = chosen_subscription(tags, sql, None, dialect=dialect)
-    span = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
+    span = span_of(begin_ms, end_ms)
     with open_stores(directory) as opened:
         found = (
             message

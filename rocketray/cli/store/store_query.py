@@ -17,12 +17,11 @@ import typer
 
 from rocketray.cli.arguments.lookup_options import (
     MAX_DEFAULT,
-    TIME_MAX_MS,
     BeginOption,
     EndOption,
     MaxOption,
     OnlyTopicOption,
-    check_span,
+    span_of,
 )
 from rocketray.cli.arguments.messages import print_found
 from rocketray.cli.arguments.options import JsonOption
@@ -113,8 +112,7 @@ filter; the reference answers of rocketray's own tests use it."""
         raise typer.BadParameter("--jsonl excludes --key, --topic, --from and --to")
     if not (jsonl or key or times):
         raise typer.BadParameter("give --key, or --from and --to, or --jsonl")
-    check_span(begin_ms, end_ms)
-    span = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
+    span = span_of(begin_ms, end_ms)
     with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
         if jsonl:
             if not _answer_lines(Answers(opened, _pull_limits(limits), _registered(filters))):

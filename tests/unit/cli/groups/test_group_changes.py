@@ -12,7 +12,7 @@ from support.apps import numbers, put
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.cli.groups import group_commands, group_changes
+from rocketray.cli.groups import group_changes, group_commands
 from rocketray.filters.subscription import Subscription
 
 
