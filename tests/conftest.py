@@ -98,10 +98,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = mixed(items)
 
 
+def pytest_collection() -> None:
+    """Look for no garbage among a million objects that are imported and collected, and stay."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Exempt a million objects, imported and collected by now, from every later garbage collection."""
+    """Exempt them from every later garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
