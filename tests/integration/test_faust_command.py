@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.faust_commands import run_faust
 
 from rocketray.actors.cluster.node import Node
 
@@ -57,24 +58,20 @@ def directory(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def environ() -> dict[str, str]:
+    found = {name: text for name, text in os.environ.items() if name != "ROCKETRAY_DATA"}
+    return {**found, "PYTHONPATH": os.pathsep.join([str(TESTS), found.get("PYTHONPATH", "")])}
+
+
 def command(directory: Path, module: str, *arguments: str) -> subprocess.Popen[str]:
-    environ = {name: text for name, text in os.environ.items() if name != "ROCKETRAY_DATA"}
-    path = os.pathsep.join([str(TESTS), environ.pop("PYTHONPATH", "")])
     return subprocess.Popen(
         [FAUST, "-A", module, *arguments],
         cwd=directory,
-        env={**environ, "PYTHONPATH": path},
+        env=environ(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def run(directory: Path, module: str, *arguments: str) -> str:
-    process = command(directory, module, *arguments)
-    said = process.communicate(timeout=90)[0]
-    assert process.returncode == 0, said
-    return said
 
 
 def wait_for_lines(path: Path, count: int) -> list[str]:
@@ -93,7 +90,9 @@ def wait_for_lines(path: Path, count: int) -> list[str]:
 def test_a_worker_handles_what_is_sent_and_ends_on_a_signal(
     directory: Path, module: str, number: signal.Signals
 ) -> None:
-    sent = run(directory, module, "send", "@note", '{"number": 1}')
+    sender = command(directory, module, "send", "@note", '{"number": 1}')
+    sent = sender.communicate(timeout=90)[0]
+    assert sender.returncode == 0, sent
     assert json.loads(sent)["offset"] == 0
     worker = command(directory, module, "worker", "-l", "info", "--without-web")
     try:
@@ -109,10 +108,18 @@ def test_a_worker_handles_what_is_sent_and_ends_on_a_signal(
 
 
 def test_agents_tables_and_models_are_listed_and_state_is_reset(directory: Path) -> None:
-    [agent] = json.loads(run(directory, "shop", "--json", "agents"))
+    commands = (
+        ("-A", "shop", "--json", "agents"),
+        ("-A", "stock", "--json", "tables"),
+        ("-A", "shop", "--json", "models"),
+        ("-A", "stock", "reset"),
+    )
+    done = run_faust(directory, commands, environ())
+    assert [code for code, _ in done] == [0] * len(commands), done
+    agents, tables, models, reset = (said for _, said in done)
+    [agent] = json.loads(agents)
     assert (agent["name"], agent["topic"]) == ("@note", "shop-orders")
-    [table] = json.loads(run(directory, "stock", "--json", "tables"))
+    [table] = json.loads(tables)
     assert table["name"] == "counts"
-    models = json.loads(run(directory, "shop", "--json", "models"))
-    assert "Order" in [model["name"] for model in models]
-    assert "counts" in run(directory, "stock", "reset")
+    assert "Order" in [model["name"] for model in json.loads(models)]
+    assert "counts" in reset

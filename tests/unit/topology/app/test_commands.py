@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from faust.cli.base import AppCommand
+from support.faust_commands import run_faust
 
 from rocketray.topology.app.app import App
 
@@ -52,24 +53,23 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def said(shop: Path) -> dict[str, tuple[int, str]]:
-    """The exit code and output of each command; all ran at once, since a start takes seconds."""
-    faust = str(Path(sys.executable).with_name("faust"))
-    (shop / "stock_shop.py").write_text("import faust\napp = faust.App('stock')\n")
-    asked = {command: ("command_shop", command) for command in COMMANDS}
-    asked["stock completion"] = ("stock_shop", "completion")
-    running = {
-        name: subprocess.Popen(
-            [faust, "-A", module, *command.split()],
-            cwd=shop,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for name, (module, command) in asked.items()
-    }
-    return {
-        name: (process.wait(120), process.communicate()[0]) for name, process in running.items()
-    }
+    """The exit code and output of each command."""
+    commands = [["-A", "command_shop", *command.split()] for command in COMMANDS]
+    return dict(zip(COMMANDS, run_faust(shop, commands), strict=True))
+
+
+def completion_of_stock_faust(directory: Path) -> tuple[int, str]:
+    """The exit code and output in a process that knows nothing of rocketray."""
+    (directory / "stock_shop.py").write_text("import faust\napp = faust.App('stock')\n")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("faust"), "-A", "stock_shop", "completion"],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
 
 
 def test_commands_of_an_app_are_found() -> None:
@@ -111,11 +111,12 @@ def test_an_app_is_not_checked_live(said: dict[str, tuple[int, str]]) -> None:
 
 
 def test_completion_asks_for_the_package_that_it_needs_as_with_stock_faust(
-    said: dict[str, tuple[int, str]],
+    shop: Path, said: dict[str, tuple[int, str]]
 ) -> None:
     if importlib.util.find_spec("click_completion"):
         pytest.skip("click_completion is installed, so both complete")
-    (code, text), (stock_code, stock_text) = said["completion"], said["stock completion"]
+    code, text = said["completion"]
+    stock_code, stock_text = completion_of_stock_faust(shop)
     assert code == stock_code != 0
     assert "pip install click_completion" in text
     assert text.splitlines()[-3:] == stock_text.splitlines()[-3:]
