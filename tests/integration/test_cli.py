@@ -239,7 +239,7 @@ def test_lines_are_sent_in_order_and_consumed_by_groups(
     assert run("filter", "stats", "absent").code == 1
     assert run("groups", "delete", "tag").code == 0
     assert "tag" not in [g["group"] for g in run("groups", "list", "--json").lines()]
-    scanned = printed(rocketray("store", "scan", environ["ROCKETRAY_DATA"], "--json"))
+    scanned = run("store", "scan", environ["ROCKETRAY_DATA"], "--json").lines()
     ids = {message["offsetMsgId"] for message in scanned if message["topic"] == "Lines"}
     assert ids > {ack["offsetMsgId"] for ack in acks}
 
@@ -296,7 +296,7 @@ def test_an_ack_waits_for_no_further_line_and_survives_sigkill(
     sender.wait()
     stored = {
         message["offsetMsgId"]: message
-        for message in printed(rocketray("store", "scan", environ["ROCKETRAY_DATA"], "--json"))
+        for message in run("store", "scan", environ["ROCKETRAY_DATA"], "--json").lines()
     }
     for ack in acks:
         message = stored[ack["offsetMsgId"]]
