@@ -14,6 +14,8 @@ from support.command_server import CommandServer, Done
 from support.commands import ONE_PROCESS, start_node, stop_node
 
 from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.testing import Broker, Clock
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -40,7 +42,7 @@ def running(data: Path, log: Path) -> Iterator[Commands]:
         stop_node(node)
 
 
-@pytest.mark.long(reason="a node starts three times")
+@pytest.mark.long(reason="a node starts twice")
 def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
     tmp_path: Path,
 ) -> None:
@@ -48,11 +50,11 @@ def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
     start = partial(running, data)
     damaged = shard_directory(data, "Trade", 0) / "store.json"
     missing, elsewhere = shard_directory(data, "Audit", 0), tmp_path / "elsewhere"
-    with start(tmp_path / "first") as run:
+    with Broker(data, clock=Clock(system_clock_ms())) as before:
         for topic in "Trade", "Audit":
-            run("topics", "create", topic, "--queues", "2", "--json").lines()
-            for queue in "0", "1":
-                run("send", topic, "before", "--queue", queue, "--json").lines()
+            before.topics.create(topic, 2, queues_per_process="shared")
+            for queue_id in range(2):
+                before.producer().send(topic, b"before", queue_id=queue_id)
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[: len(whole) // 2])
     missing.rename(elsewhere)
@@ -61,7 +63,7 @@ def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
         "Audit/0": f"queue Audit/0 stays closed: {missing} is missing, and ",
         "Trade/0": "queue Trade/0 stays closed: ",
     }
-    with start(tmp_path / "second") as run:
+    with start(tmp_path / "first") as run:
         told = sorted(
             line["problem"] for line in run("status", "--json").lines() if "problem" in line
         )
@@ -87,7 +89,7 @@ def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
     offsets = [data / "config" / f"groups.json{suffix}" for suffix in ("", ".bak")]
     for file in offsets:
         file.write_bytes(b"{")
-    with start(tmp_path / "third") as run:
+    with start(tmp_path / "second") as run:
         status = run("status", "--json")
         assert (status.code, status.err) == (1, ""), "groups are closed"
         (problem,) = [json.loads(line)["problem"] for line in status.out.splitlines()]
