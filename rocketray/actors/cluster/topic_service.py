@@ -35,26 +35,21 @@ class TopicShards(Protocol):
 
         Return when they answer, or after *wait_s*.
         """
-        ...
 
     def remove(self, topic: TopicConfig) -> None:
         """Stop the shards of a deleted topic for good."""
-        ...
 
     def set_writable(self, topic: TopicConfig) -> None:
         """Have the shards accept batches of producers, or refuse them, as the topic says."""
-        ...
 
     def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
         """Return why shards are closed, by ``topic/queue``; None for those that are open.
 
         Shards that cannot be asked are left out.
         """
-        ...
 
     def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> Sequence[Sequence[Answer] | None]:
         """Carry out each order; return its shards' answers, or None if one is missing."""
-        ...
 
 
 class TopicService:

@@ -67,7 +67,6 @@ class Targets(Protocol):
 
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
         """Return the shard of one of the schedule's own queues, None if there is none."""
-        ...
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         """Store messages, all or none; they are on disk when this returns.
@@ -80,11 +79,9 @@ class Targets(Protocol):
             InvalidMessageError, MessageTooLargeError: there is one that the target never accepts.
             StreamError: the target does not accept them now.
         """
-        ...
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         """Return whether the target has exactly this message; raises :class:`StreamError`."""
-        ...
 
 
 class Schedule:

@@ -49,32 +49,25 @@ class WaitingLog(Protocol):
     @property
     def directory(self) -> Path:
         """Its store directory."""
-        ...
 
     def minimum(self) -> int:
         """Return the first queue offset that still exists."""
-        ...
 
     def visible(self) -> int:
         """Return the queue offset behind the last message."""
-        ...
 
     def bring_to_disk(self, physical_end: int) -> None:
         """Return when everything before that physical offset is on disk."""
-        ...
 
     @property
     def segment_bytes(self) -> int:
         """The size of a file of its log."""
-        ...
 
     def append(self, messages: Sequence[ForwardedMessage]) -> bool:
         """Store messages, on disk when this returns; False if they cannot be stored now."""
-        ...
 
     def query(self, unique_key: str) -> Sequence[StoredMessage]:
         """Return the messages with that unique key."""
-        ...
 
 
 class WaitingRecords:

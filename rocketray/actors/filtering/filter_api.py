@@ -31,19 +31,15 @@ class FilterApi(Protocol):
 
     def attach(self, path: str) -> None:
         """Fill a member's match ring from now on."""
-        ...
 
     def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
         """Return the group's lag in each queue of its topic."""
-        ...
 
     def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
         """Evaluate a class filter on the stored message at topic, queue and queue offset."""
-        ...
 
     def statistics(self) -> FilterStatistics:
         """Return the current statistics."""
-        ...
 
 
 FILTERS = Endpoint(FILTER_NAME, FilterApi)
