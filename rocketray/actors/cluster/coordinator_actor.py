@@ -61,7 +61,7 @@ _OPEN_RAY = (
 )
 
 
-class CoordinatorActor:
+class CoordinatorActor(ServedObjects):
     """The only actor that changes a cluster's state."""
 
     def __init__(
@@ -71,6 +71,7 @@ class CoordinatorActor:
         rules: FilterRules,
         queues_per_process: QueuesPerProcess = None,
     ) -> None:
+        super().__init__()
         self._home = home
         StoreConfig(**cast("Any", shard_sizes))  # raises for a size that does not exist
         self._state = ClusterState(
@@ -86,11 +87,10 @@ class CoordinatorActor:
         self._topics = TopicService(self._state, self._shards)
         self._topics.start_all()
         self._state.begin_to_listen()  # the shards' restart took time
-        self._served = ServedObjects()
-        self._served.serve(NodeApi, lambda: self)
-        self._served.serve(SessionsApi, lambda: self._state)
-        self._served.serve(GroupsApi, lambda: self._state.administration)
-        self._served.serve(TopicsApi, lambda: self._topics)
+        self.serve(NodeApi, lambda: self)
+        self.serve(SessionsApi, lambda: self._state)
+        self.serve(GroupsApi, lambda: self._state.administration)
+        self.serve(TopicsApi, lambda: self._topics)
         self._stop = threading.Event()
         start = partial(start_periodic_task, stop=self._stop)
         start("saving offsets and filters", OFFSETS_INTERVAL_S, work=self._state.save)
@@ -98,10 +98,6 @@ class CoordinatorActor:
         start("looking for closed shards", CLOSED_INTERVAL_S, work=self._topics.note_closed)
         order = self._topics.order_bitmaps
         start("requesting bitmaps", BITMAPS_INTERVAL_S, work=order, at_once=True)
-
-    def call(self, *call: Any, **options: Any) -> Any:
-        """See :meth:`ServedObjects.call`."""
-        return self._served.call(*call, **options)
 
     def problems(self) -> list[str]:
         """Return the problems of the node, a line each."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.calls.endpoint import ServedObjects
@@ -25,21 +24,17 @@ GATEWAY_THREADS = SESSIONS_MAX + _SPARE_THREADS
 _SWEEP_INTERVAL_S = 5.0
 
 
-class GatewayActor:
+class GatewayActor(ServedObjects):
     """The Ray shell of :class:`FetchSessions`; started with the first member on another node."""
 
     def __init__(self, home: Home) -> None:
+        super().__init__()
         data = home.directory()
         node = NodeClient(data, RayTransport(data))
         self._sessions = FetchSessions(node, time.monotonic)
-        self._served = ServedObjects()
-        self._served.serve(FetchApi, lambda: self._sessions)
+        self.serve(FetchApi, lambda: self._sessions)
         self._stop = threading.Event()
         start_periodic_task("sweeping", _SWEEP_INTERVAL_S, self._stop, self._sessions.sweep)
-
-    def call(self, *call: Any, **options: Any) -> Any:
-        """See :meth:`ServedObjects.call`."""
-        return self._served.call(*call, **options)
 
     def ready(self) -> None:
         """Return when the actor can serve calls."""

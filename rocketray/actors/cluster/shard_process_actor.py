@@ -33,17 +33,17 @@ DELIVERIES_AT_ONCE = 8
 """How many targets the services may wait for at the same time."""
 
 
-class ShardProcessActor:
+class ShardProcessActor(ServedObjects):
     """The owner of the shards of one process."""
 
     def __init__(self, home: Home, name: str, sizes: dict[str, int]) -> None:
+        super().__init__()
         warm()
         data = home.directory()
         _allow_many_files()
         self._process = ShardProcess(data, name, sizes, clock_ms=system_clock_ms)
-        self._served = ServedObjects()
-        self._served.serve(ShardApi, self._process.shard)
-        self._served.serve(LookupApi, lambda *place: self._process.shard(*place).lookups)
+        self.serve(ShardApi, self._process.shard)
+        self.serve(LookupApi, lambda *place: self._process.shard(*place).lookups)
         self._services: SystemServices | None = None
         if name == SHARED_PROCESS:
             self._deliveries = ThreadPoolExecutor(
@@ -55,7 +55,7 @@ class ShardProcessActor:
                 clock_ms=system_clock_ms,
                 submit=self._deliveries.submit,
             )
-            services.serve(self._served)
+            services.serve(self)
             services.start()
         self._threads = ShardThreads(
             self._process,
@@ -72,15 +72,11 @@ class ShardProcessActor:
         """See :meth:`ShardProcess.closed`."""
         return self._process.closed()
 
-    def call(self, *call: Any, **options: Any) -> Any:
-        """See :meth:`ServedObjects.call`."""
-        return self._served.call(*call, **options)
-
     # Ray may repeat the other calls; repeating one of these would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
     def call_once(self, *call: Any, **options: Any) -> Any:
-        """Do the same for methods that are declared ``endpoint.once``."""
-        return self._served.call(*call, **options)
+        """Do the same as :meth:`call` for methods that are declared ``endpoint.once``."""
+        return self.call(*call, **options)
 
     def remove(self, topic: str) -> None:
         """See :meth:`ShardProcess.remove`."""

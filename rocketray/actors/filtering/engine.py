@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.files.home import Home
@@ -167,24 +166,20 @@ class FilterEngine:
         return FilterStream(path, self._data, self._rules)
 
 
-class FilterActor:
+class FilterActor(ServedObjects):
     """The Ray shell of :class:`FilterEngine`; a thread that fails ends the process."""
 
     def __init__(self, home: Home, rules: FilterRules) -> None:
+        super().__init__()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         warm()
         self._home = home
         data = home.directory()
         self._engine = FilterEngine(data, rules)
-        self._served = ServedObjects()
-        self._served.serve(FilterApi, lambda: self._engine)
+        self.serve(FilterApi, lambda: self._engine)
         self._engine.attach_all()
         self._stop = threading.Event()
         threading.Thread(target=self._run, name="filter", daemon=True).start()
-
-    def call(self, *call: Any, **options: Any) -> Any:
-        """See :meth:`ServedObjects.call`."""
-        return self._served.call(*call, **options)
 
     def home(self) -> Home:
         """Return the home of the actor's node."""
