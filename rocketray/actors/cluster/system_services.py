@@ -1,8 +1,15 @@
-"""The system services of a node, over the shards of the shared process."""
+"""System services: the node's periodic work on its system topics, in the shared process.
+
+A service is a plain object with one method, which does the work that is due and returns when to be
+called next. It is called earlier when the process gets messages, so it may sleep for long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
@@ -12,11 +19,33 @@ from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import remove_half_written
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.system.services import ServiceThread, step_each
-from rocketray.actors.system.system_log import SystemLog
+from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.actors.transactions.transaction_service import TransactionService
 
-__all__ = ["SystemServices"]
+__all__ = ["SystemServices", "step_each"]
+
+_LOG = logging.getLogger(__name__)
+_IDLE_MS = 60_000
+_LOOK_S = 1.0  # services read the clock again: it may have been set
+
+
+class Service(Protocol):
+    """A service: delivery of delayed messages, transaction checks."""
+
+    def step(self, now_ms: int) -> int:
+        """Do the work due at *now_ms*; return the time of the next call, in ms since 1970."""
+
+
+def step_each(services: Iterable[Service], now_ms: int) -> int:
+    """Call each service; return the next time. A failed service is called again after 1 s."""
+    wakeups = [now_ms + _IDLE_MS]
+    for service in services:
+        try:
+            wakeups.append(service.step(now_ms))
+        except Exception:  # noqa: BLE001 - one service does not stop the others
+            _LOG.exception("%s failed; trying again", type(service).__name__)
+            wakeups.append(now_ms + RETRY_AFTER_MS)
+    return min(wakeups)
 
 
 class SystemServices:
@@ -41,7 +70,9 @@ class SystemServices:
             log, node, data=process.data, clock_ms=clock_ms, submit=submit, wake=self.wake
         )
         self.schedule = DelayService(process, node, submit)
-        self._thread: ServiceThread | None = None
+        self._is_closed = False
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._keep_stepping, name="services", daemon=True)
 
     def serve(self, served: ServedObjects) -> None:
         """Answer the calls about transactions and delayed messages."""
@@ -54,16 +85,25 @@ class SystemServices:
 
     def start(self) -> None:
         """Call the services in a thread from now on, until :meth:`close`."""
-        self._thread = ServiceThread(self.step, self._clock_ms)
+        self._thread.start()
 
     def wake(self) -> None:
         """Call the services soon: messages were stored."""
-        if self._thread is not None:
-            self._thread.wake()
+        self._woken.set()
 
     def close(self) -> None:
         """Save the progress of the services; call this before the shards are closed."""
-        if self._thread is not None:
-            self._thread.stop()
+        self._is_closed = True
+        self._woken.set()
+        if self._thread.ident is not None:
+            self._thread.join()
         self.transactions.close()
         self.schedule.close()
+
+    def _keep_stepping(self) -> None:
+        while not self._is_closed:
+            self._woken.clear()
+            wakeup_ms = self.step(self._clock_ms())
+            wait_s = (wakeup_ms - self._clock_ms()) / 1000
+            if not self._is_closed:
+                self._woken.wait(min(max(wait_s, 0), _LOOK_S))

@@ -44,7 +44,7 @@ _DELIVERED = RetentionPolicy(only_unneeded=True)
 
 
 class DelayService:
-    """A system service (services.py) that is also the object behind ``DelaysApi``."""
+    """A system service (system_services.py) that is also the object behind ``DelaysApi``."""
 
     def __init__(
         self,

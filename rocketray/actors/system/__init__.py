@@ -1,1 +1,1 @@
-"""System services: the node's periodic work on system topics, and its links to other topics."""
+"""The access of system services to the node's own topics, and their links to all others."""

@@ -14,10 +14,9 @@ from rocketray.message import Message, StoredMessage
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 
-from .services import RETRY_AFTER_MS
+__all__ = ["RETRY_AFTER_MS", "SystemLog"]
 
-__all__ = ["SystemLog"]
-
+RETRY_AFTER_MS = 1000
 _BORN_HOST = ("127.0.0.1", 0)
 
 

@@ -12,8 +12,7 @@ from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.system.node_link import NodeLinks
-from rocketray.actors.system.services import RETRY_AFTER_MS
-from rocketray.actors.system.system_log import SystemLog
+from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.actors.topics.system_retention import DECIDED
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
@@ -30,7 +29,7 @@ _EXPIRE_INTERVAL_MS = 60_000
 
 
 class TransactionService:
-    """A system service (services.py) that is also the object behind ``TransactionsApi``."""
+    """A system service (system_services.py) that is also the object behind ``TransactionsApi``."""
 
     def __init__(
         self,

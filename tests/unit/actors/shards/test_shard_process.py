@@ -16,14 +16,14 @@ import pytest
 from support.local_node import LocalNode
 from support.source_tree import ROOT
 
+from rocketray.actors.cluster.system_services import step_each
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
 from rocketray.actors.ipc.ring import AppendStatus, Durability, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.actors.system.services import RETRY_AFTER_MS, step_each
-from rocketray.actors.system.system_log import SystemLog
+from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
