@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Container
+from dataclasses import dataclass, field
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
@@ -34,39 +35,31 @@ _LOG = logging.getLogger(__name__)
 OnRevoke = Callable[[frozenset[tuple[str, int]]], None]
 
 
+@dataclass(slots=True, eq=False)
 class MemberQueues:
-    """The queues of *topic* that one member of *group* reads."""
+    """The queues of ``topic`` that one member of ``group`` reads; none at first.
 
-    def __init__(
-        self,
-        node: NodeClient,
-        source: StreamSource,
-        group: str,
-        topic: str,
-        *,
-        start: StartFrom | int,
-        session: MemberSession,
-        clock_ms: Callable[[], int],
-    ) -> None:
-        """Create it without queues.
+    ``start`` is where a group without an offset begins; ``clock_ms`` is monotonic.
+    """
 
-        *start* is where a group without an offset begins; *clock_ms* is monotonic.
-        """
-        self._node = node
-        self._source = source
-        self._group = group
-        self._topic = topic
-        self._start = start
-        self._session = session
-        self._clock_ms = clock_ms
-        self._lock = threading.Lock()
-        self.streams: dict[int, MemberStream] = {}
-        self._reopen_ms = clock_ms()
-        self._attach_ms: dict[int, int] = {}  # by queue, when to try again to attach its stream
-        self._may_attach = True  # in this turn: a call to a filter that does not answer takes long
-        self._error: StreamError | OSError | None = None
-        self._known: set[int] = set()  # queues read at any time
-        self._counted = NO_COUNTERS  # of released queues, and the member's own counts
+    node: NodeClient
+    source: StreamSource
+    group: str
+    topic: str
+    start: StartFrom | int
+    session: MemberSession
+    clock_ms: Callable[[], int]
+    streams: dict[int, MemberStream] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _reopen_ms: int = field(default=0, init=False)
+    _attach_ms: dict[int, int] = field(default_factory=dict, init=False)
+    """When to try again to attach the stream of a queue."""
+    _may_attach: bool = field(default=True, init=False)
+    """In this turn: a call to a filter that does not answer takes long."""
+    _error: StreamError | OSError | None = field(default=None, init=False)
+    _known: set[int] = field(default_factory=set, init=False)  # queues read at any time
+    _counted: FilterCounters = field(default=NO_COUNTERS, init=False)
+    """The counters of released queues, and the member's own counts."""
 
     def commit(self, queue_id: int, next_queue_offset: int) -> None:
         """Mark the queue as finished below the offset; no effect on a released queue.
@@ -76,12 +69,12 @@ class MemberQueues:
             OffsetOutOfRangeError: the queue ends before the offset, or the offset is negative.
         """
         with self._lock:
-            check_known_queue(self._topic, queue_id, self._known)
+            check_known_queue(self.topic, queue_id, self._known)
             stream = self.streams.get(queue_id)
             end = LONG_MAX if stream is None else stream.visible()
-            offset = check_next_offset(self._topic, queue_id, next_queue_offset, end)
+            offset = check_next_offset(self.topic, queue_id, next_queue_offset, end)
             if stream is not None:
-                self._session.commit(queue_id, offset)
+                self.session.commit(queue_id, offset)
 
     def pulled(self) -> dict[int, int]:
         """Return the offset up to which each queue was taken."""
@@ -101,7 +94,7 @@ class MemberQueues:
     @property
     def has_to_open(self) -> bool:
         """Whether a queue waits to be opened or attached, and the retry time has come."""
-        if self._session.must_begin and self._clock_ms() >= self._reopen_ms:
+        if self.session.must_begin and self.clock_ms() >= self._reopen_ms:
             return True
         return any(self._has_to_attach(stream) for stream in tuple(self.streams.values()))
 
@@ -109,12 +102,12 @@ class MemberQueues:
 
     def settle(self, on_revoke: OnRevoke | None) -> None:
         """Release the queues that are not granted any more, and open the new ones."""
-        lost = self._session.lost()
+        lost = self.session.lost()
         self.close(lost, on_revoke)
-        self._session.revoke(lost)
-        assigned = self._session.assign()
+        self.session.revoke(lost)
+        assigned = self.session.assign()
         self._may_attach = True
-        if self._clock_ms() < self._reopen_ms:
+        if self.clock_ms() < self._reopen_ms:
             return
         for queue_id, offset in sorted(assigned.items()):
             try:
@@ -133,7 +126,7 @@ class MemberQueues:
         self.check()
         self._may_attach = True
         batches = []
-        finished = self._session.finished()
+        finished = self.session.finished()
         for stream in tuple(self.streams.values()):
             try:
                 self._follow(stream)
@@ -158,7 +151,7 @@ class MemberQueues:
         for queue_id in read:
             self.streams[queue_id].stop()
         if read and on_revoke is not None:
-            on_revoke(frozenset((self._topic, queue_id) for queue_id in read))
+            on_revoke(frozenset((self.topic, queue_id) for queue_id in read))
         with self._lock:
             closed = [self.streams.pop(queue_id) for queue_id in read]
             self._counted = sum((each.counters() for each in closed), self._counted)
@@ -166,25 +159,25 @@ class MemberQueues:
             stream.close()
 
     def _open(self, queue_id: int, offset: int) -> None:
-        bounds = self._source.bounds(queue_id)
+        bounds = self.source.bounds(queue_id)
         if offset < 0:
             begin = NextBegin(self._begin(queue_id, bounds))
         else:
             begin = next_begin(offset, *bounds)
-        begin.log(self._group, self._topic, queue_id, offset)
+        begin.log(self.group, self.topic, queue_id, offset)
         start = begin.queue_offset
-        part = self._session.follower.part(queue_id, start, lambda: bounds.end)
-        stream = self._source.open(queue_id, part, start)
+        part = self.session.follower.part(queue_id, start, lambda: bounds.end)
+        stream = self.source.open(queue_id, part, start)
         with self._lock:
             self.streams[queue_id] = stream
             self._known.add(queue_id)
             self._counted += FilterCounters(missed=begin.missed)
-            self._session.begin(queue_id, start)
+            self.session.begin(queue_id, start)
         self._follow(stream)
 
     def _follow(self, stream: MemberStream) -> None:
         """Have the stream filled, up to the limit of its part."""
-        follower, end = self._session.follower, stream.visible
+        follower, end = self.session.follower, stream.visible
         part = follower.part(stream.queue_id, stream.next_queue_offset, end)
         if part != stream.part:
             stream.read_on(part)
@@ -196,7 +189,7 @@ class MemberQueues:
                 raise
 
     def _has_to_attach(self, stream: MemberStream) -> bool:
-        is_due = self._clock_ms() >= self._attach_ms.get(stream.queue_id, 0)
+        is_due = self.clock_ms() >= self._attach_ms.get(stream.queue_id, 0)
         return is_due and not stream.is_attached
 
     def _batches(self, stream: MemberStream, max_messages: int) -> list[ConsumedBatch]:
@@ -204,26 +197,26 @@ class MemberQueues:
         taken = stream.take(max_messages)
         if taken is None:
             return []
-        entries, topic, queue_id = taken.entries, self._topic, stream.queue_id
+        entries, topic, queue_id = taken.entries, self.topic, stream.queue_id
         self.count(missed=taken.missed, collisions=taken.collisions, delivered=len(entries))
         return [ConsumedBatch(topic, queue_id, taken.next_queue_offset, entries, taken.reader)]
 
     def _begin(self, queue_id: int, bounds: QueueBounds) -> int:
         """Return where a group without an offset begins."""
-        if self._start == "earliest":
+        if self.start == "earliest":
             return bounds.minimum
-        if self._start == "latest":
+        if self.start == "latest":
             return bounds.end
-        found = self._node.messages.offset_at_time(self._topic, queue_id, self._start)
+        found = self.node.messages.offset_at_time(self.topic, queue_id, self.start)
         return min(max(found, bounds.minimum), bounds.end)
 
     def _note(self, queue_id: int, error: StreamError | OSError) -> None:
         if isinstance(error, ShardUnavailableError):
-            again_ms = self._clock_ms() + error.retry_after_ms
+            again_ms = self.clock_ms() + error.retry_after_ms
             if queue_id not in self.streams:  # the others are still read and attached
                 self._reopen_ms = again_ms
             elif not self.streams[queue_id].is_attached:
                 self._attach_ms[queue_id] = again_ms
-            _LOG.warning("%s/%d waits for group %s: %s", self._topic, queue_id, self._group, error)
+            _LOG.warning("%s/%d waits for group %s: %s", self.topic, queue_id, self.group, error)
         else:
             self._error = self._error or error

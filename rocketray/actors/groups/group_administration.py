@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from rocketray.actors.journal.group_journal import JournalEntry
 from rocketray.errors import StreamError
@@ -20,50 +21,39 @@ __all__ = ["GroupAdministration"]
 Request = Callable[[], AbstractContextManager[int]]
 
 
+@dataclass(frozen=True, slots=True)
 class GroupAdministration:
-    """Descriptions of groups, and changes to them: the object behind ``GroupsApi``."""
+    """Descriptions of groups, and changes to them: the object behind ``GroupsApi``.
 
-    def __init__(
-        self,
-        registry: GroupRegistry,
-        looking: Request,
-        changing: Request,
-        *,
-        queues: Callable[[], Mapping[str, int]] = dict,
-        check: Callable[[str, str, Subscription], None] = lambda *_: None,
-        end_of: Callable[[str, int], int] = lambda *_: LONG_MAX,
-        wall_ms: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """Create it for *registry*.
+    ``looking`` and ``changing`` guard each request, and yield the time, as in
+    :class:`GroupRegistry`; ``changing`` saves what the request changed. ``queues`` returns the
+    number of queues by topic. ``check`` raises if the node refuses to filter by a subscription for
+    a group. ``end_of`` returns the end of a queue, and raises if the topic has no such queue.
+    ``wall_ms`` is the wall clock.
+    """
 
-        *looking* and *changing* guard each request, and yield the time, as in
-        :class:`GroupRegistry`; *changing* saves what the request changed. *queues* returns the
-        number of queues by topic. *check* raises if the node refuses to filter by a subscription
-        for a group. *end_of* returns the end of a queue, and raises if the topic has no such queue.
-        *wall_ms* is the wall clock.
-        """
-        self._registry = registry
-        self._looking = looking
-        self._changing = changing
-        self._queues = queues
-        self._check = check
-        self._end_of = end_of
-        self._wall_ms = wall_ms
+    registry: GroupRegistry
+    looking: Request
+    changing: Request
+    queues: Callable[[], Mapping[str, int]] = dict
+    check: Callable[[str, str, Subscription], None] = lambda *_: None
+    end_of: Callable[[str, int], int] = lambda *_: LONG_MAX
+    wall_ms: Callable[[], int] = lambda: 0
 
     def all(self) -> list[GroupDescription]:
         """Return all groups, one entry a topic."""
-        with self._looking() as now_ms:
-            return self._registry.describe(self._queues(), now_ms)
+        with self.looking() as now_ms:
+            return self.registry.describe(self.queues(), now_ms)
 
     def journal(self, group: str) -> tuple[JournalEntry, ...]:
         """Return the known events of the group's offsets and filters."""
-        with self._looking():
-            return self._registry.journals.entries(group)
+        with self.looking():
+            return self.registry.journals.entries(group)
 
     def delete(self, group: str) -> None:
         """Remove a group and its offsets; see :meth:`GroupRegistry.delete`."""
-        with self._changing() as now_ms:
-            self._registry.delete(group, now_ms)
+        with self.changing() as now_ms:
+            self.registry.delete(group, now_ms)
 
     def prepare_change(self, group: str, topic: str, subscription: Subscription) -> FilterPlan:
         """Let the group hold another subscription beside its own; see subscription_change.py.
@@ -76,21 +66,21 @@ class GroupAdministration:
             StreamError: the group is unknown, subscribes so already, or is changing to another.
             SubscriptionRefusedError: the node does not filter by it.
         """
-        with self._changing() as now_ms:
+        with self.changing() as now_ms:
             self._shared(group, topic)
-            self._check(group, topic, subscription)
-            under_way, version = self._registry.changes.get(group, topic), max(now_ms, 1)
+            self.check(group, topic, subscription)
+            under_way, version = self.registry.changes.get(group, topic), max(now_ms, 1)
             if under_way is not None and subscription == under_way.old:
                 version = max(version, under_way.version + 1)
-                self._registry.settle_change(group, topic, self._wall_ms(), goes_back=True)
-            existing = self._registry.subscriptions.get(group, topic)
+                self.registry.settle_change(group, topic, self.wall_ms(), goes_back=True)
+            existing = self.registry.subscriptions.get(group, topic)
             plan = FilterPlan(version, existing, subscription)
-            return self._registry.changes.begin(group, topic, plan)
+            return self.registry.changes.begin(group, topic, plan)
 
     def change_progress(self, group: str, topic: str) -> PlanProgress | None:
         """Return the progress of the group's change; None without one."""
-        with self._changing() as now_ms:
-            return self._registry.progress(group, topic, now_ms)
+        with self.changing() as now_ms:
+            return self.registry.progress(group, topic, now_ms)
 
     def switch_change(self, group: str, topic: str) -> FilterPlan:
         """Let each queue switch, once all members know the plan.
@@ -98,9 +88,9 @@ class GroupAdministration:
         Raises:
             StreamError: no change is prepared, or a member does not know the plan.
         """
-        with self._changing() as now_ms:
-            found = self._registry.progress(group, topic, now_ms)
-            return self._registry.changes.switch(group, topic, found)
+        with self.changing() as now_ms:
+            found = self.registry.progress(group, topic, now_ms)
+            return self.registry.changes.switch(group, topic, found)
 
     def abort_change(self, group: str, topic: str) -> None:
         """Drop a prepared change.
@@ -108,9 +98,9 @@ class GroupAdministration:
         Raises:
             StreamError: queues may have switched, or members ask for the new subscription.
         """
-        with self._changing() as now_ms:
-            found = self._registry.progress(group, topic, now_ms)
-            self._registry.changes.abort(group, topic, found)
+        with self.changing() as now_ms:
+            found = self.registry.progress(group, topic, now_ms)
+            self.registry.changes.abort(group, topic, found)
 
     def move_offsets(
         self, group: str, topic: str, targets: Mapping[int, int], who: str = ""
@@ -125,25 +115,25 @@ class GroupAdministration:
             ConfigError: the topic has no such queue.
             OffsetOutOfRangeError: the offset is negative, or behind the end of the queue.
         """
-        with self._changing() as now_ms:
+        with self.changing() as now_ms:
             self._shared(group, topic)
             for queue, offset in targets.items():
-                check_next_offset(topic, queue, offset, self._end_of(topic, queue))
-            name = self._registry.moves.order(group, topic, targets, who)
-            self._registry.carry_out_moves(group, topic, now_ms)
+                check_next_offset(topic, queue, offset, self.end_of(topic, queue))
+            name = self.registry.moves.order(group, topic, targets, who)
+            self.registry.carry_out_moves(group, topic, now_ms)
             return name
 
     def moves_left(self, group: str, topic: str, name: str) -> set[int]:
         """Return the queues of an order that their owners have not released yet."""
-        with self._changing() as now_ms:
-            self._registry.carry_out_moves(group, topic, now_ms)
-            return self._registry.moves.left(name)
+        with self.changing() as now_ms:
+            self.registry.carry_out_moves(group, topic, now_ms)
+            return self.registry.moves.left(name)
 
     def _shared(self, group: str, topic: str) -> Subscription:
         """Return the subscription of a group whose members share the messages."""
-        if (group, topic) in self._registry.subscriptions.broadcasts:
+        if (group, topic) in self.registry.subscriptions.broadcasts:
             raise StreamError(
                 f"group {group!r} gets topic {topic!r} in broadcast mode: its members keep their "
                 "own offsets; stop them, and restart them where they should read"
             )
-        return self._registry.subscriptions.get(group, topic)
+        return self.registry.subscriptions.get(group, topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import PhysicalOffset, StoredMessage
@@ -15,33 +16,33 @@ __all__ = ["QUERY_MAX", "ShardLookups"]
 QUERY_MAX = 10_000  # messages that one call returns at most
 
 
+@dataclass(frozen=True, slots=True)
 class ShardLookups:
-    """The lookups of one shard; for any thread of its process."""
+    """The lookups of one shard; for any thread of its process.
 
-    def __init__(
-        self, writer: ShardWriter, topic: str, queue_id: int, *, drain: Callable[[], object]
-    ) -> None:
-        """Take *drain*, which stores the batches in the rings."""
-        self._writer = writer
-        self._topic = topic
-        self._queue_id = queue_id
-        self._drain = drain
+    ``drain`` stores the batches in the rings.
+    """
+
+    writer: ShardWriter
+    topic: str
+    queue_id: int
+    drain: Callable[[], object]
 
     def view(self, physical_offset: int) -> StoredMessage | None:
         """Return the message at a physical offset, or None if no record begins there."""
         try:
-            with self._writer.reading():
-                found = self._writer.store.reads.view(PhysicalOffset(physical_offset))
+            with self.writer.reading():
+                found = self.writer.store.reads.view(PhysicalOffset(physical_offset))
         except (CorruptRecordError, OffsetOutOfRangeError):
             return None
         return found if found.physical_offset == physical_offset else None
 
     def facts(self, message: StoredMessage) -> StoredFacts:
         """Return the facts on a message of this shard."""
-        reads, place = self._writer.store.reads, (self._topic, self._queue_id)
-        with self._writer.reading():
+        reads, place = self.writer.store.reads, (self.topic, self.queue_id)
+        with self.writer.reading():
             offsets = reads.min_queue_offset(*place), reads.max_queue_offset(*place)
-            filters = dict(self._writer.bitmaps.filters)
+            filters = dict(self.writer.bitmaps.filters)
             try:
                 entry = reads.queue_entry(*place, message.queue_offset)
             except OffsetOutOfRangeError:
@@ -53,14 +54,14 @@ class ShardLookups:
 
     def message_at(self, queue_offset: int) -> StoredMessage | None:
         """Return the message at a queue offset, or None if there is none."""
-        with self._writer.reading():
-            return self._writer.message_at(queue_offset)
+        with self.writer.reading():
+            return self.writer.message_at(queue_offset)
 
     def offset_at_time(self, time_ms: int) -> int:
         """Return the offset of the first message stored at that time or later, else the end."""
-        with self._writer.reading():
-            reads = self._writer.store.reads
-            return reads.queue_offset_by_time(self._topic, self._queue_id, time_ms)
+        with self.writer.reading():
+            reads = self.writer.store.reads
+            return reads.queue_offset_by_time(self.topic, self.queue_id, time_ms)
 
     def query(
         self, key: str, max_count: int = QUERY_MAX, begin_ms: int = 0, end_ms: int = 2**63 - 1
@@ -70,22 +71,22 @@ class ShardLookups:
         A sender that does not know whether a message is stored calls this, and sends it again if
         not.
         """
-        self._drain()
+        self.drain()
         count = min(max_count, QUERY_MAX)
-        with self._writer.reading():
-            return self._writer.store.reads.query(self._topic, key, count, begin_ms, end_ms)
+        with self.writer.reading():
+            return self.writer.store.reads.query(self.topic, key, count, begin_ms, end_ms)
 
     def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
         """Return the first messages stored from *begin_ms* up to and including *end_ms*."""
-        reads = self._writer.store.reads
+        reads = self.writer.store.reads
         found: list[StoredMessage] = []
-        with self._writer.reading():
-            first = reads.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
-            end = reads.max_queue_offset(self._topic, self._queue_id)
+        with self.writer.reading():
+            first = reads.queue_offset_by_time(self.topic, self.queue_id, begin_ms)
+            end = reads.max_queue_offset(self.topic, self.queue_id)
             for offset in range(first, end):
                 if len(found) == min(max_count, QUERY_MAX):
                     break
-                entry = reads.queue_entry(self._topic, self._queue_id, offset)
+                entry = reads.queue_entry(self.topic, self.queue_id, offset)
                 message = reads.view(entry.physical_offset)
                 if message.store_timestamp_ms > end_ms:
                     break

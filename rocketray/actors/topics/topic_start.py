@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -48,26 +48,17 @@ class TopicProgress:
     started: int
 
 
+@dataclass(slots=True)
 class QueueStarter:
-    """The start of the queues of one topic, step by step, by calls to the coordinator."""
+    """The start of the queues of one topic, step by step; ``start`` asks for some of them once."""
 
-    def __init__(
-        self,
-        topic: TopicConfig,
-        start: Callable[[range], Started],
-        on_progress: Callable[[TopicProgress], None] | None = None,
-        *,
-        clock_s: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Take *start*, which asks the coordinator for some queues once."""
-        self._topic = topic
-        self._start = start
-        self._on_progress = on_progress
-        self._clock_s = clock_s
-        self._pause = pause
-        self._began: set[str] = set()
-        self._closed: dict[str, StreamError] = {}
+    topic: TopicConfig
+    start: Callable[[range], Started]
+    on_progress: Callable[[TopicProgress], None] | None = None
+    clock_s: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+    _began: set[str] = field(default_factory=set, init=False)
+    _closed: dict[str, StreamError] = field(default_factory=dict, init=False)
 
     def run(self) -> dict[str, StreamError]:
         """Return when all queues answer, with the errors of those that stay closed.
@@ -76,22 +67,22 @@ class QueueStarter:
             ShardUnavailableError: no further queue has answered for two minutes. The same call
                 resumes where this one stopped.
         """
-        queues = self._topic.queues
-        step = max(1, PROCESSES_A_STEP * queues // len(self._topic.by_process()))
+        queues = self.topic.queues
+        step = max(1, PROCESSES_A_STEP * queues // len(self.topic.by_process()))
         self._report(0)
         for first in range(0, queues, step):
             self._run_step(range(first, min(first + step, queues)))
         return self._closed
 
     def _run_step(self, wanted: range) -> None:
-        fewest, heard_s = len(wanted), self._clock_s()
+        fewest, heard_s = len(wanted), self.clock_s()
         while True:
             reason = "it does not answer yet"
             try:
-                report = self._start(wanted)
+                report = self.start(wanted)
             except ShardUnavailableError as error:  # the coordinator's answer is late, or it died
                 reason, waiting = error.reason, fewest
-                self._pause(error.retry_after_ms / 1000)
+                self.pause(error.retry_after_ms / 1000)
             else:
                 self._began.update(report.began)
                 self._closed |= report.closed
@@ -100,18 +91,18 @@ class QueueStarter:
                 if not waiting:
                     return
             if waiting < fewest:
-                fewest, heard_s = waiting, self._clock_s()
-            elif self._clock_s() - heard_s >= _PATIENCE_S:
+                fewest, heard_s = waiting, self.clock_s()
+            elif self.clock_s() - heard_s >= _PATIENCE_S:
                 running = wanted.stop - fewest
                 raise ShardUnavailableError(
-                    f"{self._topic.name}/{running}",
+                    f"{self.topic.name}/{running}",
                     _RETRY_AFTER_MS,
-                    f"{reason}; {running} of the topic's {self._topic.queues} queues run, and no "
+                    f"{reason}; {running} of the topic's {self.topic.queues} queues run, and no "
                     f"other has started for {_PATIENCE_S:.0f} s; to start the rest, create the "
                     "topic again",
                 )
 
     def _report(self, running: int) -> None:
-        if self._on_progress is not None:
-            topic = self._topic
-            self._on_progress(TopicProgress(topic.name, topic.queues, running, len(self._began)))
+        if self.on_progress is not None:
+            topic = self.topic
+            self.on_progress(TopicProgress(topic.name, topic.queues, running, len(self._began)))
