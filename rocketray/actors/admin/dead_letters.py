@@ -15,14 +15,14 @@ batch is stored whole or not at all.
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import CONTROL_PAGE, config_directory, shard_directory
@@ -58,6 +58,7 @@ from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
+from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.formats.sys_flag import TRANSACTION
 
 __all__ = [
@@ -334,17 +335,16 @@ def _alone(data: Path, topic: str) -> Iterator[None]:
     """Exclude other redrives of the topic."""
     path = _journal_path(data, topic).with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StoreLockedError(
-                f"another redrive of {topic} is running; wait until it ends"
-            ) from None
+        lock = SYSTEM_FILES.lock(path, b"")
+    except BlockingIOError:
+        raise StoreLockedError(
+            f"another redrive of {topic} is running; wait until it ends"
+        ) from None
+    try:
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def _journal_path(data: Path, topic: str) -> Path:
@@ -353,10 +353,5 @@ def _journal_path(data: Path, topic: str) -> Path:
 
 def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
     """Return sorted numbers as pairs: the first of a run, and the number after its last."""
-    ranges: list[tuple[int, int]] = []
-    for offset in offsets:
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1] = ranges[-1][0], offset + 1
-        else:
-            ranges.append((offset, offset + 1))
-    return ranges
+    runs = np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1)
+    return [(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]

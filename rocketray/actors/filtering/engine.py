@@ -17,7 +17,6 @@ from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import consumer_directory, filter_doorbell_path
 from rocketray.actors.files.runtime_lock import RuntimeLock
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.match_ring import MatchRing
 from rocketray.actors.runtime.processes import is_alive, owner_pid
@@ -28,7 +27,7 @@ from rocketray.kernels import warm
 from .filter_api import FilterApi, FilterStatistics
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
-from .lag import FilteredLag, LagCounter
+from .lag import LagCounter
 from .predicate_stream import PredicateStream, ask_once
 
 __all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine"]
@@ -50,7 +49,8 @@ class FilterEngine:
         self._runtime = RuntimeLock(data)
         self._doorbell = Doorbell(filter_doorbell_path(data))
         self._streams: dict[Path, FilterStream] = {}
-        self._lag = LagCounter(data)
+        self.lag = LagCounter(data).of
+        """Return a group's lag in each queue of its topic."""
         self._lock = threading.Lock()
 
     def attach_all(self) -> None:
@@ -146,10 +146,6 @@ class FilterEngine:
     def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
         """See :func:`ask_once`."""
         return ask_once(self._data, self._rules, subscription, place)
-
-    def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
-        """Return the group's lag in each queue of its topic."""
-        return self._lag.of(group)
 
     def statistics(self) -> FilterStatistics:
         """Return the current statistics."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from rocketray.actors.files.paths import (
     shard_directory,
 )
 from rocketray.actors.files.state_files import disk_use
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.process_doorbell import QueueBell
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
@@ -27,13 +26,11 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_files import check_is_there
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreVersionError, StreamError
-from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
 
 from .compaction import Compaction
 from .repeated_batches import RepeatedBatches
-from .shard_api import ShardStatistics
 from .shard_lookups import ShardLookups
 from .shard_writer import ShardWriter
 
@@ -84,6 +81,8 @@ class OwnedShard:
             opened.callback(self.writer.close)
             self.lookups = ShardLookups(self.writer, topic.name, queue_id, drain=self.drain)
             """The lookups of messages in this shard, for other processes."""
+            self.statistics = self.writer.statistics
+            self.keep_bitmaps = self.writer.keep_bitmaps
             self._repeated = RepeatedBatches(self.writer.find_batch)
             self._compaction = Compaction(self.writer, topic.name, queue_id)
             self._doorbell = doorbell
@@ -143,19 +142,9 @@ class OwnedShard:
         self._filter_doorbell.ring()
         return ack
 
-    def statistics(self) -> ShardStatistics:
-        """Return counters and offsets."""
-        return self.writer.statistics()
-
     def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
         """Accept batches of producers, or refuse them."""
         self.writer.appends.writable = writable
-
-    def keep_bitmaps(
-        self, living: Sequence[LiveSubscription] | None
-    ) -> dict[str, ConsumerFilterData]:
-        """See :meth:`ShardWriter.keep_bitmaps`."""
-        return self.writer.keep_bitmaps(living)
 
     def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
         """Remove old files; see :meth:`ShardWriter.expire` and :class:`Compaction`."""
