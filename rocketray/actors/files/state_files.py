@@ -5,7 +5,7 @@ and not for rollback: a change that was acknowledged, such as a deleted topic, a
 revoked queue, is in both. Earlier versions left the previous content there, and a process that died
 between the two writes left the next one. So the owner of a file first makes the two the same.
 
-The module also removes the files of a deleted topic, and reads the disk use of a file system.
+The module also reads the disk use of a file system.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +24,7 @@ from rocketray.errors import StoreError, StreamError
 from rocketray.store.retention import DiskUse
 from rocketray.whole_file import replace_file, sync_directory, write_beside
 
-from .paths import broadcast_directory, config_directory, producer_rings_directory, shard_directory
+from .paths import broadcast_directory, config_directory
 
 __all__ = [
     "JSON_MAX_BYTES",
@@ -37,7 +35,6 @@ __all__ = [
     "read_state",
     "remove_half_written",
     "remove_state",
-    "remove_topic",
     "repaired_files",
     "write_json",
 ]
@@ -48,8 +45,6 @@ JSON_MAX_BYTES = 64 * 1024 * 1024
 _DAMAGED = "*.json.damaged"
 _HALF_WRITTEN = re.compile(r"(.+)\.(\d{1,19})\.tmp", re.ASCII)
 _DAMAGE = (StreamError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-_REMOVALS = 20
-_REMOVAL_INTERVAL_S = 0.1
 
 
 class UnknownVersionError(StoreError):
@@ -188,24 +183,6 @@ def remove_half_written(directory: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def remove_topic(data: Path, topic: str) -> None:
-    """Remove the shards of a deleted topic, and the rings that lead to them.
-
-    A shard that was killed may still be writing for a moment.
-
-    Raises:
-        OSError: some of it cannot be removed.
-    """
-    rings, shards = producer_rings_directory(data, topic, 0), shard_directory(data, topic, 0)
-    shutil.rmtree(rings.parent, ignore_errors=True)
-    for _ in range(_REMOVALS):
-        shutil.rmtree(shards.parent, ignore_errors=True)
-        if not shards.parent.exists():
-            return
-        time.sleep(_REMOVAL_INTERVAL_S)
-    shutil.rmtree(shards.parent)
-
-
 def disk_use(directory: Path) -> DiskUse:
     """Return the used and free bytes of the file system of *directory*, as ``df`` counts them."""
     found = os.statvfs(directory)
@@ -216,10 +193,6 @@ def disk_use(directory: Path) -> DiskUse:
 
 def _backup(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
-
-
-def _damaged(path: Path) -> Path:
-    return path.with_name(path.name + ".damaged")
 
 
 def _replacements(path: Path) -> list[Path]:
@@ -259,7 +232,7 @@ def _repair(path: Path) -> None:
     left = _replacements(path)
     new = write_beside(path, _backup(path).read_bytes())
     if path.exists():
-        path.replace(_damaged(path))
+        path.replace(path.with_name(path.name + ".damaged"))
     new.replace(path)
     sync_directory(path.parent)
     for each in left:  # else a process that removes the file later would get it back

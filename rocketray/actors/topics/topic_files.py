@@ -8,16 +8,24 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from pathlib import Path
 
-from rocketray.actors.files.paths import process_doorbell_path, shard_directory
-from rocketray.actors.files.state_files import remove_topic
+from rocketray.actors.files.paths import (
+    process_doorbell_path,
+    producer_rings_directory,
+    shard_directory,
+)
 from rocketray.errors import StoreError
 from rocketray.store.files.store_settings import read_settings
 
 from .catalog import SHARED_PROCESS, TopicConfig
 
 __all__ = ["check_is_there", "check_no_files", "check_store_host", "remove_files"]
+
+_REMOVALS = 20
+_REMOVAL_INTERVAL_S = 0.1
 
 
 def check_no_files(data: Path, topic: str) -> None:
@@ -57,7 +65,8 @@ def check_store_host(directory: Path, store_host: tuple[str, int], name: str) ->
 def remove_files(data: Path, topic: TopicConfig) -> None:
     """Remove the shards of a deleted topic, and the rings and doorbells that lead to them.
 
-    What a crash left of it is removed as well; files of another topic stay.
+    What a crash left of it is removed as well; files of another topic stay. A shard that was killed
+    may still be writing for a moment.
 
     Raises:
         StoreError: the name has files of another topic. OSError: something cannot be removed.
@@ -70,7 +79,14 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
                 f"{queue} is not of the deleted topic {topic.name!r}: it has store host "
                 f"{_text(kept.store_host)}; no files of the topic are removed: move it away"
             )
-    remove_topic(data, topic.name)
+    shutil.rmtree(producer_rings_directory(data, topic.name, 0).parent, ignore_errors=True)
+    for _ in range(_REMOVALS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            break
+        time.sleep(_REMOVAL_INTERVAL_S)
+    else:
+        shutil.rmtree(directory)
     for process in topic.by_process():
         if process != SHARED_PROCESS:
             process_doorbell_path(data, process).unlink(missing_ok=True)

@@ -1,9 +1,8 @@
-"""Small files and whole topics: what is half written or half removed goes, and nothing else."""
+"""Small files: what is half written goes, and nothing else."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +18,10 @@ from rocketray.actors.files.state_files import (
     read_json,
     read_state,
     remove_half_written,
-    remove_topic,
     repaired_files,
     write_json,
 )
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
@@ -93,32 +90,6 @@ def test_a_deleted_topic_leaves_neither_files_nor_rings(tmp_path: Path) -> None:
             node.topics.ensure("T", 2)
             assert producer.send("Other", b"x").queue_offset == 1
         assert not node.stored("T")
-
-
-def test_a_topic_is_removed_though_somebody_still_writes_there(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = shard_directory(data, "T", 0)
-    directory.mkdir(parents=True)
-    ProducerRing(producer_rings_directory(data, "T", 0) / owned_name("r"))
-    waits: list[float] = []
-
-    remove = shutil.rmtree
-
-    def remove_all_but_what_comes(path: Path, *, ignore_errors: bool = False) -> None:
-        remove(path, ignore_errors=ignore_errors)
-        if path == directory.parent and len(waits) < 2:
-            directory.mkdir(parents=True)
-
-    monkeypatch.setattr("rocketray.actors.files.state_files.time.sleep", waits.append)
-    monkeypatch.setattr(
-        "rocketray.actors.files.state_files.shutil.rmtree", remove_all_but_what_comes
-    )
-    remove_topic(data, "T")
-    assert len(waits) == 2
-    assert not directory.parent.exists()
-    assert not producer_rings_directory(data, "T", 0).parent.exists()
-    remove_topic(data, "T")  # it was never opened
 
 
 def number(value: dict[str, Any]) -> int:

@@ -12,9 +12,17 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.files.paths import config_directory, process_doorbell_path, shard_directory
+from rocketray.actors.files.paths import (
+    config_directory,
+    process_doorbell_path,
+    producer_rings_directory,
+    shard_directory,
+)
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.ipc.ring import ProducerRing
+from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.topic_files import remove_files
 from rocketray.errors import ConfigError, StoreError
 
 CALLS = ("replace", "fsync", "unlink", "rmdir")
@@ -145,3 +153,30 @@ def test_files_of_another_topic_are_not_removed_and_keep_the_name(tmp_path: Path
     assert shard_directory(tmp_path, "Trade", 0).exists()
     with pytest.raises(ConfigError, match="was deleted, and its files are not removed yet"):
         catalog.with_topic("Trade", 1)
+
+
+def test_a_topic_is_removed_though_somebody_still_writes_there(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = shard_directory(data, "T", 0)
+    directory.mkdir(parents=True)
+    ProducerRing(producer_rings_directory(data, "T", 0) / owned_name("r"))
+    waits: list[float] = []
+
+    remove = shutil.rmtree
+
+    def remove_all_but_what_comes(path: Path, *, ignore_errors: bool = False) -> None:
+        remove(path, ignore_errors=ignore_errors)
+        if path == directory.parent and len(waits) < 2:
+            directory.mkdir(parents=True)
+
+    monkeypatch.setattr("rocketray.actors.topics.topic_files.time.sleep", waits.append)
+    monkeypatch.setattr(
+        "rocketray.actors.topics.topic_files.shutil.rmtree", remove_all_but_what_comes
+    )
+    topic = TopicCatalog().with_topic("T", 1).get("T")
+    remove_files(data, topic)
+    assert len(waits) == 2
+    assert not directory.parent.exists()
+    assert not producer_rings_directory(data, "T", 0).parent.exists()
+    remove_files(data, topic)  # it was never opened
