@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import NamedTuple, NoReturn
 
 from rocketray.errors import FilterSyntaxError
@@ -56,63 +55,29 @@ class _TokenReader:
     def __init__(self, sql: str, depth_max: int) -> None:
         self.sql = sql
         self._unread = tokenize(sql)
-        self._tokens = list(islice(self._unread, 2))
-        self._index = 0
         self._depth = 0
         self._depth_max = depth_max
-
-    @property
-    def token(self) -> Token:
-        """The next token to read."""
-        return self._tokens[self._index]
-
-    @property
-    def previous(self) -> Token:
-        """The token that was read last."""
-        return self._tokens[self._index - 1]
-
-    @property
-    def following(self) -> Token:
+        self.token = self.previous = next(self._unread)
+        """The next token to read; and the one that was read last."""
+        self.following = next(self._unread, self.token)
         """The token after :attr:`token`, or the same one if it is the last."""
-        return self._tokens[-1]
-
-    @property
-    def kind(self) -> TokenKind:
-        """The kind of :attr:`token`."""
-        return self._tokens[self._index].kind
-
-    @property
-    def text(self) -> str:
-        """The text of :attr:`token`."""
-        return self._tokens[self._index].text
-
-    @property
-    def start(self) -> int:
-        """The start of :attr:`token`."""
-        return self._tokens[self._index].start
-
-    @property
-    def previous_end(self) -> int:
-        """The end of :attr:`previous`."""
-        return self._tokens[self._index - 1].end
 
     def advance(self) -> Token:
         """Read a token."""
-        token = self._tokens[self._index]
-        self._index += 1
-        self._tokens.extend(islice(self._unread, 1))
-        return token
+        self.previous, self.token = self.token, self.following
+        self.following = next(self._unread, self.token)
+        return self.previous
 
     def accept(self, kind: TokenKind) -> bool:
         """Read a token of this *kind*, if it is next; return whether it was."""
-        if self.kind is not kind:
+        if self.token.kind is not kind:
             return False
         self.advance()
         return True
 
     def expect(self, kind: TokenKind) -> Token:
         """Read a token, which must be of this *kind*."""
-        if self.kind is not kind:
+        if self.token.kind is not kind:
             reason = reasons.expected(reasons.described(kind), self.sql, self.token, self.following)
             self.fail_at_token(reason)
         return self.advance()
@@ -176,9 +141,9 @@ class _Parser:
 
     def selector(self) -> Expression:
         """``selector = or END``."""
-        operand = self._operand(self._tokens.start, self._or())
+        operand = self._operand(self._tokens.token.start, self._or())
         tokens = self._tokens
-        if tokens.kind is not TokenKind.END:
+        if tokens.token.kind is not TokenKind.END:
             tokens.fail_at_token(
                 reasons.after_end(tokens.sql, tokens.previous, tokens.token, tokens.following)
             )
@@ -186,25 +151,25 @@ class _Parser:
 
     def _or(self) -> Expression:
         """``or = and { OR and }``."""
-        operands = [self._operand(self._tokens.start, self._and())]
+        operands = [self._operand(self._tokens.token.start, self._and())]
         while self._tokens.accept(TokenKind.OR):
-            operands.append(self._operand(self._tokens.start, self._and()))
+            operands.append(self._operand(self._tokens.token.start, self._and()))
         return operands[0].node if len(operands) == 1 else self._joined(nodes.Or, operands)
 
     def _and(self) -> Expression:
         """``and = equality { AND equality }``."""
-        operands = [self._operand(self._tokens.start, self._equality())]
+        operands = [self._operand(self._tokens.token.start, self._equality())]
         while self._tokens.accept(TokenKind.AND):
-            operands.append(self._operand(self._tokens.start, self._equality()))
+            operands.append(self._operand(self._tokens.token.start, self._equality()))
         return operands[0].node if len(operands) == 1 else self._joined(nodes.And, operands)
 
     def _equality(self) -> Expression:
         """``equality = comparison { ("=" | "<>") comparison | IS [NOT] NULL }``."""
-        left = self._operand(self._tokens.start, self._comparison())
+        left = self._operand(self._tokens.token.start, self._comparison())
         while True:
-            if operator := _EQUALITIES.get(self._tokens.text):
+            if operator := _EQUALITIES.get(self._tokens.token.text):
                 self._tokens.advance()
-                right = self._operand(self._tokens.start, self._comparison())
+                right = self._operand(self._tokens.token.start, self._comparison())
                 node = self._equal(operator, left, right)
             elif self._tokens.accept(TokenKind.IS):
                 negated = self._tokens.accept(TokenKind.NOT)
@@ -216,17 +181,17 @@ class _Parser:
 
     def _comparison(self) -> Expression:
         """``comparison = unary { order | [NOT] between | [NOT] text test }``."""
-        left = self._operand(self._tokens.start, self._unary())
+        left = self._operand(self._tokens.token.start, self._unary())
         while node := self._compared(left):
             left = self._operand(left.start, node)
         return left.node
 
     def _unary(self) -> Expression:
         """``unary = ("+" | "-" | NOT) unary | primary``."""
-        if self._tokens.kind not in _PREFIXES:
+        if self._tokens.token.kind not in _PREFIXES:
             return self._primary()
         prefix = self._tokens.enter()
-        operand = self._operand(self._tokens.start, self._unary())
+        operand = self._operand(self._tokens.token.start, self._unary())
         self._tokens.leave()
         if prefix.kind is TokenKind.PLUS:
             return operand.node
@@ -236,8 +201,8 @@ class _Parser:
 
     def _primary(self) -> Expression:
         """``primary = "(" or ")" | leaf``."""
-        if self._tokens.kind is not TokenKind.OPEN:
-            return self._measured(self._leaf(), self._tokens.start)
+        if self._tokens.token.kind is not TokenKind.OPEN:
+            return self._measured(self._leaf(), self._tokens.token.start)
         self._tokens.enter()
         node = self._or()
         self._tokens.expect(TokenKind.CLOSE)
@@ -270,10 +235,11 @@ class _Parser:
 
     def _compared(self, left: _Operand) -> Expression | None:
         """Return the comparison of *left* that begins here; None if none does."""
-        if operator := _ORDERINGS.get(self._tokens.text):
+        if operator := _ORDERINGS.get(self._tokens.token.text):
             self._tokens.advance()
-            return self._ordered(operator, left, self._operand(self._tokens.start, self._unary()))
-        negated = self._tokens.kind is TokenKind.NOT
+            right = self._operand(self._tokens.token.start, self._unary())
+            return self._ordered(operator, left, right)
+        negated = self._tokens.token.kind is TokenKind.NOT
         token = self._tokens.following if negated else self._tokens.token
         text_operator = self._text_operator(token)
         if text_operator is None and token.kind is not TokenKind.BETWEEN:
@@ -298,9 +264,9 @@ class _Parser:
             self._tokens.fail(reason, left.start, left.end)
         if operator.form is Form.TEXTS:
             self._tokens.expect(TokenKind.OPEN)
-            if operator is IN and self._tokens.kind in _NUMBER_STARTS:
+            if operator is IN and self._tokens.token.kind in _NUMBER_STARTS:
                 return self._in_numbers(left, negated=negated)
-        start = self._tokens.start
+        start = self._tokens.token.start
         constants = [_unquote(self._tokens.expect(TokenKind.STRING))]
         if operator.form is Form.TEXTS:
             while self._tokens.accept(TokenKind.COMMA):
@@ -312,15 +278,15 @@ class _Parser:
         try:
             operator.test(tuple(constants))
         except ValueError as error:
-            self._tokens.fail(str(error), start, self._tokens.previous_end)
+            self._tokens.fail(str(error), start, self._tokens.previous.end)
         node = nodes.TextTest(operator, left.node, tuple(constants), negated)
         return self._measured(node, left.start)
 
     def _between(self, left: _Operand, *, negated: bool) -> Expression:
         """``between = BETWEEN unary AND unary``."""
-        low = self._operand(self._tokens.start, self._unary())
+        low = self._operand(self._tokens.token.start, self._unary())
         self._tokens.expect(TokenKind.AND)
-        high = self._operand(self._tokens.start, self._unary())
+        high = self._operand(self._tokens.token.start, self._unary())
         if negated:
             below = self._ordered(Operator.LT, left, low)
             above = self._ordered(Operator.GT, left, high)
@@ -337,7 +303,7 @@ class _Parser:
         operator = Operator.NE if negated else Operator.EQ
         tests: list[_Operand] = []
         while not tests or self._tokens.accept(TokenKind.COMMA):
-            item = self._operand(self._tokens.start, self._unary())
+            item = self._operand(self._tokens.token.start, self._unary())
             literal = as_literal(item.node)
             if literal is None or not literal.kind.is_number:
                 self._tokens.fail(reasons.MIXED_LIST, item.start, item.end)
@@ -423,14 +389,14 @@ class _Parser:
         below = max((part.height for part in parts), default=-1)
         height = below if isinstance(node, nodes.BooleanCast) else below + 1
         if height > DEPTH_MAX:
-            self._tokens.fail(reasons.too_deep(DEPTH_MAX), start, self._tokens.previous_end)
+            self._tokens.fail(reasons.too_deep(DEPTH_MAX), start, self._tokens.previous.end)
         if count > NODES_MAX:
-            self._tokens.fail(reasons.too_many(NODES_MAX), start, self._tokens.previous_end)
+            self._tokens.fail(reasons.too_many(NODES_MAX), start, self._tokens.previous.end)
         self._sizes[id(node)] = _Size(height, count)
         return node
 
     def _operand(self, start: int, node: Expression) -> _Operand:
-        return _Operand(node, start, self._tokens.previous_end)
+        return _Operand(node, start, self._tokens.previous.end)
 
 
 def _unquote(token: Token) -> str:
