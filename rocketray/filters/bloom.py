@@ -12,9 +12,9 @@ The broker asks for 20 % error and 32 consumers: k = 3, m = 112. The text of a c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from copy import copy as shallow_copy
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import pybloom_live
 from bitarray import bitarray
@@ -68,17 +68,17 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
 
     - It never refuses a text. One text too many means more false positives; a missing text would
       mean undelivered messages.
-    - ``bytes`` are RocketMQ's bitmap. pybloom-live's own file format is refused, because its reader
-      would look for other bits.
+    - :meth:`to_bytes` is RocketMQ's bitmap; pybloom-live's own files mean other bits.
     """
 
     bitarray: bitarray
 
     def __init__(self, f: int = 20, n: int = 32) -> None:
         self.parameters = bloom_parameters(f, n)
-        self._f = f
-        self._setup(f / 100.0, self.parameters.k, self.parameters.m, n, 0)
-        self.bitarray = bitarray(self.parameters.m, endian="little")
+        self.error_rate, self.capacity, self.count = f / 100.0, n, 0
+        self.num_slices, self.num_bits = self.parameters
+        self.bits_per_slice = 0  # the positions count from the first bit, in all of the k "slices"
+        self.bitarray = bitarray(self.num_bits, endian="little")
         self.bitarray.setall(0)
 
     @classmethod
@@ -105,70 +105,18 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
 
     def add(self, key: str, skip_check: bool = False) -> bool:  # noqa: FBT001, FBT002 - pybloom's
         """Set the bits of *key*; return True when all were set before, unless *skip_check*."""
-        positions = self.make_hashes(key)
-        if not skip_check and self.has_positions(positions):
+        if not skip_check and key in self:
             return True
-        self.add_positions(positions)
+        for position in self.make_hashes(key):
+            self.bitarray[position] = 1
         self.count += 1
         return False
 
-    def add_positions(self, positions: Sequence[int]) -> None:
-        """Set bits that :func:`bit_positions` computed before."""
-        for position in positions:
-            self.bitarray[position] = 1
-
-    def has_positions(self, positions: Sequence[int]) -> bool:
-        """Return whether all of *positions* are set: True means the text may be in the set."""
-        return all(self.bitarray[position] for position in positions)
-
-    def __contains__(self, key: str) -> bool:
-        return self.has_positions(self.make_hashes(key))
-
     def copy(self) -> RocketBloomFilter:
         """Return an independent filter with the same bits."""
-        new = RocketBloomFilter(self._f, self.capacity)
+        new = shallow_copy(self)
         new.bitarray = self.bitarray.copy()
-        new.count = self.count
         return new
-
-    def union(self, other: RocketBloomFilter) -> RocketBloomFilter:
-        """Return the filter of all texts of both; its ``count`` is an upper bound."""
-        new = self._copy_to_join(other)
-        new.bitarray |= other.bitarray
-        new.count = self.count + other.count
-        return new
-
-    def intersection(self, other: RocketBloomFilter) -> RocketBloomFilter:
-        """Return the filter of the texts in both; its ``count`` is an upper bound."""
-        new = self._copy_to_join(other)
-        new.bitarray &= other.bitarray
-        new.count = min(self.count, other.count)
-        return new
-
-    def tofile(self, f: object) -> NoReturn:
-        """Refuse; see :meth:`to_bytes`."""
-        raise ConfigError(f"not written to {f!r:.80}: RocketMQ's bitmap is to_bytes()")
-
-    @classmethod
-    def fromfile(cls, f: object, n: int = -1) -> NoReturn:
-        """Refuse; see :meth:`from_bytes`."""
-        raise ConfigError(f"not read from {f!r:.80} ({n}): RocketMQ's bitmap is from_bytes(data)")
-
-    def _setup(
-        self, error_rate: float, num_slices: int, bits_per_slice: int, capacity: int, count: int
-    ) -> None:
-        """Set up one slice of all bits, shared by the k positions; pybloom-live hashes nothing."""
-        self.error_rate = error_rate
-        self.num_slices = num_slices
-        self.bits_per_slice = bits_per_slice
-        self.num_bits = bits_per_slice
-        self.capacity = capacity
-        self.count = count
-
-    def _copy_to_join(self, other: object) -> RocketBloomFilter:
-        if not isinstance(other, RocketBloomFilter) or other.parameters != self.parameters:
-            raise ConfigError("Bloom filters are joined bit by bit, so both need the same k and m")
-        return self.copy()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__.copy()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import pickle
 
 import pybloom_live
@@ -75,32 +74,9 @@ def test_it_never_refuses_a_text() -> None:
     assert all(str(i) in bloom for i in range(100))
 
 
-def test_positions_that_were_computed_before_do_the_same() -> None:
-    bloom = RocketBloomFilter()
-    positions = bit_positions("g#t", 20, 32)
-    assert not bloom.has_positions(positions)
-    bloom.add_positions(positions)
-    assert "g#t" in bloom
-
-
-def test_filters_of_other_bits_are_not_joined() -> None:
-    for other in (RocketBloomFilter(20, 64), pybloom_live.BloomFilter(32, 0.2)):
-        with pytest.raises(ConfigError, match="same k and m"):
-            RocketBloomFilter() | other
-        with pytest.raises(ConfigError, match="same k and m"):
-            RocketBloomFilter() & other
-
-
 def test_a_bitmap_of_another_size_is_refused() -> None:
     with pytest.raises(ConfigError, match="104 bits"):
         RocketBloomFilter.from_bytes(bytes(13))
-
-
-def test_the_file_format_of_pybloom_is_refused() -> None:
-    with pytest.raises(ConfigError, match="to_bytes"):
-        RocketBloomFilter().tofile(io.BytesIO())
-    with pytest.raises(ConfigError, match="from_bytes"):
-        RocketBloomFilter.fromfile(io.BytesIO())
 
 
 @pytest.mark.parametrize(("f", "n"), [(0, 32), (100, 32), (20, 0), (1, 2**31)])
