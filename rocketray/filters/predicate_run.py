@@ -34,6 +34,8 @@ class PredicateRun:
 
     Attributes:
         error: the error of the first failed message; "" without one.
+        is_over: whether the run is over: finished or taken.
+        is_slow: whether the batch's time ended before its messages did, though every call returned.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class PredicateRun:
         self._settled = 0
         self._asked = 0
         self._began_s = self._called_s = clock_s()
-        self._is_over = self._is_taken = self._ran_out = False
+        self.is_over = self.is_slow = self._is_taken = False
         self._lock = threading.Lock()
 
     def go(self) -> None:
@@ -89,21 +91,11 @@ class PredicateRun:
                     self._ends = [stop]
             self._ends.pop()
             self._settle(answers)
-        self._is_over = True
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run is over: finished or taken."""
-        return self._is_over
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether the batch's time ended before its messages did, though every call returned."""
-        return self._ran_out
+        self.is_over = True
 
     def is_overdue(self) -> bool:
         """Return whether a call has been running for longer than the limit."""
-        return not self._is_over and self._clock_s() - self._called_s > self._limit_s
+        return not self.is_over and self._clock_s() - self._called_s > self._limit_s
 
     def take(self) -> npt.NDArray[np.int8]:
         """End the run; return the verdicts of its first messages: int8[m], m ≤ count.
@@ -118,8 +110,8 @@ class PredicateRun:
     def _may_call(self, stop: int) -> bool:
         with self._lock:
             now = self._called_s = self._clock_s()
-            self._ran_out = self._settled > 0 and now - self._began_s > self._limit_s
-            if self._is_taken or self._ran_out:
+            self.is_slow = self._settled > 0 and now - self._began_s > self._limit_s
+            if self._is_taken or self.is_slow:
                 return False
             self._asked = stop
             return True
