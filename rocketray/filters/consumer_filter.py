@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import FilterEvaluationError, FilterSyntaxError
+from rocketray.errors import FilterSyntaxError
 from rocketray.kernels.properties import find_properties, join_names
 from rocketray.whole_file import sync_directory, write_beside
 
@@ -93,22 +93,6 @@ class ConsumerFilterManager:
         if data is not None and not data.is_dead and data.born_time_ms < time_ms:
             self._filters[topic][consumer_group] = replace(data, born_time_ms=time_ms)
 
-    def bitmap(self, topic: str, properties: Mapping[str, str] | None) -> bytes | None:
-        """Return the bitmap of a message of *topic*; None if no filter was ever registered for it.
-
-        An expression in RocketMQ's dialect that fails on the message does not match it; one in the
-        dialect "rocketray" may (see :class:`_TopicBitmaps`). Dead filters keep their bits.
-        """
-        filters = self._filters.get(topic)
-        if not filters:
-            return None
-        bits = bytearray(self.bit_count // 8)
-        for data in filters.values():
-            if _may_match(data, properties):
-                for bit in data.bit_positions:
-                    bits[bit >> 3] |= 1 << (bit & 7)
-        return bytes(bits)
-
     def bitmaps(
         self,
         topic: str,
@@ -116,9 +100,10 @@ class ConsumerFilterManager:
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.uint8] | None:
-        """Return the bitmaps of messages of *topic*, uint8[n, bytes]; None as :meth:`bitmap`.
+        """Return the bitmaps of messages of *topic*, uint8[n, bytes].
 
-        Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n].
+        Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n]. None
+        if no filter was ever registered for *topic*. Dead filters keep their bits.
         """
         filters = self._filters.get(topic)
         if not filters:
@@ -216,13 +201,6 @@ class ConsumerFilterManager:
         )
 
 
-def _may_match(data: ConsumerFilterData, properties: Mapping[str, str] | None) -> bool:
-    try:
-        return data.bitmap_filter.compiled().matches(properties)
-    except FilterEvaluationError:
-        return data.subscription.dialect != "rocketmq"
-
-
 class _Bits(NamedTuple):
     """An expression, the rows of property values that it reads, and the bits that it sets."""
 
@@ -237,7 +215,7 @@ class _TopicBitmaps:
 
     The properties that the filters name are found in one pass over the messages, an expression
     shared by several groups is evaluated once, and the bits are ORed column by column. The oracle
-    is ``ConsumerFilterManager.bitmap``, which takes one message.
+    is ``tests/oracles/bitmaps.py``, which takes one message.
 
     Bits follow RocketMQ's rules, in either dialect. Where these fail, there is no match in
     RocketMQ's dialect, as in a broker, and a possible match in the dialect "rocketray": its later

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from oracles.bitmaps import bitmap_of
 from support.stores import FakeClock
 
 from rocketray.actors.files.paths import filters_file
@@ -45,7 +46,7 @@ def broker_bitmap(number: int) -> bytes | None:
     manager = ConsumerFilterManager(clock_ms=lambda: 0)
     for group, sql in EXPRESSIONS.items():
         manager.register(group, [ConsumerSubscription("T", Subscription.sql(sql, "rocketmq"), 1)])
-    return manager.bitmap("T", {"TAGS": "tag", "a": str(number)})
+    return bitmap_of(manager, "T", {"TAGS": "tag", "a": str(number)})
 
 
 def test_what_a_killed_shard_had_begun_to_write_is_removed(tmp_path: Path) -> None:
