@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -33,10 +33,10 @@ from rocketray.store.formats.sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TR
 __all__ = [
     "BornHost",
     "EncodedBatch",
+    "RecordCollector",
     "RecordOptions",
     "TopicForm",
     "born_host_form",
-    "hash_keys",
     "record_header",
     "store_times",
     "topic_form",
@@ -187,15 +187,6 @@ def topic_form(topic: str) -> TopicForm:
     return TopicForm(MAGIC_V2, len(name).to_bytes(2, "big") + name, seed)
 
 
-def hash_keys(keys: Sequence[bytes], seed: int) -> npt.NDArray[np.int32]:
-    """Return the index hashes of keys without U+0002, behind the topic's *seed*: int32[keys]."""
-    joined = b"".join([key + _KEY_END for key in keys])
-    hashes = np.empty(len(keys), np.int32)
-    count = separated_key_hashes(np.frombuffer(joined, np.uint8), seed, hashes)
-    assert count == len(keys)
-    return hashes
-
-
 @lru_cache(maxsize=64)
 def born_host_form(host: str, port: int) -> BornHost:
     """Return an IPv4 or IPv6 address and a port in record form; names are never resolved."""
@@ -212,3 +203,49 @@ def born_host_form(host: str, port: int) -> BornHost:
 def record_header(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
     """Return the struct of a record up to its body: size, magic, CRC … body length."""
     return struct.Struct(f">iiiiiqqiq{born_host_bytes}sq{store_host_bytes}siqi")
+
+
+class RecordCollector:
+    """Whole records of one topic, collected to a batch with the data that queue and index need.
+
+    They are in the order they were added, all in one transaction state; ``size`` is in bytes. Also
+    for imported records, which hold more than a producer's message does.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._key_seed = topic_form(topic).key_seed
+        self._records: list[bytes] = []
+        self._tags_codes: list[int] = []
+        self._keys: list[bytes] = []
+        self._key_records: list[int] = []
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: bytes, code: int, keys: Iterable[bytes]) -> None:
+        """Add a record with its tags code and its index keys, unique key first; skip empty keys."""
+        keys = [key for key in keys if key]
+        self._keys += keys
+        self._key_records += [len(self._records)] * len(keys)
+        self._tags_codes.append(code)
+        self._records.append(record)
+        self.size += len(record)
+
+    def encode(self, *, keeps_store_times: bool) -> EncodedBatch:
+        """Return the batch; see :class:`EncodedBatch`."""
+        return EncodedBatch(
+            np.frombuffer(b"".join(self._records), np.uint8),
+            np.array([len(record) for record in self._records], np.int32),
+            np.array(self._tags_codes, np.int64),
+            self._hash_keys(),
+            np.array(self._key_records, np.int32),
+            keeps_store_times=keeps_store_times,
+        )
+
+    def _hash_keys(self) -> npt.NDArray[np.int32]:
+        joined = b"".join([key + _KEY_END for key in self._keys])
+        hashes = np.empty(len(self._keys), np.int32)
+        count = separated_key_hashes(np.frombuffer(joined, np.uint8), self._key_seed, hashes)
+        assert count == len(hashes)
+        return hashes

@@ -15,16 +15,14 @@ buffer and change with it.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import InvalidMessageError
-from rocketray.hashing import tags_code
+from rocketray.hashing import crc32, tags_code
 from rocketray.kernels.append import is_whole_batch
 from rocketray.kernels.drain import BATCH_MAGIC
 from rocketray.message import IMPORTED_OFFSET_ID, Message
@@ -32,9 +30,9 @@ from rocketray.store.formats.property_crc import with_crc_property
 
 from .batch_form import (
     EncodedBatch,
+    RecordCollector,
     RecordOptions,
     born_host_form,
-    hash_keys,
     record_header,
     topic_form,
 )
@@ -55,8 +53,6 @@ __all__ = [
 
 _HEADER = struct.Struct("<4sIIIQ")
 _KEEPS_STORE_TIMES = 1  # a flag: the records keep their store timestamps, see batch_form
-_NO_KEYS = np.empty(0, np.int32)
-_CRC_MASK = 0x7FFFFFFF
 _PLAIN = RecordOptions()
 
 
@@ -75,66 +71,39 @@ def encode_messages(
     if not messages:
         raise InvalidMessageError("a batch has no messages; send at least one")
     topic = messages[0].topic
-    form = topic_form(topic)
-    host = born_host_form(*born_host)
+    form, host = topic_form(topic), born_host_form(*born_host)
     header = record_header(len(host.encoded), options.store_host_bytes)
-    pack = header.pack
     no_host = bytes(options.store_host_bytes)
-    is_transformed = options.compression is not None or options.properties_crc
     every_sys_flag = host.sys_flag | options.every_sys_flag
     fixed = header.size + len(form.field) + 2
-    now_ms: int | None = None
-    parts: list[bytes] = []
-    sizes: list[int] = []
-    codes: list[int] = []
-    keys: list[str] = []
-    key_records: list[int] = []
+    now_ms = clock_ms()
+    collected = RecordCollector(topic)
     for number, message in enumerate(messages):
         if message.topic != topic:
             raise InvalidMessageError(
                 f"a batch is of one topic: message {number} is for {message.topic!r}, "
                 f"the first for {topic!r}; send them separately"
             )
-        properties = message.encoded_properties()
-        body, sys_flag = message.body, every_sys_flag
-        if is_transformed:
-            body, properties, flags = _transformed(body, properties, options)
-            sys_flag |= flags
-        born_ms = message.born_timestamp_ms
-        if born_ms is None:
-            if now_ms is None:
-                now_ms = clock_ms()
-            born_ms = now_ms
-        size = fixed + len(body) + len(properties)
-        head = pack(
-            size, form.magic, _crc32(body) & _CRC_MASK, 0, message.flag, 0, 0, sys_flag,
-            born_ms, host.encoded, 0, no_host, 0, 0, len(body),
+        body, properties, flags = _transformed(message, options)
+        born_ms = now_ms if message.born_timestamp_ms is None else message.born_timestamp_ms
+        head = header.pack(
+            fixed + len(body) + len(properties), form.magic, crc32(body), 0, message.flag, 0, 0,
+            every_sys_flag | flags, born_ms, host.encoded, 0, no_host, 0, 0, len(body),
         )  # fmt: skip
-        parts += (head, body, form.field, len(properties).to_bytes(2, "big"), properties)
-        sizes.append(size)
-        codes.append(tags_code(message.tags))
-        if message.unique_key:
-            keys.append(message.unique_key)
-            key_records.append(number)
-        if message.keys:
-            keys.extend(message.keys)
-            key_records.extend([number] * len(message.keys))
-        if IMPORTED_OFFSET_ID in message.properties:  # a forwarded message: index this id
-            keys.append(message.properties[IMPORTED_OFFSET_ID])
-            key_records.append(number)
-    return EncodedBatch(
-        np.frombuffer(b"".join(parts), np.uint8),
-        np.array(sizes, np.int32),
-        np.array(codes, np.int64),
-        hash_keys([key.encode() for key in keys], form.key_seed) if keys else _NO_KEYS,
-        np.array(key_records, np.int32) if keys else _NO_KEYS,
-    )
+        tail = len(properties).to_bytes(2, "big") + properties
+        imported_id = message.properties.get(IMPORTED_OFFSET_ID, "")  # indexed like a key
+        keys = (message.unique_key or "", *message.keys, imported_id)
+        collected.add(
+            b"".join((head, body, form.field, tail)),
+            tags_code(message.tags),
+            [key.encode() for key in keys],
+        )
+    return collected.encode(keeps_store_times=False)
 
 
-def _transformed(
-    body: bytes, properties: bytes, options: RecordOptions
-) -> tuple[bytes, bytes, int]:
+def _transformed(message: Message, options: RecordOptions) -> tuple[bytes, bytes, int]:
     """Return body and properties in stored form, and the matching SYSFLAG bits."""
+    body, properties = message.body, message.encoded_properties()
     if options.properties_crc:
         properties = with_crc_property(properties)
     if options.compression is None:
@@ -219,15 +188,3 @@ def _aligned(
 ) -> npt.NDArray[Any]:
     array = np.frombuffer(buffer, dtype, count, at)
     return array if array.flags.aligned else array.copy()
-
-
-def _quickest_crc32() -> Callable[[bytes], int]:
-    """Return the fastest CRC-32 of one body: isal's if installed, three times as fast as zlib's."""
-    try:
-        function: Callable[[bytes], int] = import_module("isal.isal_zlib").crc32
-    except ImportError:
-        return zlib.crc32
-    return function
-
-
-_crc32 = _quickest_crc32()

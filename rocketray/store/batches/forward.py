@@ -8,9 +8,7 @@ new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import tags_code
@@ -33,51 +31,11 @@ from rocketray.store.formats.sys_flag import (
     TRANSACTION,
 )
 
-from .batch_form import EncodedBatch, hash_keys, topic_form
+from .batch_form import EncodedBatch, RecordCollector
 
-__all__ = ["RecordCollector", "encode_forwarded"]
+__all__ = ["encode_forwarded"]
 
-_NOWHERE = ("0.0.0.0", 0)  # noqa: S104  # a placeholder for the store's own host
 _CLEARED = COMPRESSED | COMPRESSION_TYPE | BORN_IPV6 | STORE_IPV6
-
-
-class RecordCollector:
-    """Whole records of one topic, collected to a batch with the data that queue and index need.
-
-    They are in the order they were added, all in one transaction state; ``size`` is in bytes. Also
-    for imported records, which hold more than a producer's message does.
-    """
-
-    def __init__(self, topic: str) -> None:
-        self._key_seed = topic_form(topic).key_seed
-        self._records: list[bytes] = []
-        self._tags_codes: list[int] = []
-        self._keys: list[bytes] = []
-        self._key_records: list[int] = []
-        self.size = 0
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def add(self, record: bytes, code: int, keys: Iterable[bytes]) -> None:
-        """Add a record with its tags code and its index keys, unique key first; skip empty keys."""
-        keys = [key for key in keys if key]
-        self._keys += keys
-        self._key_records += [len(self._records)] * len(keys)
-        self._tags_codes.append(code)
-        self._records.append(record)
-        self.size += len(record)
-
-    def encode(self, *, keeps_store_times: bool) -> EncodedBatch:
-        """Return the batch; see :class:`EncodedBatch`."""
-        return EncodedBatch(
-            np.frombuffer(b"".join(self._records), np.uint8),
-            np.array([len(record) for record in self._records], np.int32),
-            np.array(self._tags_codes, np.int64),
-            hash_keys(self._keys, self._key_seed),
-            np.array(self._key_records, np.int32),
-            keeps_store_times=keeps_store_times,
-        )
 
 
 def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
@@ -108,13 +66,8 @@ def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
                 topic,
                 message.body,
                 properties,
-                queue_id=0,
-                queue_offset=0,
-                physical_offset=0,
                 born_timestamp_ms=message.born_timestamp_ms,
                 born_host=message.born_host,
-                store_timestamp_ms=0,
-                store_host=_NOWHERE,
                 flag=message.flag,
                 sys_flag=message.sys_flag & ~_CLEARED,
                 reconsume_times=message.reconsume_times,

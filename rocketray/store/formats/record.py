@@ -109,13 +109,13 @@ class RecordValues:
     body: bytes
     properties: bytes
     _: KW_ONLY
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
+    queue_id: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
     born_timestamp_ms: int
     born_host: tuple[str, int]
-    store_timestamp_ms: int
-    store_host: tuple[str, int]
+    store_timestamp_ms: int = 0
+    store_host: tuple[str, int] = ("0.0.0.0", 0)  # noqa: S104 - room for the store's own
     flag: int = 0
     sys_flag: int = 0
     reconsume_times: int = 0
@@ -176,17 +176,7 @@ def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
     """
     if end - start < RECORD_MIN_BYTES:
         return f"only {end - start} bytes of the file remain"
-    (
-        size,
-        magic,
-        body_crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_timestamp,
-    ) = _HEAD.unpack_from(buffer, start)
+    size, magic, *numbers, sys_flag, born_timestamp = _HEAD.unpack_from(buffer, start)
     if magic not in (MAGIC_V1, MAGIC_V2):
         return f"invalid magic code: {magic & 0xFFFFFFFF:#010x}"
     if not RECORD_MIN_BYTES <= size <= end - start:
@@ -207,26 +197,23 @@ def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
     if topic is None or properties is None or properties[1] != stop:
         return f"the lengths of its parts do not add up to its size of {size}"
     (store_timestamp,) = _STORE_TIMESTAMP.unpack_from(buffer, store_time)
-    return RecordFields(
-        size,
-        body_crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_timestamp,
-        born_start,
-        store_timestamp,
-        store_start,
-        store_end,
-        reconsume_times,
-        prepared,
-        body_start,
-        body_end,
-        topic[0],
-        topic[1],
-        properties[0],
+    return RecordFields._make(
+        (
+            size,
+            *numbers,  # from the CRC to the physical offset
+            sys_flag,
+            born_timestamp,
+            born_start,
+            store_timestamp,
+            store_start,
+            store_end,
+            reconsume_times,
+            prepared,
+            body_start,
+            body_end,
+            *topic,
+            properties[0],
+        )
     )
 
 

@@ -23,8 +23,7 @@ from rocketray.message import (
     UNIQUE_KEY,
     decode_text,
 )
-from rocketray.store.batches.batch_form import EncodedBatch
-from rocketray.store.batches.forward import RecordCollector
+from rocketray.store.batches.batch_form import EncodedBatch, RecordCollector
 from rocketray.store.formats.property_crc import with_crc_property
 from rocketray.store.formats.sys_flag import STORE_IPV6, TRANSACTION
 
