@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ GOLDEN_CONFIG = StoreConfig(
 )
 # maxTransferCountOnMessageInMemory and the byte limits were set so high that only the end of a
 # queue file stops a read.
-GOLDEN_LIMITS = PullLimits(max_bytes=1 << 28, max_time_ms=None, max_queue_files=1)
+GOLDEN_LIMITS = PullLimits(max_bytes=1 << 28, max_time_ms=inf, max_queue_files=1)
 SMALL = StoreConfig(
     commit_log_segment_bytes=4096,
     consume_queue_segment_entries=7,

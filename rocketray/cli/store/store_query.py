@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from heapq import merge
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -185,7 +186,7 @@ def _pull_limits(limits: _Limits) -> PullLimits:
 
     if limits is _Limits.BROKER:
         return PullLimits.broker()
-    return PullLimits(max_bytes=1 << 28, max_time_ms=None, max_queue_files=1)
+    return PullLimits(max_bytes=1 << 28, max_time_ms=inf, max_queue_files=1)
 
 
 def _registered(path: Path | None) -> Registered:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Protocol
 
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
@@ -69,28 +70,28 @@ class MessageFilterLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
-    """The limits of one read; None is no limit. The defaults are rocketray's own.
+    """The limits of one read; the defaults are rocketray's own.
 
     ``resident_bytes`` is how much of the log's end counts as being in memory; records before it
     fall under the limits for disk.
     """
 
-    max_bytes: int = 8 * 1024 * 1024
-    max_time_ms: int | None = 100
-    max_scan_entries: int | None = None
-    max_queue_files: int | None = None
-    memory_max_count: int | None = None
-    memory_max_bytes: int | None = None
-    disk_max_count: int | None = None
-    disk_max_bytes: int | None = None
-    resident_bytes: int | None = None
+    max_bytes: float = 8 * 1024 * 1024
+    max_time_ms: float = 100
+    max_scan_entries: float = inf
+    max_queue_files: float = inf
+    memory_max_count: float = inf
+    memory_max_bytes: float = inf
+    disk_max_count: float = inf
+    disk_max_bytes: float = inf
+    resident_bytes: float = inf
 
     @classmethod
     def broker(cls) -> PullLimits:
         """Return a broker's defaults: 800 entries, 32 messages or 8 from disk, one queue file."""
         return cls(
             max_bytes=128 * 1024 * 1024,
-            max_time_ms=None,
+            max_time_ms=inf,
             max_scan_entries=800,  # maxFilterMessageSize 16000 / 20
             max_queue_files=1,
             memory_max_count=32,
@@ -169,28 +170,21 @@ class _Scan:
     size: int = 0
     rejected: int = 0
     skip_until: int = 0
-    deadline_ms: int | None = field(init=False)
-    scan_end: int | None = field(init=False)
+    deadline_ms: float = field(init=False)
+    scan_end: float = field(init=False)
 
     def __post_init__(self) -> None:
         limits = self.limits
         self.next = self.start
-        self.deadline_ms = (
-            None if limits.max_time_ms is None else self.clock_ms() + limits.max_time_ms
-        )
-        self.scan_end = (
-            None
-            if limits.max_scan_entries is None
-            else self.start + max(limits.max_scan_entries, self.max_count)
-        )
+        self.deadline_ms = self.clock_ms() + limits.max_time_ms
+        self.scan_end = self.start + max(limits.max_scan_entries, self.max_count)
 
     def run(self, maximum: int) -> None:
         """Scan file by file until a limit is reached or the queue ends."""
         files = 0
         while self.next < maximum:
-            if self.limits.max_queue_files is not None and (
-                self.messages or files >= self.limits.max_queue_files
-            ):
+            is_limited = self.limits.max_queue_files < inf
+            if is_limited and (self.messages or files >= self.limits.max_queue_files):
                 return
             files += 1
             before = self.next
@@ -241,10 +235,10 @@ class _Scan:
             self.status = status
 
     def _is_over(self, entry: QueueEntry) -> bool:
-        if self.scan_end is not None and entry.queue_offset >= self.scan_end:
+        if entry.queue_offset >= self.scan_end:
             return True
         examined = entry.queue_offset - self.start
-        if self.deadline_ms is None or examined % _ENTRIES_BETWEEN_CLOCK_LOOKS or not examined:
+        if examined % _ENTRIES_BETWEEN_CLOCK_LOOKS or not examined:
             return False
         return self.clock_ms() >= self.deadline_ms
 
@@ -254,11 +248,6 @@ class _Scan:
         limits, size = self.limits, self.size + entry.size
         if len(self.messages) >= self.max_count or size > limits.max_bytes:
             return True
-        resident = limits.resident_bytes
-        if resident is None or self.log.max_offset - entry.physical_offset <= resident:
-            max_count, max_bytes = limits.memory_max_count, limits.memory_max_bytes
-        else:
-            max_count, max_bytes = limits.disk_max_count, limits.disk_max_bytes
-        return (max_bytes is not None and size > max_bytes) or (
-            max_count is not None and len(self.messages) >= max_count
-        )
+        if self.log.max_offset - entry.physical_offset <= limits.resident_bytes:
+            return size > limits.memory_max_bytes or len(self.messages) >= limits.memory_max_count
+        return size > limits.disk_max_bytes or len(self.messages) >= limits.disk_max_count

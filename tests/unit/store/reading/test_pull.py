@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from rocketray.store.reading.pull import GetMessageStatus, PullLimits
 
 CONFIG = StoreConfig(commit_log_segment_bytes=1 << 20, consume_queue_segment_entries=1000)
 COUNT = 2500
-FREE = PullLimits(max_time_ms=None)
+FREE = PullLimits(max_time_ms=inf)
 
 
 @dataclass
