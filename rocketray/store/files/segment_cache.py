@@ -40,13 +40,14 @@ class SegmentCache:
     def __len__(self) -> int:
         return len(self._files)
 
-    def get(self, start: int) -> MappedFile:
-        """Return the segment whose first byte has the offset *start*.
+    def get(self, offset: int) -> MappedFile:
+        """Return the segment that holds *offset*.
 
         Raises:
             OffsetOutOfRangeError: there is no such file, or not any more.
             CorruptRecordError: the file has another size.
         """
+        start = offset - offset % self.segment_bytes
         file = self._files.get(start)
         if file is None:
             file = self._files[start] = self._map(start)

@@ -76,7 +76,7 @@ class PackedRecords(RecordReader):
         if not len(entries):
             return []
         rows = np.searchsorted(self._queue_offsets, entries.queue_offsets)
-        return [self._take_apart(self._data, _WHERE, self._positions[rows], entries, first=0)]
+        return [self._take_apart(self._data, _WHERE, self._positions[rows], entries)]
 
 
 def unpack_records(frame: bytes | memoryview) -> Unpacked:

@@ -145,7 +145,10 @@ class QueueReader(RecordReader):
         first, segment_bytes = 0, self._log.segment_bytes
         while first < len(entries):
             end = end_of_segment(entries.physical_offsets, segment_bytes, first)
-            parts.append(self._segment_spans(entries, first, end))
+            part = entries.select(slice(first, end))
+            file = self._log.get(int(part.physical_offsets[0]))
+            positions = part.physical_offsets - file.start
+            parts.append(self._take_apart(file.data, str(file.path), positions, part))
             first = end
         return parts
 
@@ -166,8 +169,7 @@ class QueueReader(RecordReader):
         room = int(entries.sizes.sum(dtype=np.int64))
         if not len(entries) or not 0 <= room <= self._log.segment_bytes:
             return None
-        offset = int(entries.physical_offsets[0])
-        file = self._log.get(offset - offset % self._log.segment_bytes)
+        file = self._log.get(int(entries.physical_offsets[0]))
         bounds, data = np.empty(len(entries) + 1, np.int32), np.empty(room, np.uint8)
         found = entries.physical_offsets, entries.sizes, entries.queue_offsets
         if not copy_bodies(file.data, file.start, *found, self.queue_id, bounds, data):
@@ -187,8 +189,7 @@ class QueueReader(RecordReader):
         shape = len(names), count
         starts, sizes = np.empty(shape, np.int64), np.empty(shape, np.int64)
         while first < count:
-            offset = int(entries.physical_offsets[first])
-            file = self._log.get(offset - offset % self._log.segment_bytes)
+            file = self._log.get(int(entries.physical_offsets[first]))
             last, may_hold_crc = find_record_properties(
                 file.data,
                 file.start,
@@ -225,8 +226,7 @@ class QueueReader(RecordReader):
         """
         if not len(entries):
             return None
-        offset = int(entries.physical_offsets[0])
-        file = self._log.get(offset - offset % self._log.segment_bytes)
+        file = self._log.get(int(entries.physical_offsets[0]))
         states = np.empty(len(entries), np.uint8)
         is_done = judge_records(
             file.data,
@@ -284,13 +284,6 @@ class QueueReader(RecordReader):
         while start < stop:
             first = start % self._segment_entries
             count = min(stop - start, self._segment_entries - first)
-            raw = self._queue.get((start - first) * CONSUME_QUEUE_ENTRY_BYTES).data
+            raw = self._queue.get(start * CONSUME_QUEUE_ENTRY_BYTES).data
             yield raw, first, count, start
             start += count
-
-    def _segment_spans(self, entries: EntryColumns, first: int, end: int) -> SegmentSpans:
-        offset = int(entries.physical_offsets[first])
-        file = self._log.get(offset - offset % self._log.segment_bytes)
-        part = entries.select(slice(first, end))
-        positions = part.physical_offsets - file.start
-        return self._take_apart(file.data, str(file.path), positions, part, first=first)

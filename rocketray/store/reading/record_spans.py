@@ -1,9 +1,6 @@
 """Records in parts: where in memory the parts of each are, checked against its queue entry.
 
-Rules
-  1. A queue entry is not trusted: the record must be whole, of just that size, hold the physical
-     offset of its place, this queue's id and this queue offset.
-  2. Results are copies, except ``SegmentSpans.segment``.
+The rules are those of reader.py.
 """
 
 from __future__ import annotations
@@ -63,12 +60,8 @@ class EntryColumns:
 
     def select(self, which: Any) -> EntryColumns:
         """Return the entries that *which* picks, a slice, a mask bool[n] or numbers int64[m]."""
-        return EntryColumns(
-            np.ascontiguousarray(self.physical_offsets[which]),  # a stepped slice is not contiguous
-            np.ascontiguousarray(self.sizes[which]),
-            np.ascontiguousarray(self.tags_codes[which]),
-            np.ascontiguousarray(self.queue_offsets[which]),
-        )
+        # A stepped slice is not contiguous.
+        return EntryColumns(*[np.ascontiguousarray(column[which]) for column in self.arrays()])
 
     def without_holes(self) -> EntryColumns:
         """Return the entries without those of messages that recovery found lost (replay.py)."""
@@ -99,7 +92,7 @@ class EntryColumns:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpans:
-    """Records of one segment, in parts: row i is entry ``first + i``.
+    """Records of one segment, in parts: row i of every array is of record i.
 
     ``segment`` uint8 is the whole file; ``fields`` int64[len(Field), n] holds positions in it and
     numbers, one row per :class:`~rocketray.kernels.spans.Field`.
@@ -107,7 +100,6 @@ class SegmentSpans:
 
     path: str
     segment: npt.NDArray[np.uint8]
-    first: int
     physical_offsets: _Int64s
     sizes: _Int32s
     fields: _Int64s
@@ -220,12 +212,8 @@ class RecordReader(ABC):
         path: str,
         positions: _Int64s,
         entries: EntryColumns,
-        *,
-        first: int,
     ) -> SegmentSpans:
         """Return the records of *entries*, which begin at *positions* int64[n] of *segment* uint8.
-
-        *first* is the number of their first one among the requested entries.
 
         Raises:
             CorruptRecordError: an entry does not point to a whole record of its size, or to the
@@ -257,4 +245,4 @@ class RecordReader(ABC):
                 f"points to it, but its fields name queue offset {found[Field.QUEUE_OFFSET, bad]} "
                 f"of queue {found[Field.QUEUE_ID, bad]}",
             )
-        return SegmentSpans(path, segment, first, offsets, sizes, found)
+        return SegmentSpans(path, segment, offsets, sizes, found)
