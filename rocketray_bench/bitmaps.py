@@ -27,7 +27,7 @@ from rocketray.actors.ipc.ring import Durability, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
-from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.queues.ext_reader import BitTest
@@ -91,7 +91,7 @@ class _Shard:
         """Scan all for each of *wanted* in turn; return the seconds of the filter's processor."""
         control = self._writer.control
         filters = [
-            (compile_filter(one.subscription), StreamBits(self._directory, control, one).test())
+            (MessageFilter(one.subscription), StreamBits(self._directory, control, one).test())
             for one in wanted
         ]
         with QueueReader(self._directory, TOPIC, 0) as reader:

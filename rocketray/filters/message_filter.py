@@ -21,7 +21,7 @@ from .class_filter import batch_columns, load_predicate
 from .sql92.vectorized import VectorizedExpression
 from .subscription import Subscription, matches_code, matches_exactly, parse
 
-__all__ = ["MessageFilter", "RecordView", "compile_filter"]
+__all__ = ["MessageFilter", "RecordView"]
 
 
 class RecordView(Protocol):
@@ -49,7 +49,7 @@ class RecordView(Protocol):
 
 
 class MessageFilter:
-    """A filter from :func:`compile_filter`; immutable, thread-safe.
+    """A compiled filter; immutable, thread-safe.
 
     Its compiled parts cannot be pickled: send the subscription, and compile it at the receiver.
 
@@ -70,7 +70,15 @@ class MessageFilter:
         "tag_codes",
     )
 
-    def __init__(self, subscription: Subscription, *, allowed: Collection[str] | None) -> None:
+    def __init__(
+        self, subscription: Subscription, *, allowed: Collection[str] | None = None
+    ) -> None:
+        """Compile *subscription*; class filters may come from modules *allowed*, None for all.
+
+        Raises:
+            FilterSyntaxError: its expression does not parse.
+            PredicateError: its predicate cannot be imported, or is not allowed.
+        """
         kind, expression = subscription.expression_type, subscription.expression
         self.subscription = subscription
         self._tags = parse(expression if kind == "TAG" else "*")
@@ -146,22 +154,6 @@ class MessageFilter:
 
     def __repr__(self) -> str:
         return f"MessageFilter({self.subscription!s})"
-
-
-def compile_filter(
-    subscription: Subscription, *, allowed: Collection[str] | None = None
-) -> MessageFilter:
-    """Compile *subscription*.
-
-    Args:
-        subscription: the filter as text.
-        allowed: the modules from which class filters may come; None allows all.
-
-    Raises:
-        FilterSyntaxError: its expression does not parse.
-        PredicateError: its predicate cannot be imported, or is not allowed.
-    """
-    return MessageFilter(subscription, allowed=allowed)
 
 
 def _named(message: RecordView) -> str:

@@ -17,7 +17,7 @@ from support.expressions import broken_texts, messages, rules_of, trees, with_nu
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.bloom import RocketBloomFilter
-from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92 import SQL_MAX_CHARS, Dialect, compile_expression, parse, to_sql
 from rocketray.filters.sql92.coercion import to_double, to_int32
 from rocketray.filters.sql92.compiled import CompiledExpression
@@ -184,7 +184,7 @@ def test_the_codes_let_every_wanted_tag_through(wanted: list[str], tag: str) -> 
         subscription = parse_tags(expression)
     except ValueError:
         return
-    tag_filter = compile_filter(Subscription.tags(expression))
+    tag_filter = MessageFilter(Subscription.tags(expression))
     code = tags_code(tag)
     if tag in subscription.tags_set:
         assert tag_filter.matches_entry(code)

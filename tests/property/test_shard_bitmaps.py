@@ -30,7 +30,7 @@ from rocketray.errors import ConfigError, FilterSyntaxError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.expression_filter import ExpressionFilter
-from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.dialect import DIALECTS, Dialect, current_rules
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -59,7 +59,7 @@ class Stream:
         self.at = at
         self.counters = NO_COUNTERS
         self._shard = shard
-        self._filter = compile_filter(wanted.subscription)
+        self._filter = MessageFilter(wanted.subscription)
         control = shard.writer.control
         self.reader = QueueReader(shard.directory, "T", 0)
         self._bits = StreamBits(shard.directory, control, wanted)

@@ -11,7 +11,7 @@ from typing import Any
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.config import StoreConfig
-from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import EncodedBatch, encode_messages, pack_batch
@@ -116,7 +116,7 @@ def read_matching(
     directory: Path, config: StoreConfig, queue: tuple[str, int], subscription: Subscription
 ) -> list[Seen]:
     """A queue's messages through our filter: the broker's part, then the consumer's."""
-    chosen = compile_filter(subscription)
+    chosen = MessageFilter(subscription)
     found: list[Seen] = []
     with MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms) as store:
         at, end = int(store.reads.min_queue_offset(*queue)), store.reads.max_queue_offset(*queue)

@@ -54,7 +54,7 @@ from rocketray.errors import (
     StoreLockedError,
     TopicNotFoundError,
 )
-from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
@@ -272,7 +272,7 @@ def _letters_of(
     if not _has_files(data, topic):
         return
     is_own = topic == dead_letter_topic(group)
-    matcher = compile_filter(subscription)
+    matcher = MessageFilter(subscription)
     tags = subscription.exact_tags
     with open_queues(data, topic) as views:
         view = views[0]

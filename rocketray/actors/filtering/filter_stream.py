@@ -27,7 +27,7 @@ from rocketray.actors.ipc.control_page import ControlPage, Doorbell
 from rocketray.actors.ipc.match_ring import MatchRing, StreamState
 from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
-from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.reading.reader import EntryColumns, QueueReader
@@ -56,7 +56,7 @@ class FilterStream:
         self._ring = MatchRing(path)
         stream = self._ring.description()
         self._where = f"{stream.topic}/{stream.queue_id} for group {stream.group}"
-        self._filter = compile_filter(stream.subscription, allowed=rules.allowed)
+        self._filter = MessageFilter(stream.subscription, allowed=rules.allowed)
         self._control = ControlPage(control_path(data, stream.topic, stream.queue_id))
         directory = shard_directory(data, stream.topic, stream.queue_id)
         self._reader = QueueReader(directory, stream.topic, stream.queue_id)

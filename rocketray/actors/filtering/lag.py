@@ -22,7 +22,7 @@ import numpy as np
 from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.groups.group_descriptions import GroupDescription, LiveSubscription
 from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.store.files.store_settings import settle_config
 from rocketray.store.queues.ext_reader import BitTest
@@ -99,7 +99,7 @@ class LagCounter:
             return FilteredLag(0, 0, Exactness.EXACT)
         if kind == "CLASS":
             return FilteredLag(stop - start, stop - start, Exactness.UNFILTERED)
-        matcher = compile_filter(subscription)
+        matcher = MessageFilter(subscription)
         directory = shard_directory(self._data, topic, queue_id)
         host = settle_config(directory, None, read_only=True).store_host
         control = ControlPage(control_path(self._data, topic, queue_id))

@@ -32,7 +32,7 @@ from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.retries.first_topics import with_first_topics
 from rocketray.errors import PredicateError
 from rocketray.filters.counters import FilterCounters
-from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
 from rocketray.filters.subscription import Subscription
 from rocketray.names import RETRY_PREFIX
@@ -188,7 +188,7 @@ def ask_once(
         PredicateError: it is not allowed, it raised, or it did not return in time.
     """
     topic, queue_id, queue_offset = place
-    matcher = compile_filter(subscription, allowed=rules.allowed)
+    matcher = MessageFilter(subscription, allowed=rules.allowed)
     with QueueReader(shard_directory(data, topic, queue_id), topic, queue_id) as reader:
         ask = asker(matcher, reader, reader.entries(queue_offset, queue_offset + 1))
     limit_s = rules.time_limit_ms / 1000

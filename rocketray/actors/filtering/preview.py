@@ -18,7 +18,7 @@ from rocketray.actors.topics.queue_views import QueueView, open_queues
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES
 from rocketray.errors import ConfigError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
-from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.predicate_run import PredicateRun
 from rocketray.filters.sql92.advice import Sample
 from rocketray.filters.subscription import Subscription
@@ -78,7 +78,7 @@ def preview(
         StoreError: there is no such topic, or its files are damaged.
         ConfigError: there is no such queue.
     """
-    scan = _Scan(compile_filter(subscription), show)
+    scan = _Scan(MessageFilter(subscription), show)
     with open_queues(directory, topic) as views:
         spans = [(view, *_span(view, within)) for view in _chosen(views, within.queue_id)]
         left = math.inf if within.limit is None else within.limit

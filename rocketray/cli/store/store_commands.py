@@ -244,12 +244,12 @@ def scan(
 def _filtered(messages: Iterable[StoredMessage], chosen: Subscription) -> Iterator[StoredMessage]:
     """Return the messages that a consumer with this subscription would get."""
     from rocketray.filters.expression_filter import ExpressionFilter  # noqa: PLC0415 - NumPy
-    from rocketray.filters.message_filter import compile_filter  # noqa: PLC0415 - the same
+    from rocketray.filters.message_filter import MessageFilter  # noqa: PLC0415 - the same
 
     if chosen.expression_type == "SQL92":
         yield from filter(ExpressionFilter(chosen).matches_record, messages)
     else:
-        tag_filter = compile_filter(chosen)
+        tag_filter = MessageFilter(chosen)
         yield from (message for message in messages if tag_filter.matches_tags(message.tags))
 
 

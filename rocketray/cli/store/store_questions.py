@@ -144,11 +144,11 @@ class Answers:
 
     def _filter(self, question: _Question) -> MessageFilterLike:
         from rocketray.filters.expression_filter import ExpressionFilter  # noqa: PLC0415 - NumPy
-        from rocketray.filters.message_filter import compile_filter  # noqa: PLC0415 - the same
+        from rocketray.filters.message_filter import MessageFilter  # noqa: PLC0415 - the same
         from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - the same
 
         if question.text("op").startswith("tag"):
-            return compile_filter(Subscription.tags(question.text("sub", default="*")))
+            return MessageFilter(Subscription.tags(question.text("sub", default="*")))
         groups = self._registered.get(question.text("topic"), {})
         return ExpressionFilter(
             Subscription.sql(question.text("sql"), "rocketmq"),

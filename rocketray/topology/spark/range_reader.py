@@ -20,7 +20,7 @@ from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_stream import sql_states
 from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
-from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.filters.subscription import Subscription
 from rocketray.store.reading.columns import read_columns
@@ -137,7 +137,7 @@ class BlockFilter:
             raise ConfigError("a Spark query filters by tags or sql; filter further with .where()")
         self.evaluation_errors = 0
         self.block_entries = _TAG_BLOCK_ENTRIES if kind == "TAG" else _SQL_BLOCK_ENTRIES
-        self._filter = compile_filter(subscription)
+        self._filter = MessageFilter(subscription)
         self._codes = self._filter.tag_codes
         self._tags = subscription.exact_tags
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError, PredicateError
-from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 
@@ -26,7 +26,7 @@ class Record:
 
 
 def test_tags_are_decided_by_code_and_then_exactly() -> None:
-    tag_filter = compile_filter(Subscription.tags("Aa || TagHello"))
+    tag_filter = MessageFilter(Subscription.tags("Aa || TagHello"))
     assert tag_filter.tag_codes is not None
     assert tag_filter.tag_codes.dtype == np.int32
     assert tag_filter.tag_codes.tolist() == [-720863880, 2112]
@@ -39,18 +39,18 @@ def test_tags_are_decided_by_code_and_then_exactly() -> None:
 
 
 def test_all_tags_pass_every_stage_and_blank_ones_none() -> None:
-    everything = compile_filter(Subscription.tags("*"))
+    everything = MessageFilter(Subscription.tags("*"))
     assert everything.tag_codes is None
     assert everything.matches_entry(5)
     assert everything.matches_tags(None)
-    nothing = compile_filter(Subscription.tags(" || "))
+    nothing = MessageFilter(Subscription.tags(" || "))
     assert nothing.tag_codes is not None
     assert nothing.tag_codes.size == 0
     assert not nothing.matches_entry(0)
 
 
 def test_sql_is_decided_by_the_record() -> None:
-    sql_filter = compile_filter(Subscription.sql("amount > 5 AND TAGS = 'pay'"))
+    sql_filter = MessageFilter(Subscription.sql("amount > 5 AND TAGS = 'pay'"))
     assert sql_filter.tag_codes is None
     assert sql_filter.needs_record
     assert sql_filter.matches_entry(123)
@@ -65,7 +65,7 @@ def test_sql_is_decided_by_the_record() -> None:
 
 
 def test_a_predicate_is_decided_by_the_record() -> None:
-    class_filter = compile_filter(Subscription.where("support.predicates:body_is_short"))
+    class_filter = MessageFilter(Subscription.where("support.predicates:body_is_short"))
     assert class_filter.tag_codes is None
     assert class_filter.needs_record
     assert class_filter.sql is None
@@ -74,21 +74,21 @@ def test_a_predicate_is_decided_by_the_record() -> None:
 
 
 def test_a_predicate_that_raises_says_on_which_message() -> None:
-    class_filter = compile_filter(Subscription.where("support.predicates:fails_always"))
+    class_filter = MessageFilter(Subscription.where("support.predicates:fails_always"))
     with pytest.raises(PredicateError, match=r"order-17.*RuntimeError") as caught:
         class_filter.matches_record(Record())
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 def test_a_predicate_may_answer_with_a_numpy_bool(monkeypatch: pytest.MonkeyPatch) -> None:
-    class_filter = compile_filter(Subscription.where("support.predicates:body_is_short"))
+    class_filter = MessageFilter(Subscription.where("support.predicates:body_is_short"))
     monkeypatch.setattr(class_filter, "_predicate", lambda _: np.bool_(1))
     assert class_filter.matches_record(Record()) is True
 
 
 @pytest.mark.parametrize("answer", [None, 1, "yes", np.array([True])], ids=repr)
 def test_a_predicate_answers_true_or_false(answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    class_filter = compile_filter(Subscription.where("support.predicates:body_is_short"))
+    class_filter = MessageFilter(Subscription.where("support.predicates:body_is_short"))
     monkeypatch.setattr(class_filter, "_predicate", lambda _: answer)
     with pytest.raises(PredicateError, match="must return True or False"):
         class_filter.matches_record(Record())
@@ -96,22 +96,22 @@ def test_a_predicate_answers_true_or_false(answer: object, monkeypatch: pytest.M
 
 def test_what_cannot_be_used_is_found_when_it_is_made() -> None:
     with pytest.raises(FilterSyntaxError):
-        compile_filter(Subscription.sql("a >"))
+        MessageFilter(Subscription.sql("a >"))
     with pytest.raises(FilterSyntaxError):
-        compile_filter(Subscription.tags("||"))
+        MessageFilter(Subscription.tags("||"))
     with pytest.raises(PredicateError, match="not allowed"):
-        compile_filter(Subscription.where("support.predicates:body_is_short"), allowed=["shop"])
+        MessageFilter(Subscription.where("support.predicates:body_is_short"), allowed=["shop"])
 
 
 def test_the_codes_cannot_be_changed() -> None:
-    codes = compile_filter(Subscription.tags("A")).tag_codes
+    codes = MessageFilter(Subscription.tags("A")).tag_codes
     assert codes is not None
     with pytest.raises(ValueError, match="read-only"):
         codes[0] = 1
 
 
 def test_it_shows_its_subscription() -> None:
-    assert repr(compile_filter(Subscription.tags("A"))) == "MessageFilter(tags 'A')"
+    assert repr(MessageFilter(Subscription.tags("A"))) == "MessageFilter(tags 'A')"
 
 
 BATCH = pa.record_batch({"tags": ["a", "b", None]})
@@ -129,7 +129,7 @@ BATCH = pa.record_batch({"tags": ["a", "b", None]})
 def test_a_batch_predicate_answers_with_an_array(
     answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch_filter = compile_filter(Subscription.where("support.predicates:are_tagged"))
+    batch_filter = MessageFilter(Subscription.where("support.predicates:are_tagged"))
     assert batch_filter.batch_columns == ("tags", "properties")
     monkeypatch.setattr(batch_filter, "_predicate", lambda _: answer)
     found = batch_filter.matches_batch(BATCH)
@@ -154,14 +154,14 @@ def test_a_batch_predicate_answers_with_an_array(
 def test_a_batch_predicate_answers_for_each_message(
     answer: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch_filter = compile_filter(Subscription.where("support.predicates:are_tagged"))
+    batch_filter = MessageFilter(Subscription.where("support.predicates:are_tagged"))
     monkeypatch.setattr(batch_filter, "_predicate", lambda _: answer)
     with pytest.raises(PredicateError, match=r"batch of 3: it returned .* one boolean"):
         batch_filter.matches_batch(BATCH)
 
 
 def test_a_batch_predicate_may_even_try_to_exit(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch_filter = compile_filter(Subscription.where("support.predicates:are_tagged"))
+    batch_filter = MessageFilter(Subscription.where("support.predicates:are_tagged"))
     monkeypatch.setattr(batch_filter, "_predicate", sys.exit)
     with pytest.raises(PredicateError, match="SystemExit"):
         batch_filter.matches_batch(BATCH)

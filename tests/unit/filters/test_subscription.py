@@ -8,7 +8,7 @@ from support.golden import golden_rows
 from support.predicates import body_is_short
 
 from rocketray.errors import ConfigError, FilterError, FilterSyntaxError, PredicateError
-from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.dialect import current_rules
 from rocketray.filters.subscription import (
     EXPRESSION_MAX_CHARS,
@@ -152,7 +152,7 @@ def test_only_sql_has_a_dialect_and_it_travels_and_tells_subscriptions_apart() -
     assert str(theirs) == "sql 'a = 1' (dialect: rocketmq)"
     first = Subscription("SQL92", "a = 1", dialect="rocketray", rules=1)
     assert str(first) == "sql 'a = 1' (dialect: rocketray, rules 1)"
-    expression = compile_filter(extended).sql
+    expression = MessageFilter(extended).sql
     assert expression is not None
     assert expression.names == ("a",)
     with pytest.raises(FilterSyntaxError, match='the dialect "rocketray"'):

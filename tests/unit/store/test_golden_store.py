@@ -15,7 +15,7 @@ from support.stores import (
     read_jsonl,
 )
 
-from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import GetMessageResult
@@ -24,11 +24,11 @@ QUERIES = list(read_jsonl("store-v1.queries.jsonl"))
 
 
 def tag_filter(query: dict[str, Any]) -> MessageFilter:
-    return compile_filter(Subscription.tags(query["sub"] or "*"))
+    return MessageFilter(Subscription.tags(query["sub"] or "*"))
 
 
 def sql_filter(query: dict[str, Any]) -> MessageFilter:
-    return compile_filter(Subscription.sql(query["sql"]))
+    return MessageFilter(Subscription.sql(query["sql"]))
 
 
 @pytest.fixture(scope="module")
