@@ -282,8 +282,9 @@ class MessageStore:
         self._check_open()
         self._check_sound()
         with self._making_files():
-            self._log.prepare_next()
-            self._queues.prepare_next()
+            self._log.files.prepare_next(self._log.max_offset)
+            for queue in self._queues.all():
+                queue.prepare_next()
 
     def flush(self, *, everything: bool = False) -> PhysicalOffset:
         """Sync the log to disk, and queues, index and checkpoint once a second, or now.

@@ -210,7 +210,8 @@ class StoreFiles:
         now_ms = self._clock_ms()
         if everything or now_ms - self._derived_flushed_ms >= _DERIVED_FLUSH_MS:
             self._derived_flushed_ms = now_ms
-            self.queues.flush()
+            for queue in self.queues.all():
+                queue.flush()
             self.index.flush()
             write_checkpoint(
                 self._checkpoint,
@@ -259,6 +260,7 @@ class StoreFiles:
 
     def close(self) -> None:
         """Unmap everything; unflushed data is left to the operating system."""
-        self.log.close()
-        self.queues.close()
+        self.log.files.close()
+        for queue in self.queues.all():
+            queue.close()
         self.index.close()

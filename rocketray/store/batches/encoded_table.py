@@ -96,7 +96,7 @@ class MeasuredTable:
         self.record_bytes = int(self._positions[-1])
         self.sizes: _Int32s = sizes.astype(np.int32)
         codes = np.empty(len(sizes), np.int32)
-        hash_spans(columns.tags.data, columns.tags.starts, columns.tags.sizes, 0, codes)
+        hash_spans(*columns.tags.arrays(), 0, codes)
         self.tags_codes: _Int64s = codes.astype(np.int64)
         self.key_hashes, self.key_records = _hash_keys(columns, form.key_seed)
 
@@ -139,18 +139,8 @@ class MeasuredTable:
             write_property(out, cursors, field, spans.data, starts, sizes)
         if len(columns.pair_names):
             bounds = columns.pair_bounds[block.start : block.stop + 1]
-            names, values = columns.pair_names, columns.pair_values
-            write_pairs(
-                out,
-                cursors,
-                bounds,
-                names.data,
-                names.starts,
-                names.sizes,
-                values.data,
-                values.starts,
-                values.sizes,
-            )
+            names, values = columns.pair_names.arrays(), columns.pair_values.arrays()
+            write_pairs(out, cursors, bounds, *names, *values)
         if self._options.properties_crc:
             zeros = np.zeros(len(cursors), np.int64)
             no_digits = zeros + len(CRC_NO_DIGITS)
@@ -179,15 +169,5 @@ def _hash_keys(columns: TableColumns, seed: int) -> tuple[_Int32s, _Int32s]:
     # A text of s characters has at most (s + 1) / 2 keys; unused memory is never touched.
     room = len(unique) + int(((keys.sizes + 1) // 2).sum())
     hashes, key_records = np.empty(room, np.int32), np.empty(room, np.int32)
-    count = hash_record_keys(
-        unique.data,
-        unique.starts,
-        unique.sizes,
-        keys.data,
-        keys.starts,
-        keys.sizes,
-        seed,
-        hashes,
-        key_records,
-    )
+    count = hash_record_keys(*unique.arrays(), *keys.arrays(), seed, hashes, key_records)
     return hashes[:count].copy(), key_records[:count].copy()

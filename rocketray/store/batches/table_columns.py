@@ -184,7 +184,7 @@ def _check_reserved(names: Spans, rows: npt.NDArray[Any]) -> None:
 
 
 def _check_texts(what: str, spans: Spans, kind: int, rows: npt.NDArray[Any] | None = None) -> None:
-    bad = first_bad_text(spans.data, spans.starts, spans.sizes, kind)
+    bad = first_bad_text(*spans.arrays(), kind)
     if bad < 0:
         return
     reason = {

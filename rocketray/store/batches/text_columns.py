@@ -43,6 +43,10 @@ class Spans:
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def arrays(self) -> tuple[npt.NDArray[np.uint8], Int64s, Int64s]:
+        """Return the three in the kernels' order."""
+        return self.data, self.starts, self.sizes
+
     def text(self, row: int) -> str:
         """Return one value; the row must not be null."""
         start = int(self.starts[row])

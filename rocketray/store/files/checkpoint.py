@@ -8,7 +8,7 @@ is trusted and recovery reads the whole log. Source: RocketMQ 5.3.3, ``StoreChec
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from .file_system import SYSTEM_FILES, FileSystem
@@ -59,10 +59,6 @@ def write_checkpoint(
     path: Path, checkpoint: Checkpoint, file_system: FileSystem = SYSTEM_FILES
 ) -> None:
     """Write *checkpoint* to *path*; durable on return."""
-    times = (
-        checkpoint.log_timestamp_ms,
-        checkpoint.queue_timestamp_ms,
-        checkpoint.index_timestamp_ms,
-    )
-    file_system.write(path, _FIELDS.pack(*times, 0, 0).ljust(_FILE_BYTES, b"\0"))
+    content = _FIELDS.pack(*astuple(checkpoint), 0, 0).ljust(_FILE_BYTES, b"\0")
+    file_system.write(path, content)
     file_system.sync(path)

@@ -18,6 +18,7 @@ import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -139,26 +140,20 @@ def _collect(blocks: Iterator[bytes]) -> bytes | None:
 
 
 def _zlib_blocks(stored: bytes) -> Iterator[bytes]:
-    inflater = zlib.decompressobj()
-    waiting, position = b"", 0
+    inflater, rest = zlib.decompressobj(), stored
     while not inflater.eof:
-        if not waiting:
-            waiting = stored[position : position + _BLOCK_BYTES]
-            position += len(waiting)
-        block = inflater.decompress(waiting, _BLOCK_BYTES)
-        if not block and not waiting and not inflater.eof:
+        block = inflater.decompress(rest, _BLOCK_BYTES)
+        rest = inflater.unconsumed_tail
+        if not block and not rest and not inflater.eof:
             raise _DamagedStreamError("it is truncated")
-        waiting = inflater.unconsumed_tail
-        if block:
-            yield block
-    if inflater.unused_data or position < len(stored):
+        yield block
+    if inflater.unused_data:
         raise _DamagedStreamError("other bytes follow it")
 
 
 def _frame_blocks(stored: bytes, kind: CompressionKind) -> Iterator[bytes]:
     stream = pa.CompressedInputStream(pa.BufferReader(stored), kind)
-    while block := stream.read(_BLOCK_BYTES):
-        yield block
+    return iter(partial(stream.read, _BLOCK_BYTES), b"")
 
 
 def _lz4_frame(body: bytes, level: int) -> bytes:

@@ -33,6 +33,8 @@ from rocketray.store.log.commit_log import CommitLog
 __all__ = ["ForeignSettings", "SlotsFrom", "read_foreign_settings"]
 
 SlotsFrom = Literal["nothing", "caller", "default", "files", "unknown"]
+_Slots = tuple[int, SlotsFrom, tuple[str, ...]]
+"""The number of hash slots, and its source and warnings as in :class:`ForeignSettings`."""
 _DEFAULT_SLOTS = (5_000_000, StoreConfig().index_hash_slots)  # maxHashSlotNum, and ours
 _USUAL_ENTRIES_PER_SLOT = 4  # maxIndexNum is 20 million
 _SHOWN_COUNTS = 5
@@ -57,15 +59,6 @@ class ForeignSettings:
             raise ConfigError(self.warnings[0])
 
 
-@dataclass(frozen=True, slots=True)
-class _Slots:
-    """The number of hash slots, and its description in :class:`ForeignSettings`."""
-
-    count: int
-    source: SlotsFrom
-    warnings: tuple[str, ...] = ()
-
-
 def read_foreign_settings(
     directory: Path, *, index_hash_slots: int | None = None
 ) -> ForeignSettings:
@@ -88,11 +81,11 @@ def read_foreign_settings(
     index_bytes = _usual_size(index)
     index = [path for path in index if path.stat().st_size == index_bytes]
     if index:
-        slots = _find_slots(directory, index, log_bytes, index_hash_slots)
-        entries = entries_beside(index_bytes, slots.count)
+        slots, source, warnings = _find_slots(directory, index, log_bytes, index_hash_slots)
+        entries = entries_beside(index_bytes, slots)
     else:
-        slots = _Slots(index_hash_slots or _DEFAULT_SLOTS[0], "nothing")
-        entries = slots.count * _USUAL_ENTRIES_PER_SLOT
+        slots, source, warnings = index_hash_slots or _DEFAULT_SLOTS[0], "nothing", ()
+        entries = slots * _USUAL_ENTRIES_PER_SLOT
     ext_bytes = _usual_size(directory.glob("consumequeue_ext/*/*/*"))
     config = StoreConfig(
         commit_log_segment_bytes=log_bytes,
@@ -101,10 +94,10 @@ def read_foreign_settings(
         ),
         consume_queue_ext=bool(ext_bytes),
         consume_queue_ext_segment_bytes=ext_bytes or usual.consume_queue_ext_segment_bytes,
-        index_hash_slots=slots.count,
+        index_hash_slots=slots,
         index_entries=entries,
     )
-    return ForeignSettings(config, slots.source, slots.warnings)
+    return ForeignSettings(config, source, warnings)
 
 
 def _refuse_other_kinds(directory: Path) -> None:
@@ -164,10 +157,10 @@ def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int |
             agreed = slots_that_agree(index, key_hashes, only=given)
             wrong = agreed.has_entries and not agreed.counts
             warning = f"{index[0].parent}: its entries do not agree with {given} hash slots"
-            return _Slots(given, "caller", (warning,) if wrong else ())
+            return given, "caller", (warning,) if wrong else ()
         for default in filter(lambda count: is_division(length, count), _DEFAULT_SLOTS):
             if slots_that_agree(index, key_hashes, only=default).counts:
-                return _Slots(default, "default")
+                return default, "default", ()
         agreed = slots_that_agree(index, key_hashes)
         if not agreed.counts and agreed.has_entries:  # one damaged file prevents agreement of all
             alone = [slots_that_agree([path], key_hashes).counts for path in index]
@@ -176,7 +169,7 @@ def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int |
             agreed = SlotCounts(counts, all_agree=False, has_entries=True)
         return _inferred(index[0].parent, length, agreed)
     finally:
-        log.close()
+        log.files.close()
 
 
 def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
@@ -184,16 +177,16 @@ def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
     if len(agreed.counts) == 1:
         warning = f"{index}: some entries do not agree with the {agreed.counts[0]} hash slots"
         doubts = () if agreed.all_agree else (f"{warning} that nearly all point to",)
-        return _Slots(agreed.counts[0], "files", doubts)
+        return agreed.counts[0], "files", doubts
     if not agreed.has_entries:
-        return _Slots(smallest_division(length), "nothing")
+        return smallest_division(length), "nothing", ()
     shown = ", ".join(map(str, agreed.counts[:_SHOWN_COUNTS]))
     reason = f"{shown} hash slots agree alike" if shown else "no number agrees with their entries"
     warning = (
         f"{index}: the number of hash slots is unknown ({reason}); to look keys up, give the "
         "broker's maxHashSlotNum with --max-hash-slots"
     )
-    return _Slots(smallest_division(length), "unknown", (warning,))
+    return smallest_division(length), "unknown", (warning,)
 
 
 def _usual_size(paths: Iterable[Path]) -> int:

@@ -161,13 +161,6 @@ class KeyIndex:
                 break
         return last, count
 
-    def summary(self) -> list[list[int | str]]:
-        """Return name, number of the next entry and end of each file, for ``stopped.json``."""
-        return [
-            [file.path.name, file.header().next_entry, file.header().end_physical_offset]
-            for file in self._files
-        ]
-
     def keep_trusted(self, timestamp_ms: int) -> None:
         """Remove, after a crash, the files that may not be whole on disk.
 

@@ -192,10 +192,6 @@ class CommitLog:
         """End the log at *end*, all of it on disk; change no file."""
         self._end = self._flushed = end
 
-    def prepare_next(self) -> None:
-        """Create the next file if the current one is half full; for a thread beside the writer."""
-        self.files.prepare_next(self._end)
-
     def flush(self) -> PhysicalOffset:
         """Sync everything up to the current ``max_offset`` to disk; return that offset.
 
@@ -206,10 +202,6 @@ class CommitLog:
             self.files.flush(self._flushed, end)
             self._flushed = end
         return PhysicalOffset(end)
-
-    def close(self) -> None:
-        """Unmap the files."""
-        self.files.close()
 
 
 def _refused(batch: EncodedBatch) -> CorruptRecordError:

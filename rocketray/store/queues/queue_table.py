@@ -26,7 +26,7 @@ _QUEUES, _EXTS = "consumequeue", "consumequeue_ext"
 
 
 class QueueTable:
-    """The queues of one store directory. One writer; :meth:`flush` may run beside it."""
+    """The queues of one store directory. One writer."""
 
     def __init__(
         self,
@@ -109,21 +109,6 @@ class QueueTable:
         self._adds_units = False
         for queue in self.all():
             queue.adds_units = False
-
-    def prepare_next(self) -> None:
-        """Create the files that will be needed next; for a thread beside the writer."""
-        for queue in self.all():
-            queue.prepare_next()
-
-    def flush(self) -> None:
-        """Sync all entries to disk."""
-        for queue in self.all():
-            queue.flush()
-
-    def close(self) -> None:
-        """Unmap all files."""
-        for queue in self.all():
-            queue.close()
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
         ext_directory = self._directory / _EXTS / topic / str(queue_id)

@@ -96,7 +96,10 @@ def _summary(
             f"{topic}/{queue_id}": [queue.min_offset, queue.max_offset]
             for (topic, queue_id), queue in queues.items()
         },
-        "index": index.summary(),
+        "index": [
+            [name, header.next_entry, header.end_physical_offset]
+            for name, header in index.headers()
+        ],
         "checkpoint": checkpoint.log_timestamp_ms,
     }
 

@@ -90,7 +90,8 @@ class Replay:
         if lost and start > self._log.min_offset:
             raise QueueGapError
         for block in read_past_holes(self._log, start, self._skips):
-            self._put_entries(block)
+            for topic, queue_id, chosen in block.by_queue():
+                self._put_queue(topic, self._queues.get(topic, queue_id), chosen)
             if self._index is not None:
                 self._put_keys(self._index, block)
             self.records += len(block)
@@ -107,10 +108,6 @@ class Replay:
         self.holes.append(Hole(start, behind, "there is no complete record"))
         self.end = behind
         return True
-
-    def _put_entries(self, block: LogBlock) -> None:
-        for topic, queue_id, chosen in block.by_queue():
-            self._put_queue(topic, self._queues.get(topic, queue_id), chosen)
 
     def _put_queue(self, topic: str, queue: ConsumeQueue, block: LogBlock) -> None:
         """Put the entries of records of one queue."""

@@ -130,7 +130,7 @@ def test_kernels_and_commit_log_write_the_same_files(rows: list[Row], tmp_path: 
             fields.store_timestamp_ms,
         )
         assert written == offset
-    log.close()
+    log.files.close()
     theirs = sorted((GOLDEN_STORE / "commitlog").iterdir())
     ours = sorted(tmp_path.iterdir())
     assert [path.name for path in ours] == [path.name for path in theirs]

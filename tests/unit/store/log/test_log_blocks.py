@@ -175,7 +175,7 @@ def test_a_record_whose_property_string_cannot_end_so_is_torn(
     (tmp_path / f"{0:020d}").write_bytes(record.ljust(4096, b"\0"))
     log = CommitLog(tmp_path, 4096, ("5.6.7.8", 9), read_only=True)
     assert sum(map(len, read_blocks(log, 0))) == is_whole
-    log.close()
+    log.files.close()
 
 
 def codes(store: MessageStore, topic: str, queue_id: int) -> list[int | None]:
