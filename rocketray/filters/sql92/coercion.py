@@ -149,14 +149,15 @@ def comparator(left: Kind, right: Kind, *, numeric: bool = False) -> Comparator:
 
     With *numeric*, as in the dialect "rocketray".
     """
-    if numeric and {left, right} in _TEXT_BESIDE_INTEGER:
-        return _number_comparator(right) if left is Kind.STRING else _mirrored_number(left)
     if left is right is Kind.STRING:
         return compare_texts
     if left is Kind.STRING:
-        return _with_left_converted(right)
+        return _text_comparator(right, numeric=numeric)
     if right is Kind.STRING:
-        return _refuse if left is Kind.BOOLEAN else _with_right_converted(left)
+        if left is Kind.BOOLEAN:
+            return _refuse
+        compare = _text_comparator(left, numeric=numeric)
+        return lambda value, text: -compare(text, value)
     if left.is_number and right.is_number:
         return _compare_as_doubles if Kind.DOUBLE in (left, right) else _compare
     return _compare if left is right else _always_less
@@ -171,27 +172,14 @@ def _no_number(text: str) -> FilterEvaluationError:
     return FilterEvaluationError(f"'{shown(text)}' is not a number", EvaluationErrorKind.NOT_DOUBLE)
 
 
-def _mirrored_number(kind: Kind) -> Comparator:
-    compare = _number_comparator(kind)
-    return lambda left, right: -compare(right, left)
-
-
-def _with_left_converted(kind: Kind) -> Comparator:
+def _text_comparator(kind: Kind, *, numeric: bool) -> Comparator:
+    """Return the comparison of a text with a value of another *kind*."""
+    if numeric and kind in _INTEGERS:
+        return _number_comparator(kind)
     if kind not in _CONVERSIONS:
         return _always_less
-    convert, compare = _CONVERSIONS[kind], _comparison_of(kind)
-    return lambda left, right: compare(convert(left), right)
-
-
-def _with_right_converted(kind: Kind) -> Comparator:
-    if kind not in _CONVERSIONS:
-        return _always_less
-    convert, compare = _CONVERSIONS[kind], _comparison_of(kind)
-    return lambda left, right: compare(left, convert(right))
-
-
-def _comparison_of(kind: Kind) -> Comparator:
-    return compare_doubles if kind is Kind.DOUBLE else _compare
+    convert, compare = _CONVERSIONS[kind], compare_doubles if kind is Kind.DOUBLE else _compare
+    return lambda text, value: compare(convert(text), value)
 
 
 def _compare(left: int, right: int) -> int:
@@ -219,7 +207,11 @@ def _to_integer(text: str, bits: int) -> int:
     if match is None or (not text.isascii() and max(text) > "\uffff"):
         # Java reads UTF-16 units one by one, so digits outside the basic plane do not count.
         raise FilterEvaluationError(f"'{shown(text)}' is not a {bits}-bit integer", _FAILURES[bits])
-    digits = match[2] if text.isascii() else "".join(map(_ascii_digit, match[2]))
+    digits = (
+        match[2]
+        if text.isascii()
+        else "".join(str(unicodedata.decimal(digit)) for digit in match[2])
+    )
     significant = digits.lstrip("0")  # Java accepts any number of leading zeros, Python does not
     value = int(match[1] + (significant or "0")) if len(significant) <= _INT64_DIGITS else 1 << bits
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -227,10 +219,6 @@ def _to_integer(text: str, bits: int) -> int:
             f"'{shown(text)}' does not fit into a {bits}-bit integer", _FAILURES[bits]
         )
     return value
-
-
-def _ascii_digit(digit: str) -> str:
-    return str(unicodedata.decimal(digit))
 
 
 def _from_hexadecimal(text: str) -> float:
@@ -247,7 +235,7 @@ def _tie_key(value: float) -> int:
     return 0 if value or math.copysign(1.0, value) > 0 else -1
 
 
-_TEXT_BESIDE_INTEGER = ({Kind.STRING, Kind.INT32}, {Kind.STRING, Kind.INT64})
+_INTEGERS = (Kind.INT32, Kind.INT64)
 _CONVERSIONS: dict[Kind, Callable[[str], Any]] = {
     Kind.INT32: to_int32,
     Kind.INT64: to_int64,

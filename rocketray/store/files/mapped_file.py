@@ -24,9 +24,9 @@ from rocketray.errors import CorruptRecordError, StoreFullError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = ["HALF_MADE_SUFFIX", "MappedFile", "create_file", "keep_aside", "no_room_is_full"]
+__all__ = ["MappedFile", "create_file", "keep_aside", "no_room_is_full", "remove_half_made"]
 
-HALF_MADE_SUFFIX = ".tmp"
+_HALF_MADE_SUFFIX = ".tmp"
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; elsewhere the first write touches the pages
 _LOG = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def create_file(file_system: FileSystem, path: Path, size: int, allocated_size: 
     Raises:
         StoreFullError: there is no space; the incomplete file was removed.
     """
-    half_made = path.with_name(path.name + HALF_MADE_SUFFIX)
+    half_made = path.with_name(path.name + _HALF_MADE_SUFFIX)
     try:
         with no_room_is_full(path):
             file_system.create(half_made, size, allocated_size)
@@ -46,6 +46,13 @@ def create_file(file_system: FileSystem, path: Path, size: int, allocated_size: 
     except BaseException:
         file_system.unlink(half_made)
         raise
+
+
+def remove_half_made(file_system: FileSystem, directory: Path) -> None:
+    """Remove the files that a crash left within :func:`create_file`."""
+    for name in file_system.names(directory):
+        if name.endswith(_HALF_MADE_SUFFIX):
+            file_system.unlink(directory / name)
 
 
 def keep_aside(file_system: FileSystem, path: Path, content: bytes) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from rocketray.errors import CorruptRecordError
 
 from .file_system import SYSTEM_FILES, FileSystem, make_directory
-from .mapped_file import HALF_MADE_SUFFIX, MappedFile, create_file, keep_aside
+from .mapped_file import MappedFile, create_file, keep_aside, remove_half_made
 
 __all__ = ["MappedFileQueue", "Repair", "segment_name"]
 
@@ -202,10 +202,9 @@ class MappedFileQueue:
         self._to_close.clear()
 
     def _find(self) -> list[int]:
-        names = self._file_system.names(self.directory)
         if not self.read_only:
-            for half_made in (name for name in names if name.endswith(HALF_MADE_SUFFIX)):
-                self._file_system.unlink(self.directory / half_made)
+            remove_half_made(self._file_system, self.directory)
+        names = self._file_system.names(self.directory)
         starts = [int(name) for name in names if _NAME.match(name)]
         if self.read_only and starts:
             newest = self.directory / segment_name(starts[-1])

@@ -112,7 +112,9 @@ def decode_offset_id(text: str) -> OffsetMessageId:
     port, offset = _PORT_AND_OFFSET.unpack(raw[-12:])
     if port < 0 or offset < 0:
         raise ConfigError(f"message id {text!r} is invalid: its port or its offset is negative")
-    return OffsetMessageId((_unpack_address(raw[:-12]), port), PhysicalOffset(offset))
+    address = raw[:-12]
+    family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
+    return OffsetMessageId((socket.inet_ntop(family, address), port), PhysicalOffset(offset))
 
 
 def _unhex(text: str) -> bytes:
@@ -134,10 +136,6 @@ def _pack_address(address: str) -> bytes:
         raise ConfigError(
             f"{address!r} is not an IPv4 or IPv6 address; message ids contain addresses, not names"
         ) from None
-
-
-def _unpack_address(raw: bytes) -> str:
-    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
 
 
 @lru_cache(maxsize=16)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import struct
 import time
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,12 +31,18 @@ from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDE
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file import MappedFile, create_file
 
-__all__ = ["IndexFile", "IndexHeader", "index_file_bytes", "index_file_name", "index_file_time_ms"]
+__all__ = [
+    "INDEX_ENTRY",
+    "IndexFile",
+    "IndexHeader",
+    "index_file_bytes",
+    "index_file_name",
+    "index_file_time_ms",
+]
 
 _LOG = logging.getLogger(__name__)
 _HEADER = struct.Struct(">qqqqii")
-_ENTRY = struct.Struct(">iqii")
-_ENTRY_FIELDS = np.dtype(
+INDEX_ENTRY = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
 _ALLOCATION_BYTES = 1 << 20  # blocks are allocated in steps of this size
@@ -115,16 +122,13 @@ class IndexFile:
         return made
 
     def table(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]]:
-        """Return the slots, and the entries from the first one, as views of the file.
-
-        Fields of an entry: ``hash``, ``physical_offset``, ``seconds`` and ``previous``.
-        """
+        """Return the slots, and the entries from the first one, as views of the file."""
         slots_end = INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES
         slots = self._file.data[INDEX_HEADER_BYTES:slots_end].view(">i4")
         entries = self._file.data[
             self.entry_position(1) : self.entry_position(self.header().next_entry)
         ]
-        return slots, entries.view(_ENTRY_FIELDS)
+        return slots, entries.view(INDEX_ENTRY)
 
     def entry_position(self, number: int) -> int:
         """Return the position of the entry *number* in the file."""
@@ -212,14 +216,8 @@ class IndexFile:
 
     def entries_at(self, physical_offset: int) -> int:
         """Return how many of the last entries belong to the record at *physical_offset*."""
-        number = self.header().next_entry - 1
-        count = 0
-        while number - count > 0:
-            entry = self._file.read(self.entry_position(number - count), INDEX_ENTRY_BYTES)
-            if _ENTRY.unpack(entry)[1] != physical_offset:
-                break
-            count += 1
-        return count
+        offsets = self.table()[1]["physical_offset"][::-1]
+        return sum(1 for _ in takewhile(lambda offset: offset == physical_offset, offsets))
 
     def flush(self) -> None:
         """Sync all entries to disk."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from rocketray.kernels.index import Place, search_chains
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, make_directory
-from rocketray.store.files.mapped_file import HALF_MADE_SUFFIX
+from rocketray.store.files.mapped_file import remove_half_made
 
 from .index_file import (
     IndexFile,
@@ -68,11 +68,12 @@ class KeyIndex:
         self._directory = directory
         self._hash_slots = hash_slots
         self._max_entries = max_entries
-        self._read_only = read_only
         self._file_system = file_system
         self._clock_ms = clock_ms
         self._forgotten: list[IndexFile] = []
-        paths = self._find()
+        if not read_only:
+            remove_half_made(file_system, directory)
+        paths = index_paths(directory, file_system)
         self._names_changed = bool(paths)  # their creator may have died before a flush
         size = index_file_bytes(hash_slots, max_entries)
         whole = takewhile(lambda path: file_system.size(path) == size, paths)
@@ -220,13 +221,6 @@ class KeyIndex:
         while first and self._files[first - 1].room:
             first -= 1
         return first
-
-    def _find(self) -> list[Path]:
-        if not self._read_only:
-            for name in self._file_system.names(self._directory):
-                if name.endswith(HALF_MADE_SUFFIX):
-                    self._file_system.unlink(self._directory / name)
-        return index_paths(self._directory, self._file_system)
 
     def _sync_names(self) -> None:
         if self._names_changed:

@@ -23,7 +23,7 @@ from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.mapped_file_queue import segment_name
 from rocketray.store.index.index_division import expected_chains
-from rocketray.store.index.index_file import IndexFile
+from rocketray.store.index.index_file import INDEX_ENTRY, IndexFile
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.log.log_blocks import (
@@ -215,15 +215,9 @@ class _Keys:
     def __init__(self, log: CommitLog, index: KeyIndex) -> None:
         self._index = index
         tables = [file.table()[1] for file in index.files]
-        self._hashes = np.concatenate(
-            [np.empty(0, np.int32), *(table["hash"].astype(np.int32) for table in tables)]
-        )
-        self._offsets = np.concatenate(
-            [
-                np.empty(0, np.int64),
-                *(table["physical_offset"].astype(np.int64) for table in tables),
-            ]
-        )
+        entries = np.concatenate([np.empty(0, INDEX_ENTRY), *tables])
+        self._hashes = entries["hash"].astype(np.int32)
+        self._offsets = entries["physical_offset"].astype(np.int64)
         self._next = int((self._offsets < log.min_offset).sum())  # of deleted files
         self._problems: list[Problem] = []
 
