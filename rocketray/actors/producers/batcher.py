@@ -21,7 +21,7 @@ from functools import partial
 
 from rocketray.actors.ipc.ring import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.errors import StreamError
+from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.names import check_open_topic
 from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions
@@ -32,7 +32,7 @@ from .batch import Batch
 from .links import QueueLinks
 from .outcome_watch import OutcomeWatch
 from .parts import BATCH_BYTES, BATCH_MAX, Part
-from .queue_link import QueueLink, collecting_s, no_room, packed, unacknowledged
+from .queue_link import QueueLink, collecting_s, packed, unacknowledged
 
 __all__ = ["BatchSettings", "Batcher"]
 
@@ -312,7 +312,8 @@ class Batcher:
         while not try_send(batch):
             if time.monotonic() >= deadline:
                 batch.is_unsent = True
-                raise no_room(link)
+                reason = "it does not accept messages now; nothing of this batch was sent"
+                raise ShardUnavailableError(link.name, 1000, reason)
             link.wait_for_room(_ROOM_WAIT_S)
 
     def _flush_lingering(self) -> None:

@@ -33,7 +33,7 @@ from rocketray.store.formats.message_id import encode_offset_id
 
 from .batch import Batch
 
-__all__ = ["QueueLink", "collecting_s", "no_room", "packed", "unacknowledged"]
+__all__ = ["QueueLink", "collecting_s", "packed", "unacknowledged"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -256,10 +256,4 @@ def collecting_s(hand_over_s: float) -> float:
 def unacknowledged(link: QueueLink) -> ShardUnavailableError:
     """Return the error for a batch that the shard has, and did not acknowledge in time."""
     reason = "it did not acknowledge in time, and may still store what was sent"
-    return ShardUnavailableError(link.name, 1000, reason)
-
-
-def no_room(link: QueueLink) -> ShardUnavailableError:
-    """Return the error for a batch that could not be sent."""
-    reason = "it does not accept messages now; nothing of this batch was sent"
     return ShardUnavailableError(link.name, 1000, reason)

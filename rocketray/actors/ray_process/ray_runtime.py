@@ -101,7 +101,8 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
                 logging_level=logging.ERROR,
                 _temp_dir=directory,
                 labels={DISK_LABEL: disk},
-                _system_config=_settings(),
+                # How it differs from Ray's defaults; the environment takes precedence.
+                _system_config={} if _NICENESS_VARIABLE in os.environ else {"worker_niceness": 0},
             )
     except Exception as error:
         raise ActorError(
@@ -128,11 +129,6 @@ def _only_what_is_used() -> Iterator[None]:
         yield
     finally:
         parameters.RayParams, services.start_api_server = made, started
-
-
-def _settings() -> dict[str, Any]:
-    """Return how our own Ray differs from Ray's defaults; the environment takes precedence."""
-    return {} if _NICENESS_VARIABLE in os.environ else {"worker_niceness": 0}
 
 
 def join_ray(
