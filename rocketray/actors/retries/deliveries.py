@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rocketray.errors import (
@@ -100,12 +99,6 @@ class Ended(NamedTuple, Generic[WhatT, ResultT]):
     result: ResultT
 
 
-@dataclass(slots=True)
-class _Pause:
-    until_ms: int
-    length_ms: int
-
-
 class OutboundDeliveries(Generic[WhatT, ResultT]):
     """The deliveries of one service. For one thread at a time; the deliveries run in others."""
 
@@ -113,12 +106,12 @@ class OutboundDeliveries(Generic[WhatT, ResultT]):
         """Run deliveries by *submit*."""
         self._submit = submit
         self._under_way: dict[Place, tuple[WhatT, Future[ResultT]]] = {}
-        self._pauses: dict[Place, _Pause] = {}
+        self._pauses: dict[Place, tuple[int, int]] = {}  # its end, and its length, in ms
 
     def may_begin(self, target: Place, now_ms: int) -> bool:
         """Return whether *target* has no delivery, and no pause."""
-        pause = self._pauses.get(target)
-        return target not in self._under_way and (pause is None or now_ms >= pause.until_ms)
+        until_ms, _ = self._pauses.get(target, (now_ms, 0))
+        return target not in self._under_way and now_ms >= until_ms
 
     def begin(self, target: Place, what: WhatT, run: Callable[[], ResultT]) -> None:
         """Begin to *run*; *what* is the content of the delivery."""
@@ -150,9 +143,9 @@ class OutboundDeliveries(Generic[WhatT, ResultT]):
 
     def failed(self, target: Place, now_ms: int) -> None:
         """Record that the target accepted less: its pause is longer than the last one."""
-        pause = self._pauses.get(target)
-        length = _PAUSE_MS if pause is None else min(2 * pause.length_ms, _PAUSE_MAX_MS)
-        self._pauses[target] = _Pause(now_ms + length, length)
+        _, last_ms = self._pauses.get(target, (now_ms, 0))
+        length_ms = min(2 * last_ms, _PAUSE_MAX_MS) or _PAUSE_MS
+        self._pauses[target] = now_ms + length_ms, length_ms
 
     def end_pauses(self) -> None:
         """Let every target be tried again at once: the clock was set back."""
@@ -160,8 +153,8 @@ class OutboundDeliveries(Generic[WhatT, ResultT]):
 
     def next_ms(self, now_ms: int, waiting: Iterable[Place]) -> int | None:
         """Return when the targets in *waiting* can be tried again."""
-        pauses = [self._pauses.get(target) for target in waiting if target not in self._under_way]
-        times = [now_ms if pause is None else pause.until_ms for pause in pauses]
+        idle = (target for target in waiting if target not in self._under_way)
+        times = [self._pauses.get(target, (now_ms, 0))[0] for target in idle]
         return min([*times, now_ms + LOOK_MS] if self._under_way else times, default=None)
 
     def abandon(self) -> list[WhatT]:
