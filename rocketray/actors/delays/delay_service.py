@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -56,12 +56,12 @@ class DelayService:
         self._targets = _Targets(process, node)
         self._process = process
         self._config = config_directory(process.data)
-        self._under_way = _UnderWay(self._config / "deliveriesUnderWay.json")
+        under_way = self._config / "deliveriesUnderWay.json"
         self._lock = threading.Lock()
         self._schedule = Schedule(
             self._targets,
-            under_way=self._under_way.load(),
-            note=self._under_way.note,
+            under_way=_noted(under_way),
+            note=partial(_note, under_way),
             submit=submit,
         )
         self._tidied_ms = 0
@@ -133,31 +133,24 @@ class DelayService:
             self._saved = offsets
 
 
-class _UnderWay:
-    """The note of deliveries in progress: a file that is replaced as a whole, and not synced."""
+def _noted(path: Path) -> dict[Place, list[int]]:
+    """Return the messages that the previous process was delivering; none if not known."""
+    found: dict[Place, list[int]] = {}
+    try:
+        for name, offsets in (read_json(path) or {}).items():
+            topic, _, queue_id = name.rpartition("/")
+            found[topic, int(queue_id)] = [
+                int(offset) for offset in offsets if 0 <= int(offset) < _OFFSET_MAX
+            ]
+    except (StreamError, TypeError, ValueError) as error:
+        _LOG.warning("%s is not used: %s", path, error)
+    return found
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def load(self) -> dict[Place, list[int]]:
-        """Return the messages that the previous process was delivering; none if not known."""
-        found: dict[Place, list[int]] = {}
-        with suppress(FileNotFoundError):
-            self._path.stat()
-            try:
-                for name, offsets in (read_json(self._path) or {}).items():
-                    topic, _, queue_id = name.rpartition("/")
-                    found[topic, int(queue_id)] = [
-                        int(offset) for offset in offsets if 0 <= int(offset) < _OFFSET_MAX
-                    ]
-            except (StreamError, TypeError, ValueError) as error:
-                _LOG.warning("%s is not used: %s", self._path, error)
-        return found
-
-    def note(self, offsets: Mapping[Place, Sequence[int]]) -> None:
-        """Record the messages that are delivered next."""
-        content = orjson.dumps({f"{t}/{q}": one for (t, q), one in offsets.items()})
-        replace_file(self._path, content, sync=False)
+def _note(path: Path, offsets: Mapping[Place, Sequence[int]]) -> None:
+    """Record the messages that are delivered next, in a file that is replaced and not synced."""
+    content = orjson.dumps({f"{topic}/{queue}": one for (topic, queue), one in offsets.items()})
+    replace_file(path, content, sync=False)
 
 
 class _Targets:
