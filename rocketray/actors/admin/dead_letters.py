@@ -61,13 +61,7 @@ from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.formats.sys_flag import TRANSACTION
 
-__all__ = [
-    "Journal",
-    "LetterBox",
-    "letter_boxes",
-    "letters",
-    "redrive",
-]
+__all__ = ["Journal", "LetterBox", "letter_boxes", "letters", "redrive"]
 
 _DONE_MAX = 100_000_000
 _BATCH_MAX = 256

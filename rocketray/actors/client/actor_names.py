@@ -7,11 +7,7 @@ from typing import Any
 from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
 from rocketray.errors import ShardUnavailableError
 
-__all__ = [
-    "RETRY_AFTER_MS",
-    "actor_or_none",
-    "find_actor",
-]
+__all__ = ["RETRY_AFTER_MS", "actor_or_none", "find_actor"]
 
 RETRY_AFTER_MS = 1000
 

@@ -30,13 +30,7 @@ from rocketray.actors.retries.deliveries import (
     at_once,
     attempt,
 )
-from rocketray.delay import (
-    DELAY_LEVELS_MS,
-    SCHEDULE_TOPIC,
-    TIMER_QUEUE_ID,
-    TIMER_TOPIC,
-    restored,
-)
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_QUEUE_ID, TIMER_TOPIC, restored
 from rocketray.errors import InvalidMessageError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import ForwardedMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem

@@ -10,12 +10,7 @@ from contextlib import contextmanager, suppress
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.deliveries import Place
-from rocketray.errors import (
-    ConfigError,
-    InvalidMessageError,
-    ShardUnavailableError,
-    StreamError,
-)
+from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.names import DEAD_LETTER_PREFIX
 

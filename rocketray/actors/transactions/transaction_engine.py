@@ -66,12 +66,7 @@ from rocketray.transaction import (
     target,
 )
 
-from .transaction_state import (
-    Decided,
-    Pending,
-    TransactionLimits,
-    TransactionProgress,
-)
+from .transaction_state import Decided, Pending, TransactionLimits, TransactionProgress
 
 __all__ = ["Log", "TargetQueues", "TransactionEngine", "TransactionLimits"]
 

@@ -9,13 +9,7 @@ from typing import Any, Literal, Self
 from rocketray.actors.retries.deliveries import Place
 from rocketray.transaction import Ending, Verdict
 
-__all__ = [
-    "Decided",
-    "Fate",
-    "Pending",
-    "TransactionLimits",
-    "TransactionProgress",
-]
+__all__ = ["Decided", "Fate", "Pending", "TransactionLimits", "TransactionProgress"]
 
 
 @dataclass(frozen=True, slots=True)
