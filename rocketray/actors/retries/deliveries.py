@@ -11,7 +11,7 @@ Invariants
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -33,6 +33,7 @@ __all__ = [
     "Submit",
     "at_once",
     "attempt",
+    "portions",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -89,6 +90,23 @@ def attempt(
         _LOG.warning("%d messages for %s are delivered later: %s", len(items), where, error)
         return Attempt([], [], [*items])
     return Attempt([*items], [], [])
+
+
+def portions(
+    items: Iterable[ItemT], size_of: Callable[[ItemT], int], max_bytes: int
+) -> Iterator[list[ItemT]]:
+    """Yield *items* in lists of at most *max_bytes* each, or of one larger item."""
+    portion: list[ItemT] = []
+    left = max_bytes
+    for item in items:
+        size = size_of(item)
+        if portion and size > left:
+            yield portion
+            portion, left = [], max_bytes
+        portion.append(item)
+        left -= size
+    if portion:
+        yield portion
 
 
 class Ended(NamedTuple, Generic[WhatT, ResultT]):

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from rocketray.actors.ipc.ring import AppendStatus
+from rocketray.actors.retries.deliveries import portions
 from rocketray.actors.topics.old_files import old_files
 from rocketray.kernels.spans import Field
 from rocketray.message import KEYS, SHARDING_KEY, ForwardedMessage
@@ -131,7 +131,8 @@ class Compaction:
         old_bytes = cut.physical_offset - first.physical_offset
         if old_bytes <= 2 * self._alive_bytes:
             return 0
-        for part in _portions(alive, min(_COPY_BYTES, segment_bytes // 4)):
+        most_bytes = min(_COPY_BYTES, segment_bytes // 4)
+        for part in portions(alive, lambda each: each[1].size, most_bytes):
             if not self._copy(reader, keys, part):
                 return 0
         gone = self._writer.expire(_SUPERSEDED, cut.queue_offset, disk)
@@ -168,19 +169,3 @@ class Compaction:
         if ack.status is not AppendStatus.OK:
             _LOG.warning("%s/%d is not compacted now: %s", topic, queue_id, ack.status.name)
         return ack.status is AppendStatus.OK
-
-
-def _portions(
-    alive: list[tuple[bytes | int, Last]], max_bytes: int
-) -> Iterator[list[tuple[bytes | int, Last]]]:
-    """Yield *alive* in parts that are copied at once."""
-    part: list[tuple[bytes | int, Last]] = []
-    size = 0
-    for each in alive:
-        if part and size + each[1].size > max_bytes:
-            yield part
-            part, size = [], 0
-        part.append(each)
-        size += each[1].size
-    if part:
-        yield part

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -38,6 +38,7 @@ from rocketray.actors.retries.deliveries import (
     Submit,
     at_once,
     attempt,
+    portions,
 )
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS, half_letter
 from rocketray.errors import (
@@ -177,7 +178,6 @@ class TransactionEngine:
         return self._decided[wanted.half_offset].verdict
 
     def _verdict_of_old(self, wanted: Decision) -> Verdict:
-        """Return the verdict on a half that is done."""
         for stored in self._log.find(END_TOPIC, wanted.unique_key, _COPIES_MAX):
             decision = parse_decision(stored)
             if decision is not None and decision[:3] == wanted[:3]:
@@ -332,7 +332,6 @@ class TransactionEngine:
         return has_begun
 
     def _settle(self, now_ms: int, patience_s: float = PATIENCE_S) -> None:
-        """Process the outcomes of deliveries in progress."""
         for place, offsets, tried in self._deliveries.ended(patience_s=patience_s):
             for offset in offsets:
                 self._decided[offset].is_under_way = False
@@ -383,7 +382,7 @@ class TransactionEngine:
                 self._targets.forward(*place, new)
 
         whole = Attempt[int]([], [], [])
-        for part in self._parts(offsets):
+        for part in portions(offsets, lambda offset: self._half(offset).size, _BATCH_BYTES):
             if whole.waiting:  # later messages must not overtake it
                 tried = Attempt[int]([], [], part)
             else:
@@ -394,19 +393,6 @@ class TransactionEngine:
                 whole.waiting + tried.waiting,
             )
         return whole
-
-    def _parts(self, offsets: Sequence[int]) -> Iterator[list[int]]:
-        """Yield *offsets* in parts that are stored at once."""
-        part: list[int] = []
-        size = 0
-        for offset in offsets:
-            part.append(offset)
-            size += self._half(offset).size
-            if size >= _BATCH_BYTES:
-                yield part
-                part, size = [], 0
-        if part:
-            yield part
 
     def _is_stored(self, place: Place, unique_key: str) -> bool:
         try:
