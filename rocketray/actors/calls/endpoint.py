@@ -10,6 +10,7 @@ called.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -156,6 +157,10 @@ class ServedObjects:
         declared, find = self._objects[interface]
         method_of(declared, method)
         return getattr(find(*key), method)(*arguments, **options)
+
+    def pid(self) -> int:
+        """Return the process id, by which the node finds what its raylet started (ray_watch.py)."""
+        return os.getpid()
 
 
 Around = Callable[[Endpoint[Any], str, Callable[[], Any]], Any]

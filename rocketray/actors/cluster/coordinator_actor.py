@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from functools import partial
 from typing import Any, cast
@@ -134,10 +133,6 @@ class CoordinatorActor(ServedObjects):
     def node_id(self) -> str:
         """Return the Ray node that this actor, and with it every shard, runs on."""
         return str(ray.get_runtime_context().get_node_id())
-
-    def pid(self) -> int:
-        """Return the process id, by which the node finds what its raylet started (ray_watch.py)."""
-        return os.getpid()
 
     def stop(self) -> None:
         """Save the offsets, then stop every shard: all their data is on disk on return."""

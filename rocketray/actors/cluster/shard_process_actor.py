@@ -82,10 +82,6 @@ class ShardProcessActor(ServedObjects):
         """See :meth:`ShardProcess.remove`."""
         self._process.remove(topic)
 
-    def pid(self) -> int:
-        """Return the process id, for tests that end it."""
-        return os.getpid()
-
     def stop(self) -> None:
         """Store the content of the rings, flush and release all directories."""
         self._threads.stop()

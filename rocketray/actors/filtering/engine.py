@@ -181,10 +181,6 @@ class FilterActor(ServedObjects):
         """Return the home of the actor's node."""
         return self._home
 
-    def pid(self) -> int:
-        """Return the process id, for tests that end it."""
-        return os.getpid()
-
     def stop(self) -> None:
         """Stop the thread."""
         self._stop.set()
