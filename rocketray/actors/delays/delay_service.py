@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -160,17 +161,10 @@ class _Targets:
         self._process = process
         self._links = NodeLinks(node)
         self.forward, self.close = self._links.forward, self._links.close
-        self._logs: dict[Place, _ShardLog] = {}
 
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
         shard = self._process.find(topic, queue_id)
-        if shard is None:
-            return None
-        log = self._logs.get((topic, queue_id))
-        if log is None or log.shard is not shard:
-            log = _ShardLog(shard)
-            self._logs[topic, queue_id] = log
-        return log
+        return None if shard is None else _ShardLog(shard)
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         wanted = _without_crc(message.properties)
@@ -183,11 +177,11 @@ class _Targets:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _ShardLog:
     """A shard of the process, as the schedule reads it."""
 
-    def __init__(self, shard: OwnedShard) -> None:
-        self.shard = shard
+    shard: OwnedShard
 
     @property
     def directory(self) -> Path:

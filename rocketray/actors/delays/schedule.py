@@ -215,7 +215,7 @@ class Schedule:
         for place in _WAITING:
             log = self._targets.find(*place)
             known = self._queues.get(place)
-            if known is not None and known.log is not log:  # its topic was deleted
+            if known is not None and known.log != log:  # its topic was deleted
                 self._queues.pop(place).close()
                 for queues in self._held.values():
                     queues.pop(place, None)
@@ -337,7 +337,6 @@ class Schedule:
             return False
 
     def _settle(self, now_ms: int, patience_s: float = 0.0) -> None:
-        """Process the outcomes of attempts in progress."""
         try:
             for target, rows, tried in self._deliveries.ended(patience_s=patience_s):
                 self._doubtful |= {(row.place, row.offset) for row in rows}
