@@ -34,7 +34,7 @@ from rocketray.transaction import (
 
 from .cause import Cause, time_text
 
-__all__ = ["OWN_TOPICS", "Arrival", "arrival_of", "copies_with", "is_before_arrival"]
+__all__ = ["OWN_TOPICS", "Arrival", "arrival_of", "copies_with", "due_ms", "is_before_arrival"]
 
 OWN_TOPICS = (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """The topics that hold a message before it is in its own topic."""
@@ -170,8 +170,8 @@ def _delayed(node: NodeClient, copy: StoredMessage) -> Arrival:
         if node.delays.is_waiting(each.topic, each.queue_id, each.queue_offset)
     ]
     last = (waiting or copies)[-1]
-    topic, due_ms = last.properties.get(REAL_TOPIC, ""), _due_ms(last)
-    due = f"{topic} at {time_text(due_ms)}"
+    topic, when_ms = last.properties.get(REAL_TOPIC, ""), due_ms(last)
+    due = f"{topic} at {time_text(when_ms)}"
     steps = (_stored(last),)
 
     def end(cause: Cause, result: str, detail: str) -> Arrival:
@@ -189,7 +189,7 @@ def _delayed(node: NodeClient, copy: StoredMessage) -> Arrival:
     if topic not in node.topics.all():
         detail = f"it was for topic {due}, and there is no such topic now"
         return end(Cause.TOPIC_DELETED, "no topic", detail)
-    if due_ms <= node.clock_ms() and _may_be_removed(node, topic, due_ms):
+    if when_ms <= node.clock_ms() and _may_be_removed(node, topic, when_ms):
         detail = f"it was for topic {due}: it was recalled, or delivered and has expired since"
         return end(Cause.UNKNOWN, "unknown", detail)
     detail = f"it was recalled before it was due in topic {due}"
@@ -220,7 +220,8 @@ def _may_be_removed(node: NodeClient, topic: str, since_ms: int) -> bool:
     return False
 
 
-def _due_ms(copy: StoredMessage) -> int:
+def due_ms(copy: StoredMessage) -> int:
+    """Return when a copy that waits is due, in milliseconds since 1970."""
     if copy.topic == SCHEDULE_TOPIC:
         return copy.store_timestamp_ms + DELAY_LEVELS_MS[copy.queue_id % len(DELAY_LEVELS_MS)]
     text = copy.properties.get(TIMER_DELIVER_MS, "")

@@ -18,8 +18,10 @@ from rocketray.actors.retries.retry_records import (
     origin_of,
     retry_topic,
 )
-from rocketray.delay import DELAY_LEVEL, DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC
+from rocketray.delay import REAL_TOPIC, SCHEDULE_TOPIC
 from rocketray.message import StoredMessage
+
+from .arrival import due_ms
 
 __all__ = ["RetryTrace", "Stage", "first_of", "is_given_back", "trace"]
 
@@ -45,10 +47,7 @@ class RetryTrace:
     @property
     def due_ms(self) -> int:
         """Time when a waiting copy is redelivered, in milliseconds since 1970."""
-        level = self.newest.properties.get(DELAY_LEVEL, "")
-        known = level.isascii() and level.isdecimal() and 1 <= int(level) <= len(DELAY_LEVELS_MS)
-        delay_ms = DELAY_LEVELS_MS[int(level) - 1] if known else 0
-        return self.newest.store_timestamp_ms + delay_ms
+        return due_ms(self.newest)
 
 
 def is_given_back(message: StoredMessage, group: str) -> bool:
