@@ -88,7 +88,6 @@ class RayTransport:
         return _begin(actor, endpoint, method, *arguments, **options)
 
     def _result(self, reference: Any) -> Any:
-        """Return the result of a call of an actor."""
         try:
             return self._answer(reference)
         except RayTaskError as error:

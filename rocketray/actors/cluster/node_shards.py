@@ -163,7 +163,6 @@ def _opened(answer: Any, places: list[str]) -> tuple[list[str], dict[str, Stream
 
 
 def _remove(topic: TopicConfig, process: str) -> None:
-    """Stop the shards of *topic* in one process."""
     try:
         actor = find_actor(process_actor(process))
     except ShardUnavailableError:

@@ -84,11 +84,7 @@ class TopicService:
             return self._topics.create(name, queues, **options)
 
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
-        """Start queues of a topic; return when they answer, or after *wait_s*.
-
-        Raises:
-            TopicNotFoundError: the topic is gone, also if another one has its name by now.
-        """
+        """See :meth:`TopicsApi.start_queues`."""
         with self._comes_or_goes(name):
             topic = self.get(name)
             if topic.topic_id != topic_id:

@@ -55,8 +55,6 @@ def inquire(node: NodeClient, wanted: str, group: str, topic: str | None = None)
 
 
 class _Inquiry:
-    """One inquiry."""
-
     def __init__(self, node: NodeClient, group: str) -> None:
         self._node = node
         self._group = group

@@ -228,7 +228,6 @@ def _renew_copy(path: Path) -> None:
 
 
 def _repair(path: Path) -> None:
-    """Replace *path* by the content of its copy."""
     left = _replacements(path)
     new = write_beside(path, _backup(path).read_bytes())
     if path.exists():

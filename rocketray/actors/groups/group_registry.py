@@ -246,7 +246,6 @@ class GroupRegistry:
         self.memberships.join(beat, membership, now_ms)
 
     def _share(self, beat: Heartbeat, membership: Membership, now_ms: int) -> set[int]:
-        """Return the queues that the member should have now."""
         if beat.together is None:
             return membership.share(beat)
         memberships = self.memberships.of_app(beat.together.app, now_ms)

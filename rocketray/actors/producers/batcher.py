@@ -307,7 +307,6 @@ class Batcher:
         try_send: Callable[[Batch], bool],
         timeout_s: float | None = None,
     ) -> None:
-        """Send a batch as soon as there is room."""
         deadline = time.monotonic() + (self.settings.timeout_s if timeout_s is None else timeout_s)
         while not try_send(batch):
             if time.monotonic() >= deadline:

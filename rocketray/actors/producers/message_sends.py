@@ -98,7 +98,6 @@ class MessageSends:
     def _begin_half(
         self, message: Message, transaction: Transaction, options: SendOptions, handling: Handling
     ) -> MessageFuture:
-        """Send the half message of a transaction."""
         transactions = self._transactions
         transaction.check_open(transactions)
         assert transactions is not None
