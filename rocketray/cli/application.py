@@ -75,10 +75,7 @@ def _said(error: Exception) -> str:
 
 
 def _say_plainly(error: Any) -> None:
-    """Remove what the option-checking libraries add to a message.
-
-    Of the options that they propose for a mistyped one, only the most similar is kept.
-    """
+    """Remove what libraries add to a message; of the options they propose keep the nearest."""
     error.message = error.message.removeprefix("Value error, ")
     error.message = error.message.replace("Input should be", "it has to be", 1)
     if getattr(error, "possibilities", None):

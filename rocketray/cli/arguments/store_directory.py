@@ -68,11 +68,15 @@ def open_stores(
     Settings that cannot be derived from RocketMQ's files are named on stderr. Raises
     :class:`StoreError`.
     """
-    with ExitStack() as closing:
+    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
+
+    with ExitStack() as stack:
         opened = []
         for path in store_directories(directory):
-            opened.append(_open(path, index_hash_slots))
-            closing.callback(opened[-1].store.close)
+            foreign = told_settings(path, index_hash_slots)
+            config = foreign.config if foreign else None
+            store = MessageStore(path, config, read_only=True, clock_ms=system_clock_ms)
+            opened.append(OpenStore(path, stack.enter_context(store), foreign))
         yield opened
 
 
@@ -116,12 +120,3 @@ def told_settings(directory: Path, index_hash_slots: int | None) -> ForeignSetti
     for warning in foreign.warnings if foreign else ():
         progress(f"warning: {warning}")
     return foreign
-
-
-def _open(directory: Path, index_hash_slots: int | None) -> OpenStore:
-    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
-
-    foreign = told_settings(directory, index_hash_slots)
-    config = foreign.config if foreign else None
-    store = MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms)
-    return OpenStore(directory, store, foreign)

@@ -125,14 +125,8 @@ def consume(
 
 def _subscribed(groups: Sequence[GroupDescription], group: str, topic: str) -> Subscription | None:
     """Return what *group* subscribes to, unless it is about to change; None for a new group."""
-    return next(
-        (
-            each.subscription
-            for each in groups
-            if (each.group, each.topic) == (group, topic) and each.plan is None
-        ),
-        None,
-    )
+    found = (each for each in groups if (each.group, each.topic) == (group, topic))
+    return next((each.subscription for each in found if each.plan is None), None)
 
 
 def _print_all(
@@ -172,11 +166,7 @@ class _Printer:
         self._reader = OutputReader()
 
     def print(self, batch: ConsumedBatch, room: int) -> None:
-        """Print up to *room* messages of a batch, and commit behind the last one that was read.
-
-        Raises:
-            OutputClosedError: the reader closed the pipe; what it had read before is committed.
-        """
+        """Print up to *room* messages; commit behind the last one read, also on a closed pipe."""
         finished = 0
         shown = batch.messages()[:room]
         try:

@@ -190,13 +190,9 @@ def _send_lines(producer: NodeProducer, topic: str) -> None:
 def _read_and_send(
     producer: NodeProducer, topic: str, sent: queue.Queue[SendFuture[SendResult] | Exception | None]
 ) -> None:
-    """Read and send in a thread; the queue reports everything, also a failure and the end.
-
-    The file is the thread's own: at exit the thread may still wait for input, and then sys.stdin
-    could not be closed.
-    """
-    try:
-        stream = open(_STDIN, "rb", closefd=False)  # noqa: SIM115 - see the docstring
+    """Read and send in a thread; the queue reports everything, also a failure and the end."""
+    try:  # a file of its own: at exit the thread may still read, and sys.stdin could not be closed
+        stream = open(_STDIN, "rb", closefd=False)  # noqa: SIM115 - it is not closed
         for number, line in read_lines(stream):
             outgoing = _parse(topic, number, line)
             sent.put(producer.send_async(topic, outgoing.message.body, **outgoing.options))

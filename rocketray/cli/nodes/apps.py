@@ -74,9 +74,8 @@ def up(
                 is_given_up=signals.event.is_set,
             )
         hosts = hosting.find_hosts(app)
-        groups = connection.groups.all()
         show_hosts(hosts, as_json=as_json)
-        for line in idle_instances(hosts, groups, consumers):
+        for line in idle_instances(hosts, connection.groups.all(), consumers):
             progress(f"warning: {line}")
         declared = load_app(path)
         if line := how_to_run(app, declared.sinks):
@@ -182,9 +181,8 @@ def scale(
         with waiting(f"scaling {app}"):
             said = hosting.scale(app, consumers, signals.event.is_set)
         hosts = hosting.find_hosts(app)
-        groups = connection.groups.all()
         show_hosts(hosts, as_json=as_json)
-        for line in idle_instances(hosts, groups, consumers):
+        for line in idle_instances(hosts, connection.groups.all(), consumers):
             progress(f"warning: {line}")
     _say_what_is_left(said)
 

@@ -319,7 +319,6 @@ def _retention(
 
 
 def _keeps(config: TopicConfig) -> str:
-    """Return what a topic keeps, in words."""
     limits = []
     if config.retention.max_age_ms is not None:
         limits.append(format_duration(config.retention.max_age_ms))

@@ -151,7 +151,6 @@ def _info(one: OpenStore) -> dict[str, Any]:
 
 
 def _lines(found: dict[str, Any]) -> Iterable[tuple[str, object]]:
-    """Return the lines that show *found* to people."""
     yield "directory", found["directory"]
     yield "written by", found["writtenBy"]
     yield "stopped", "cleanly" if found["cleanStop"] else "not: abort is there, or it is in use"

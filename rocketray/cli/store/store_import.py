@@ -77,7 +77,6 @@ def import_messages(
 
 
 def _run(importer: Importer, source: ImportSource) -> ImportReport:
-    """Import, and show the progress on stderr."""
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
     size = max(source.end - source.begin, 1)
@@ -91,11 +90,7 @@ def _run(importer: Importer, source: ImportSource) -> ImportReport:
 
 
 def _queue_counts(directory: Path) -> dict[str, int]:
-    """Return the number of queues of each topic with files, by the broker's ``config/topics.json``.
-
-    Raises:
-        StoreError: the file exists and is no table of topics.
-    """
+    """Return the queues of each topic with files, by the broker's ``config/topics.json``."""
     from rocketray.actors.files.state_files import read_json  # noqa: PLC0415 - imports orjson
 
     path = directory / "config" / "topics.json"

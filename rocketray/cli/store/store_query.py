@@ -142,7 +142,6 @@ def _by_key(
 def _by_time(
     opened: Sequence[OpenStore], topic: str | None, span: tuple[int, int]
 ) -> Iterator[StoredMessage]:
-    """Return the messages stored in *span*, oldest first."""
     queues = [
         _of_queue(one.store, name, queue_id, span)
         for one in opened

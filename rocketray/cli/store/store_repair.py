@@ -59,7 +59,8 @@ def verify(
                 verification = opened.store.verify()
             found = _shown_verification(path, verification, read_past_recovery(path))
         except CorruptRecordError as error:
-            found = {"directory": str(path), "problems": [_unreadable(error)]}
+            record = {"file": error.path, "offset": error.physical_offset, "problem": error.reason}
+            found = {"directory": str(path), "problems": [record]}
         problems += len(found["problems"])
         if as_json:
             print_json(found)
@@ -132,10 +133,6 @@ def _shown_verification(
             {"file": one.file, "offset": one.offset, "problem": one.what} for one in found.problems
         ],
     }
-
-
-def _unreadable(error: CorruptRecordError) -> dict[str, Any]:
-    return {"file": error.path, "offset": error.physical_offset, "problem": error.reason}
 
 
 def _print_verification(found: dict[str, Any]) -> None:

@@ -31,32 +31,29 @@ _BYTES = _BINARY | {"kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 
 
 
 def parse_duration(text: str) -> int | None:
-    """Return milliseconds, or None for ``none``; raises :class:`ConfigError`."""
+    """Return milliseconds, or None for ``none``; raises :class:`typer.BadParameter`."""
     return _parse(text, _MILLISECONDS, "a time like 90s, 30m, 72h or 7d")
 
 
 def parse_delay(text: str) -> int:
     """Return milliseconds to wait; raises :class:`typer.BadParameter`."""
-    try:
-        found = parse_duration(text)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
+    found = parse_duration(text)
     if found is None:
         raise typer.BadParameter("give a time like 90s, 30m, 72h or 7d")
     return found
 
 
 def parse_bytes(text: str) -> int | None:
-    """Return bytes, or None for ``none``; raises :class:`ConfigError`."""
+    """Return bytes, or None for ``none``; raises :class:`typer.BadParameter`."""
     return _parse(text, _BYTES, "a size like 500MB or 10GiB")
 
 
-def format_duration(milliseconds: int | None) -> str:
+def format_duration(milliseconds: int) -> str:
     """Return a time in the largest unit that it is a whole number of."""
     return _format(milliseconds, _MILLISECONDS)
 
 
-def format_bytes(size: int | None) -> str:
+def format_bytes(size: int) -> str:
     """Return a size in the largest binary unit that it is a whole number of."""
     return _format(size, _BINARY)
 
@@ -66,14 +63,11 @@ def _parse(text: str, units: Mapping[str, int], wanted: str) -> int | None:
         return None
     found = _NUMBER_AND_UNIT.fullmatch(text)
     if found is None or found[2] not in units or int(found[1]) == 0:
-        raise ConfigError(f"{text!r} is not {wanted}, nor {_NO_LIMIT}")
+        raise typer.BadParameter(f"{text!r} is not {wanted}, nor {_NO_LIMIT}")
     return int(found[1]) * units[found[2]]
 
 
-def _format(value: int | None, units: Mapping[str, int]) -> str:
-    """Return *value* in the first of *units*, largest first, that it is a whole number of."""
-    if value is None:
-        return _NO_LIMIT
+def _format(value: int, units: Mapping[str, int]) -> str:
     unit = next(unit for unit, size in units.items() if value % size == 0)
     return f"{value // units[unit]}{unit}"
 
