@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
@@ -126,12 +125,6 @@ class LocalNode(NodeClient):
         for process in self.processes.values():
             process.close()
         remove_runtime(self.data)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def shards_of(self, topic: str) -> list[OwnedShard]:
         """Return the shards of a topic, by queue."""

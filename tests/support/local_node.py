@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Unpack
+from typing import Self, Unpack
 
 from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
 from rocketray.actors.cluster.system_services import SystemServices
@@ -106,6 +106,12 @@ class LocalNode(node.LocalNode):
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
         return inquire(self, message, group, topic)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self.gateway.close()
