@@ -23,7 +23,7 @@ from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
 from rocketray.actors.groups.failing import FailingMessage
-from rocketray.errors import ConfigError, StreamError
+from rocketray.errors import ConfigError
 from rocketray.topology.connection import AppNode
 from rocketray.topology.delivery.failure import fail, note_failure
 from rocketray.topology.delivery.feed import FeedStatistics
@@ -33,7 +33,7 @@ from rocketray.topology.values.topic import Topic
 
 from .stream import Stream
 
-__all__ = ["Agent", "AgentStatistics", "agent_doubts", "check_handler", "warn_of_doubts"]
+__all__ = ["Agent", "AgentStatistics", "agent_doubts", "check_handler"]
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,6 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             coro = self._call_again(aref)
 
     async def _recover(self, aref: Any, error: BaseException) -> None:
-        """Handle the current messages, call Faust's hook, and wait until the next call."""
         delay = await self._settle(aref, error)
         if self._on_error is not None:
             await self._on_error(self, error)
@@ -220,7 +219,6 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             raise
 
     def _call_again(self, aref: Any) -> Any:
-        """Call the handler again over its stream."""
         aref.it = self.fun(aref.stream)
         return aref if hasattr(aref, "__await__") else self._slurp(aref, any_aiter(aref))
 
@@ -271,12 +269,3 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
         found = doubts(Path(connection.data), topics, subscription)
         lines.extend(f"agent {agent.name}: {line}" for line in found)
     return lines
-
-
-def warn_of_doubts(connection: AppNode, agents: Iterable[Any]) -> None:
-    """Log :func:`agent_doubts`; where files cannot be read, the app continues."""
-    try:
-        for line in agent_doubts(connection, agents):
-            logger.warning("%s", line)
-    except (StreamError, OSError) as error:
-        logger.debug("the filters of agents were not compared with messages: %s", error)

@@ -13,7 +13,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.data_directory import data_directory
 from rocketray.delay import Delay
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
@@ -48,7 +48,7 @@ from rocketray.topology.values.group import (
 from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic
 from rocketray.topology.values.wire import group_name
 
-from .agent import Agent, check_handler, warn_of_doubts
+from .agent import Agent, agent_doubts, check_handler
 from .leadership import Leadership
 from .replies import Replies
 from .running import run_until_signalled, show_log, show_warnings
@@ -344,7 +344,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         try:
             with ExitStack() as stack:
                 if self._connection is None:
-                    self._connection = stack.enter_context(_ensure_node(self.data, self.predicates))
+                    from rocketray.actors.cluster import node  # noqa: PLC0415  # Ray
+
+                    options = node.NodeOptions(own_predicates=self.predicates)
+                    self._connection = stack.enter_context(node.ensure_node(self.data, options))
                 asyncio.run(run_until_signalled(self))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
             raise SystemExit(_INTERRUPTED) from None
@@ -367,7 +370,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     async def _warn_of_doubts(self) -> None:
         """Log which filters look like mistakes, while agents already run."""
         agents = list(self.agents.values())
-        await asyncio.to_thread(warn_of_doubts, await self.connect(), agents)
+        try:
+            for line in await asyncio.to_thread(agent_doubts, await self.connect(), agents):
+                logger.warning("%s", line)
+        except (StreamError, OSError) as error:
+            logger.debug("the filters of agents were not compared with messages: %s", error)
 
     def _log_start(self) -> None:
         """Log the agents, and which of them keep order only because of tables."""
@@ -417,14 +424,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
 _INTERRUPTED = 128 + signal.SIGINT
 _SINK_OWN = {"name", "function", "topic"}
-
-
-def _ensure_node(
-    data: Path | str | None, predicates: tuple[str, ...]
-) -> AbstractContextManager[AppNode]:
-    from rocketray.actors.cluster.node import NodeOptions, ensure_node  # noqa: PLC0415  # Ray
-
-    return ensure_node(data, NodeOptions(own_predicates=predicates))
 
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:

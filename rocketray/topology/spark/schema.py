@@ -59,25 +59,21 @@ def check_schema(schema: StructType) -> list[str]:
     if not schema.fields:
         raise ConfigError(f"the schema names no column; the source has {', '.join(COLUMN_TYPES)}")
     for field in schema.fields:
-        _check_field(field)
+        expected = COLUMN_TYPES.get(field.name)
+        if expected is None:
+            near = meant(field.name, COLUMN_TYPES, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ConfigError(
+                f"the source has no column {field.name!r}; {hint}It has {', '.join(COLUMN_TYPES)}"
+            )
+        if field.dataType != expected:
+            raise ConfigError(
+                f"column {field.name!r} is {expected.simpleString()}, not "
+                f"{field.dataType.simpleString()}; read it as it is and cast it in the query"
+            )
     return list(schema.fieldNames())
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema with which Spark will compare ours."""
     return cast("pa.Schema", to_arrow_schema(schema, timezone="UTC"))
-
-
-def _check_field(field: StructField) -> None:
-    expected = COLUMN_TYPES.get(field.name)
-    if expected is None:
-        near = meant(field.name, COLUMN_TYPES, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(
-            f"the source has no column {field.name!r}; {hint}It has {', '.join(COLUMN_TYPES)}"
-        )
-    if field.dataType != expected:
-        raise ConfigError(
-            f"column {field.name!r} is {expected.simpleString()}, not "
-            f"{field.dataType.simpleString()}; read it as it is and cast it in the query"
-        )

@@ -201,11 +201,6 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             "that stay in this process"
         )
 
-    def get_topic_name(self) -> str:
-        """Return the one name of this topic."""
-        name: str = super().get_topic_name()
-        return name
-
     def _clone_args(self) -> Mapping[str, Any]:
         return {**super()._clone_args(), "fields": self.fields, "membership": self.membership}
 
@@ -279,10 +274,7 @@ def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:
 
 
 def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str]:
-    """Return the business keys: the sharding key first, each once.
-
-    A sharding key with a blank cannot be a business key, because blanks separate keys.
-    """
+    """Return the business keys, each once, and first the sharding key unless it has a separator."""
     named = [keys] if isinstance(keys, str) else list(keys)
     if sharding_key and " " not in sharding_key:
         named.insert(0, sharding_key)
