@@ -100,7 +100,6 @@ def _agents(
 def _members(
     connection: Connection, options: BenchOptions, ceilings: tuple[str, str], rows: int
 ) -> Iterator[Row]:
-    """Read without an app."""
     by_entry, by_record = ceilings
     everything = Subscription.tags("*")
     for question, subscription, handle, unit, ceiling in (

@@ -51,7 +51,6 @@ class _Use:
         self.begin()
 
     def begin(self) -> None:
-        """Count processor time from here."""
         self._filter_s, self._members_s = processor_s(self._filter_pid), time.process_time()
 
     def processor_s(self) -> tuple[float, float]:

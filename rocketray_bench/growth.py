@@ -71,10 +71,7 @@ def _measure(options: BenchOptions, wanted: int, shards: int) -> list[Row]:
 
 
 def _fill(paths: list[Path], wanted: int) -> tuple[int, float, int]:
-    """Spread *wanted* messages evenly, in whole batches.
-
-    Returns their number, the seconds of appending, and the bytes of all logs.
-    """
+    """Spread *wanted* messages evenly; return their number, seconds of appends, log bytes."""
     count, spent, log_bytes = 0, 0.0, 0
     for path in paths:
         with MessageStore(path, StoreConfig(), clock_ms=system_clock_ms) as store:
@@ -87,7 +84,6 @@ def _fill(paths: list[Path], wanted: int) -> tuple[int, float, int]:
 
 
 def _opened_ms(paths: list[Path]) -> float:
-    """Return the time to open all of them, one after the other."""
     with ExitStack() as stack:
         begun = time.perf_counter()
         for path in paths:

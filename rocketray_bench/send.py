@@ -58,7 +58,6 @@ class _Bench:
     def rates(
         self, question: str, full: int, work: Work, ceiling: str, ack: AckMode = "memory"
     ) -> Iterator[Row]:
-        """Yield a row for each number of queues."""
         count = self._options.amount(full)
         for queues in _QUEUES:
             topic = f"Bench{queues}"

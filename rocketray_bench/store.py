@@ -49,7 +49,6 @@ def run(options: BenchOptions) -> list[Row]:
 
 @contextmanager
 def _open_store() -> Iterator[MessageStore]:
-    """Open an empty store for the block."""
     with (
         bench_directory() as directory,
         MessageStore(directory, StoreConfig(), clock_ms=system_clock_ms) as store,

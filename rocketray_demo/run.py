@@ -105,7 +105,6 @@ class _Job:
     progress: ProgressDisplay
 
     def work(self, tables: list[pa.Table]) -> DemoReport:
-        """Send *tables*, wait for all consumers, and compare."""
         begun_ms = system_clock_ms()
         produced = produce(self.connection, tables, self.progress.show)
         self.progress.say(f"sent {produced.count:,} messages in {produced.seconds:.1f} s")
@@ -196,7 +195,6 @@ class _Job:
 
 
 def _load(run: RunDirectory) -> tuple[pd.DataFrame, list[pa.Table]]:
-    """Return the original data, and the same as messages; in a thread."""
     frame = load_flights(run.limit)
     return frame, prepare(frame)
 

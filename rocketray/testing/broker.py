@@ -168,10 +168,7 @@ class Broker:
             return next(filter(None, (each.unfinished(self._visible) for each in of_apps)), "")
 
     async def _commit(self, app: Any, deadline: float) -> bool:
-        """Have *app* commit; False if it still waits for its sends at the *deadline*.
-
-        A commit that began shortly before still gets its time: it does not wait for sends.
-        """
+        """Have *app* commit; False if it still waits for sends at the *deadline*, or soon after."""
         task = self._commits.get(app) or asyncio.create_task(app.consumer.force_commit())
         left_s = deadline - asyncio.get_running_loop().time()
         done, _ = await asyncio.wait({task}, timeout=max(_COMMIT_S, left_s))

@@ -214,7 +214,6 @@ class SteppedNode:
         self.clock.set(now_ms, is_steady=self._is_restless())
 
     def _serve(self) -> None:
-        """Run the services that are due, and their consequences."""
         while self._has_more:
             self._has_more = False
             wakeup_ms = self.clock() + _IDLE_MS

@@ -98,5 +98,4 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
 
 
 def _queue_of(key: bytes, queues: int) -> int:
-    """Return the queue that producers send messages of *key* to."""
     return java_hash_code(key.decode()) % queues

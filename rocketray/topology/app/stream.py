@@ -204,10 +204,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         return self._alike(grouped)
 
     async def _passive_drainer(self, channel: Any, declare: bool = False) -> None:  # noqa: FBT001, FBT002  # Faust's interface
-        """Read this stream for the topic it feeds, as a handler that is restarted when it raises.
-
-        Faust's ends at the first failure, and the stream behind it would wait for ever.
-        """
+        """Read on where a processor raised, at which Faust's own ends for ever."""
         if self.inbox is None:
             await super()._passive_drainer(channel, declare)
             return
@@ -317,10 +314,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             self._is_started_by_loop = True
 
     async def _end(self) -> None:
-        """Stop the service, and those of the streams that feed this one.
-
-        Not done when the handler raises or breaks off: streams that feed this one must continue.
-        """
+        """Stop this and the streams that feed it; not when the handler raises or breaks off."""
         if self._is_started_by_loop:
             self._is_started_by_loop = False
             await self.stop()
@@ -410,7 +404,6 @@ def sense_batch(stream: Any, delivery: Delivery) -> None:
 
 
 def _last_event(stream: Any, delivery: Delivery) -> Any:
-    """Return the event of the last message that is not damaged, or None."""
     for index in reversed(range(delivery.cursor, delivery.stop)):
         try:
             return stream.make_event(delivery, index, None)

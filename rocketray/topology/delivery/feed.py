@@ -78,7 +78,6 @@ class _Outlet:
         self._links: dict[int, deque[Delivery]] = {}
 
     def put(self, delivery: Delivery) -> None:
-        """Pass on *delivery*, the next one of its queue, or keep it until its turn."""
         if self._is_ordered:
             link = self._links.setdefault(delivery.queue_id, deque())
             link.append(delivery)
@@ -87,7 +86,6 @@ class _Outlet:
         self._hand_on(delivery)
 
     def released(self, delivery: Delivery) -> None:
-        """Note that no handler has *delivery* any more: pass on the next one."""
         if self._is_ordered:
             link = self._links[delivery.queue_id]
             assert link[0] is delivery
@@ -281,7 +279,6 @@ class Feed:
             await self._tables.lose(self, queue_ids)
 
     def _call_on_loop(self, function: Callable[..., None], argument: object) -> None:
-        """Run *function* on the loop, unless the loop is closed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, argument)
 
@@ -400,10 +397,7 @@ class Feed:
         self._member.count_returns(**counted)
 
     def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
-        """Finish and commit *queues* before the member releases them; in the thread.
-
-        Also while the app stops: then handlers are still processing messages.
-        """
+        """Finish and commit *queues* before the member releases them, also while the app stops."""
         if self._leaving.is_set() or self._loop.is_closed():
             return
         queue_ids = [queue_id for topic, queue_id in queues if topic == self.topic]

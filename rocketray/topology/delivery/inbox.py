@@ -222,7 +222,6 @@ class TraceLimit:
 
 
 def _place(trace: TracebackType | None) -> tuple[str, int]:
-    """Return the file and line of the innermost frame."""
     if trace is None:
         return "", 0
     while trace.tb_next is not None:

@@ -112,7 +112,6 @@ class Outbox:
             self._thread.shutdown(wait=False)
 
     async def _drain(self) -> None:
-        """Send batch after batch until none waits."""
         try:
             while self._waiting:
                 count = min(len(self._waiting), BATCH_MAX_MESSAGES)
@@ -139,10 +138,7 @@ class Outbox:
                     _succeed(pending, result)
 
     async def _store(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
-        """Send in the thread, and wait for at most 30 s while the shard is unavailable.
-
-        A send in flight is waited for and not repeated, so it is stored once.
-        """
+        """Send once, in the thread; wait for at most 30 s while the shard is unavailable."""
         end = self._loop.time() + _RETRY_FOR_S
         sent: list[SendFuture[SendResults]] = []
         while True:

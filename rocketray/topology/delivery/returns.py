@@ -170,7 +170,6 @@ class Returns:
         self._producer.forward(topic, queue_id, [one.back.message for one in batch])
 
     def _again(self, one: Return) -> None:
-        """Put *one* behind those that wait."""
         self._waiting.append(one)
         self._start()
 

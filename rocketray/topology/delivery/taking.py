@@ -119,10 +119,7 @@ class Collector:
                 return taken
 
     async def _take_from(self, taken: TakenValues, delivery: Delivery, max_count: int) -> bool:
-        """Move values of *delivery* into *taken*, which records the position reached.
-
-        True if it stopped before a message that cannot be decoded: nothing can follow.
-        """
+        """Take values of *delivery*; True if it stopped before one that cannot be decoded."""
         source, bodies = self.source, delivery.shared.bodies
         source.enter(delivery)
         stop, is_cut = delivery.batch_end(), False

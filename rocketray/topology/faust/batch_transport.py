@@ -36,7 +36,6 @@ async def _create_topic(
     retention: Any = None,
     **_options: Any,
 ) -> None:
-    """Create *topic* unless it exists."""
     await self.app.declarations.declare(topic, partitions, retention)
 
 

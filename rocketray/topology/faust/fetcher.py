@@ -118,11 +118,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return [(channel, topic) for channel in channels for topic in channel.matching(existing)]
 
     async def _keep_looking(self) -> None:
-        """Start to read new topics that match a pattern, and new retry topics.
-
-        A retry topic is created when a member of a group sends a message back. There are 10 s to
-        find it: no message is redelivered sooner.
-        """
+        """Read new topics of patterns and, within the 10 s of a first retry, retry topics."""
         while not self.should_stop:
             await self.sleep(RETRY_LOOK_S)
             await self._look()
@@ -187,10 +183,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         )
 
     def _retry_queues(self, channel: Topic) -> int:
-        """Return how many queues the retry topic of a group that reads *channel* has.
-
-        With tables it has as many as the channel: a queue's owner must get its retries, too.
-        """
+        """Return how many queues a retry topic has: with tables *channel*'s, of one owner."""
         if not self.app.tables:
             return RETRY_QUEUES
         return max(
@@ -253,10 +246,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return membership
 
     def _feed_failed(self, channel: Topic, topic: str, error: Exception) -> None:
-        """Crash the app: its group would silently starve, and the app must not look healthy.
-
-        If a topic of a pattern was deleted, only leave that topic.
-        """
+        """Crash the app: its group would silently starve. Leave a deleted topic of a pattern."""
         is_gone = channel.pattern is not None and isinstance(error, TopicNotFoundError)
         self.add_future(self._leave(channel, topic) if is_gone else self.app.crash(error))
 

@@ -149,7 +149,6 @@ class _HostedApp:
         return self._not_stopped
 
     def _run(self) -> None:
-        """Run the app's whole life, in the thread."""
         asyncio.set_event_loop(self._loop)
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels what is left
             runner.run(self._live())

@@ -296,11 +296,7 @@ def _still_there(hosts: Sequence[Host]) -> list[Host]:
 
 
 def _facts(handle: Any) -> tuple[str, int]:
-    """Return state and restarts of an actor, as Ray has them.
-
-    Ray reports them nowhere else without its dashboard; test_apps.py checks their changes on a real
-    node.
-    """
+    """Return an actor's state and restarts; without its dashboard Ray has no other way."""
     fact = ray._private.state.actors(handle._actor_id.hex())  # noqa: SLF001  # as above
     return (fact["State"], fact["NumRestarts"]) if fact else (_DEAD, 0)
 

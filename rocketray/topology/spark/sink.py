@@ -222,7 +222,6 @@ class SinkHost:
                     stopping.wait(_LOOK_AGAIN_S)
 
     def _watch(self, stopping: threading.Event) -> None:
-        """Wait for the signal, or for the end of all sinks."""
         while not stopping.wait(_LOOK_AGAIN_S):
             try:
                 self.check()

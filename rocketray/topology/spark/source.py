@@ -175,7 +175,6 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         return self._kept(resolve_rule(rule, self._queues().bounds(), "startingOffsets"))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit of a micro-batch."""
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
@@ -223,7 +222,6 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         return self._admission.admit(position, self._queues().topic_ids())
 
     def _kept(self, offsets: QueueOffsets) -> dict[str, Any]:
-        """Return the form that Spark stores."""
         ids = self._queues().topic_ids()
         return to_json(Position(offsets, ids, self._options.subscription))
 

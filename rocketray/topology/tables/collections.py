@@ -54,7 +54,6 @@ class _SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types 
         self.queue_of: dict[Any, int] = {}
 
     def send_changelog_event(self, key: Any, operation: int, value: Any) -> None:
-        """Record which members a set gains and loses."""
         added: Iterable[Any] = ()
         removed: Iterable[Any] = ()
         if operation == OPERATION_ADD:
@@ -77,7 +76,6 @@ class _SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types 
         to_key: Callable[[Any], Any],  # noqa: ARG002  # the table's keys are pairs
         to_value: Callable[[Any], Any],  # noqa: ARG002  # the same
     ) -> None:
-        """Apply changes, in order."""
         for event in batch:
             key, member = event.key
             if event.message.value is not None:
@@ -87,12 +85,10 @@ class _SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types 
                 self.data[key].data.discard(member)
 
     def forget(self, queue_id: int) -> None:
-        """Drop every set of that queue."""
         for key in [key for key, queue in self.queue_of.items() if queue == queue_id]:
             self.pop_set(key)
 
     def pop_set(self, key: Any) -> None:
-        """Drop one set."""
         self.data.pop(key, None)
         self.queue_of.pop(key, None)
 
@@ -274,10 +270,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
             self._partition_timestamp_keys[partition, end].add(key)
 
     async def _del_old_keys(self) -> None:
-        """Close the expired windows in the queues that this instance owns.
-
-        A callback that raises is called again the next time, and its window stays until then.
-        """
+        """Close the expired windows of owned queues; one whose callback raises stays."""
         for queue_id in self.app.tables.owned_queues():
             try:
                 while await self._close_oldest(queue_id):
@@ -303,7 +296,6 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         return True
 
     def _retire(self, queue_id: int, key: Any) -> None:
-        """Delete a closed window."""
         self.note_change(queue_id, key, None)
         del self.data[key]
         if isinstance(self.data, QueueMemory):
