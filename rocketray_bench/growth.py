@@ -36,12 +36,11 @@ _IDLE_SHARD = """
 import sys
 from pathlib import Path
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 writer = ShardWriter(Path(sys.argv[1]), "Bench", 0, StoreConfig(), clock_ms=lambda: 0)
 lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
 kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
-print(kilobytes["Rss"], kilobytes["Private_Dirty"] + kilobytes["Private_Clean"])
+print(kilobytes["Private_Dirty"] + kilobytes["Private_Clean"])
 """
 
 
@@ -127,4 +126,4 @@ def _idle_mib(path: Path) -> float:
     done = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-c", _IDLE_SHARD, str(path)], capture_output=True, text=True, check=True
     )
-    return int(done.stdout.split()[1]) / 1024
+    return int(done.stdout) / 1024

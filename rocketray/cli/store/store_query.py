@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from enum import Enum
 from heapq import merge
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -49,13 +48,6 @@ __all__ = ["query"]
 _READ_MESSAGES = 256  # of a queue at once
 
 
-class _Limits(Enum):
-    """Where one read stops: see the help of ``--limits``."""
-
-    GOLDEN = "golden"
-    BROKER = "broker"
-
-
 def query(
     directory: DirectoryArgument,
     *,
@@ -71,14 +63,14 @@ def query(
         bool, typer.Option("--jsonl", help="Read requests from stdin, a JSON object a line.")
     ] = False,
     limits: Annotated[
-        _Limits,
+        Literal["golden", "broker"],
         typer.Option(
             help="""Where one read of --jsonl stops. 'broker': as in a RocketMQ broker with \
 default settings, after 32 messages or 256 KiB, 8 messages or 64 KiB if they count as on disk, \
 and 800 queue entries. 'golden': only at the end of a queue file, which shows all matches of a \
 filter; the reference answers of rocketray's own tests use it."""
         ),
-    ] = _Limits.BROKER,
+    ] = "broker",
     filters: Annotated[
         Path | None,
         typer.Option(
@@ -180,10 +172,10 @@ def _answer_lines(answers: Answers) -> bool:
     return all_answered
 
 
-def _pull_limits(limits: _Limits) -> PullLimits:
+def _pull_limits(limits: str) -> PullLimits:
     from rocketray.store.reading.pull import PullLimits  # noqa: PLC0415 - imports NumPy
 
-    if limits is _Limits.BROKER:
+    if limits == "broker":
         return PullLimits.broker()
     return PullLimits(max_bytes=1 << 28, max_time_ms=inf, max_queue_files=1)
 
