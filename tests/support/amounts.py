@@ -1,7 +1,7 @@
 """How much a random test does: in ``make test`` a fifth of it, and all of it in ``make test-slow``.
 
-A test that repeats a seed with which it failed in the past always does all: the fixture ``amount``
-of conftest.py.
+A test that repeats a seed with which it failed in the past always does all, unless the entry in
+data/failed_seeds.json says why a fifth is enough: the fixture ``amount`` of conftest.py.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from faust.cli.faust import cli
 
-import rocketray.topology.app.app  # so that no fork imports it
+import rocketray.topology.app.app  # noqa: F401 - so that no fork imports it
 
 __all__ = ["run_faust"]
 
@@ -38,7 +38,6 @@ def run_faust(
 
 
 def _serve() -> None:
-    assert rocketray.topology.app.app
     running = [_begin(command) for command in json.load(sys.stdin)]
     json.dump([_end(pid, output) for pid, output in running], sys.stdout)
 
