@@ -1,4 +1,4 @@
-"""Shared numbers between processes, and sleeping until one changes.
+"""Shared numbers between processes: sleeping until one changes, and finding which did.
 
 A number is in a 64-byte line: +0 i64 value, +8 u32 futex word, +12 u32 waiters. Functions take
 the line's address; the caller keeps it mapped. ``wait_above`` releases the GIL.
@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from ._compile import Int64s, OutInt64s, kernel
+from ._compile import InInt64s, Int64s, OutInt64s, kernel
 from .intrinsics import (
     address,
     atomic_add_i32,
@@ -27,7 +27,7 @@ from .intrinsics import (
     syscall,
 )
 
-__all__ = ["load", "publish", "ring", "ring_for", "wait_above"]
+__all__ = ["load", "publish", "ring", "ring_for", "take_changes", "wait_above"]
 
 _SYS_FUTEX = 202  # x86-64
 _FUTEX_WAIT = 0
@@ -141,3 +141,23 @@ def wait_above(line: int, seen: int, timeout_ns: int, spins: int = 0) -> int:
     wakes up.
     """
     return _wait(line, seen, timeout_ns, spins, np.zeros(2, np.int64))
+
+
+@kernel
+def take_changes(numbers: InInt64s, watched: InInt64s, seen: OutInt64s, changed: OutInt64s) -> int:
+    """Bring *seen* up to *numbers* at the indices *watched*, and write to *changed* which differed.
+
+    Each number is read once, so what another process writes meanwhile is noticed now or by the next
+    call. Return how many indices differed. An index outside of an array is skipped.
+    """
+    count = 0
+    size = min(len(numbers), len(seen))
+    for place in range(min(len(watched), len(changed))):
+        index = watched[place]
+        if 0 <= index < size:
+            number = numbers[index]
+            if number != seen[index]:
+                seen[index] = number
+                changed[count] = index
+                count += 1
+    return count

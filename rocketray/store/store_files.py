@@ -253,7 +253,7 @@ class StoreFiles:
             log_files=len(self.log.files.starts),
             index_files=len(self.index.files),
             keys=self.index.entry_count(),
-            damaged_chains=self.index.damaged_chain_count(),
+            damaged_chains=sum(len(file.damaged_slots) for file in self.index.files),
             appended_batches=appended_batches,
             appended_messages=appended_messages,
         )

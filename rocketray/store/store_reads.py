@@ -181,7 +181,7 @@ class StoreReads:
     def index_headers(self) -> list[tuple[str, IndexHeader]]:
         """Return name and header of each index file, oldest first."""
         self._check_open()
-        return self._index.headers()
+        return [(file.path.name, file.header()) for file in self._index.files]
 
     @property
     def min_physical_offset(self) -> PhysicalOffset:

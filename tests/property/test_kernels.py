@@ -15,9 +15,9 @@ from support.records import RawRecord, back_to_back, i32, i64, u8
 
 from rocketray.kernels import (
     append,
-    changes,
     consume_queue,
     encode,
+    futex,
     hashing,
     index,
     properties,
@@ -170,7 +170,7 @@ def test_changes_are_taken_alike(
     numbers: list[tuple[int, int]], watched: list[int], room: int
 ) -> None:
     now, before = i64([new for new, _ in numbers]), i64([old for _, old in numbers])
-    both(changes.take_changes, now, i64(watched), before, np.zeros(room, np.int64))
+    both(futex.take_changes, now, i64(watched), before, np.zeros(room, np.int64))
 
 
 @few

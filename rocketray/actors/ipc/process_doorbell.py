@@ -21,7 +21,6 @@ import numpy as np
 
 from rocketray.hashing import java_hash_code
 from rocketray.kernels import futex
-from rocketray.kernels.changes import take_changes
 
 from .control_page import AdaptiveSpin, SharedFile
 
@@ -98,5 +97,5 @@ class RungSlots:
 
     def take(self) -> list[int]:
         """Return the watched slots that were rung since they were last returned."""
-        count = take_changes(self._doorbell.counts, self._watched, self._seen, self._changed)
+        count = futex.take_changes(self._doorbell.counts, self._watched, self._seen, self._changed)
         return self._changed[:count].tolist() if count else []

@@ -62,10 +62,6 @@ class Token(NamedTuple):
         """The position after the token's last character."""
         return self.start + len(self.text)
 
-    def is_word(self, word: str) -> bool:
-        """Return whether this is a name equal to *word*, in any case."""
-        return self.kind is TokenKind.IDENTIFIER and self.text.upper() == word
-
     @property
     def text_operator(self) -> TextOperator | None:
         """The text operator that this is, or that a name would be in a dialect with extensions."""

@@ -272,7 +272,7 @@ class _Parser:
             while self._tokens.accept(TokenKind.COMMA):
                 constants.append(_unquote(self._tokens.expect(TokenKind.STRING)))
             self._tokens.expect(TokenKind.CLOSE)
-        elif operator.form is Form.PATTERN and self._tokens.token.is_word("ESCAPE"):
+        elif operator.form is Form.PATTERN and self._tokens.token.text.upper() == "ESCAPE":
             self._tokens.advance()
             constants.append(_unquote(self._tokens.expect(TokenKind.STRING)))
         try:

@@ -24,7 +24,6 @@ from rocketray.store.files.mapped_file import remove_half_made
 
 from .index_file import (
     IndexFile,
-    IndexHeader,
     index_file_bytes,
     index_file_name,
     index_file_time_ms,
@@ -90,14 +89,6 @@ class KeyIndex:
     def files(self) -> list[IndexFile]:
         """All files, oldest first."""
         return list(self._files)
-
-    def headers(self) -> list[tuple[str, IndexHeader]]:
-        """Return name and header of each file, oldest first."""
-        return [(file.path.name, file.header()) for file in self._files]
-
-    def damaged_chain_count(self) -> int:
-        """Return how many chains lookups found damaged."""
-        return sum(len(file.damaged_slots) for file in self._files)
 
     def entry_count(self) -> int:
         """Return the number of keys in all files."""

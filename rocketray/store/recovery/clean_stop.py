@@ -97,8 +97,8 @@ def _summary(
             for (topic, queue_id), queue in queues.items()
         },
         "index": [
-            [name, header.next_entry, header.end_physical_offset]
-            for name, header in index.headers()
+            [file.path.name, file.header().next_entry, file.header().end_physical_offset]
+            for file in index.files
         ],
         "checkpoint": checkpoint.log_timestamp_ms,
     }

@@ -1,4 +1,4 @@
-"""The kernel of ``rocketray/kernels/changes.py`` in plain Python."""
+"""The kernel of ``rocketray/kernels/futex.py`` that waits for nothing, in plain Python."""
 
 from __future__ import annotations
 
