@@ -1,9 +1,8 @@
-"""Delayed messages that are due: read from the queue where they waited, and grouped by target."""
+"""Delayed messages that are due: read from the queue where they waited."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from rocketray.message import ForwardedMessage, StoredMessage
 from .due_times import Due
 from .waiting_queue import WaitingQueue
 
-__all__ = ["NOWHERE", "DueRow", "by_target", "offsets_of", "read_rows"]
+__all__ = ["NOWHERE", "DueRow", "read_rows"]
 
 _LOG = logging.getLogger(__name__)
 NOWHERE: Place = "", 0
@@ -74,19 +73,3 @@ def read_rows(queue: WaitingQueue, due: Due) -> dict[int, DueRow]:
         number: DueRow(queue, due.part(slice(number, number + 1)), messages[place])
         for number, place in zip(waiting.tolist(), at, strict=True)
     }
-
-
-def by_target(rows: Sequence[DueRow]) -> dict[Place, list[DueRow]]:
-    """Return *rows* by target, in their order."""
-    groups: dict[Place, list[DueRow]] = {}
-    for row in rows:
-        groups.setdefault(row.target, []).append(row)
-    return groups
-
-
-def offsets_of(rows: Iterable[DueRow]) -> dict[Place, list[int]]:
-    """Return the queue offsets of *rows*, by the queue where they waited."""
-    offsets: dict[Place, list[int]] = {}
-    for row in rows:
-        offsets.setdefault(row.place, []).append(row.offset)
-    return offsets

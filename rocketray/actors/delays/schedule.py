@@ -29,13 +29,14 @@ from rocketray.actors.retries.deliveries import (
     Submit,
     at_once,
     attempt,
+    grouped,
 )
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_QUEUE_ID, TIMER_TOPIC, restored
 from rocketray.errors import InvalidMessageError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import ForwardedMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 
-from .due_rows import NOWHERE, DueRow, by_target, offsets_of, read_rows
+from .due_rows import NOWHERE, DueRow, read_rows
 from .due_times import Due, DueTimes
 from .waiting_queue import WaitingQueue
 from .waiting_records import CLOCK_STEP_MS, WaitingLog
@@ -240,7 +241,7 @@ class Schedule:
         try:
             taken, rows, damaged = self._take(now_ms)
             ready = dict[Place, list[DueRow]]()
-            for target, group in by_target(rows).items():
+            for target, group in grouped((row.target, row) for row in rows).items():
                 if self._deliveries.may_begin(target, now_ms):
                     ready[target] = group
                 else:
@@ -261,7 +262,7 @@ class Schedule:
 
     def _may_be_delivered(self, under_way: Iterable[Sequence[DueRow]]) -> dict[Place, list[int]]:
         """Return the messages that the next process has to look for in their targets."""
-        offsets = offsets_of(row for rows in under_way for row in rows)
+        offsets = grouped((row.place, row.offset) for rows in under_way for row in rows)
         for place, offset in self._doubtful:
             offsets.setdefault(place, []).append(offset)
         return {place: sorted(set(one)) for place, one in offsets.items()}
@@ -313,12 +314,9 @@ class Schedule:
         self._store_new(target, [(row, row.forwarded()) for row in rows])
 
     def _store_letters(self, rows: Sequence[DueRow]) -> None:
-        by_topic: dict[str, list[tuple[DueRow, ForwardedMessage]]] = {}
-        for row in rows:
-            letter = row.letter()
-            by_topic.setdefault(letter.topic, []).append((row, letter))
-        for topic, letters in by_topic.items():
-            self._store_new((topic, 0), letters)
+        letters = [(row, row.letter()) for row in rows]
+        for topic, pairs in grouped((pair[1].topic, pair) for pair in letters).items():
+            self._store_new((topic, 0), pairs)
 
     def _store_new(self, target: Place, pairs: Sequence[tuple[DueRow, ForwardedMessage]]) -> None:
         """Store the messages that no attempt with unknown outcome stored before."""
@@ -366,7 +364,8 @@ class Schedule:
                 self._queues[place].times.add(times.take_all())
 
     def _finish(self, rows: Sequence[DueRow]) -> None:
-        for place, offsets in offsets_of(row for row in rows if self._is_there(row)).items():
+        there = grouped((row.place, row.offset) for row in rows if self._is_there(row))
+        for place, offsets in there.items():
             self._queues[place].finish(np.array(offsets, np.int64))
             self._doubtful -= {(place, offset) for offset in offsets}
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from rocketray.actors.retries.deliveries import grouped
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.hashing import java_hash_code
@@ -19,7 +20,7 @@ from rocketray.message import SHARDING_KEY, ForwardedMessage, Message, with_shar
 from rocketray.names import check_open_topic, check_topic
 
 from .links import QueueLinks
-from .parts import Bodies, Messages, Part, cut, cut_table, grouped
+from .parts import Bodies, Messages, Part, cut, cut_table
 from .producer_options import ManyOptions, SendOptions, check_send, delay_in
 from .queue_selector import select_queue
 
@@ -80,10 +81,10 @@ def delayed_parts(
         for one, delay, queue in zip(messages, delays, queues, strict=True)
     ]
     waiting = Messages([one.message for one in placed])
-    places = ((one.message.topic, one.queue_id) for one in placed)
+    places = grouped(((one.message.topic, one.queue_id), at) for at, one in enumerate(placed))
     return [
         Part(topic, queue, numbers, waiting)
-        for (topic, queue), those in grouped(range(len(placed)), places).items()
+        for (topic, queue), those in places.items()
         for numbers in cut(waiting, those)
     ]
 
@@ -127,7 +128,7 @@ def _message_parts(
         return delayed_parts(links, messages, [delay] * len(messages), queues, now_ms)
     content, everything = Messages(messages), range(len(messages))
     if selector is not None:
-        chosen = grouped(everything, selected)
+        chosen: Mapping[int, Sequence[int]] = grouped(zip(selected, everything, strict=True))
     elif queue_id is not None:
         chosen = {queue_id: everything}
     else:
@@ -152,7 +153,8 @@ def _by_key(
     if not any(given):
         return {turn: numbers}
     keys = (properties.get(SHARDING_KEY) for properties in given)
-    return grouped(numbers, (turn if key is None else java_hash_code(key) % queues for key in keys))
+    chosen = (turn if key is None else java_hash_code(key) % queues for key in keys)
+    return grouped(zip(chosen, numbers, strict=True))
 
 
 def _body_parts(

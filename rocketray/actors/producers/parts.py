@@ -6,9 +6,9 @@ keys and properties, or as rows of an Arrow table. Each batch goes to one queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from rocketray.actors.ipc.ring import RING_BYTES
 from rocketray.message import Message
 from rocketray.store.batches.message_columns import MessageColumns
 
-__all__ = ["BATCH_BYTES", "BATCH_MAX", "Bodies", "Messages", "Part", "cut", "cut_table", "grouped"]
+__all__ = ["BATCH_BYTES", "BATCH_MAX", "Bodies", "Messages", "Part", "cut", "cut_table"]
 
 BATCH_MAX = 1024
 BATCH_BYTES = 512 * 1024  # plus one message; a batch is in one file of the log
@@ -24,7 +24,6 @@ _TABLE_BATCH_ROWS = 4096
 _TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are built
 _TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # if larger rows are adjacent
 _ROW_BYTES = 160  # bytes of a record and its frame beside the values, about
-Place = TypeVar("Place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +117,3 @@ def _halves(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBat
         half = rows.num_rows // 2
         yield from _halves(rows.slice(0, half))
         yield from _halves(rows.slice(half))
-
-
-def grouped(numbers: Sequence[int], places: Iterable[Place]) -> Mapping[Place, Sequence[int]]:
-    """Return the *numbers* of each place; *places* has the place of each number."""
-    found: dict[Place, list[int]] = {}
-    for number, place in zip(numbers, places, strict=True):
-        found.setdefault(place, []).append(number)
-    return found

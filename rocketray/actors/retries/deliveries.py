@@ -33,6 +33,7 @@ __all__ = [
     "Submit",
     "at_once",
     "attempt",
+    "grouped",
     "portions",
 ]
 
@@ -49,6 +50,7 @@ Place = tuple[str, int]
 Submit = Callable[[Callable[[], Any]], "Future[Any]"]
 """Runs a task, possibly in another thread."""
 ItemT = TypeVar("ItemT")
+KeyT = TypeVar("KeyT")
 WhatT = TypeVar("WhatT")
 ResultT = TypeVar("ResultT")
 
@@ -107,6 +109,14 @@ def portions(
         left -= size
     if portion:
         yield portion
+
+
+def grouped(pairs: Iterable[tuple[KeyT, ItemT]]) -> dict[KeyT, list[ItemT]]:
+    """Return the items of each key, in their order, from pairs of a key and an item."""
+    found: dict[KeyT, list[ItemT]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
 
 
 class Ended(NamedTuple, Generic[WhatT, ResultT]):
