@@ -127,7 +127,8 @@ class FilterStream:
     def _publish(self, matches: EntryColumns, counters: FilterCounters, stop: int) -> None:
         """Write the matches of everything below queue offset *stop* to the ring."""
         self._ring.count(counters)
-        self._ring.write(_as_rows(matches), stop)
+        columns = (matches.physical_offsets, matches.sizes, matches.queue_offsets)
+        self._ring.write(np.stack(columns, axis=1).astype(np.int64, copy=False), stop)
         self._next = stop
         if len(matches):
             self._doorbell.ring()
@@ -211,8 +212,3 @@ def _sql_counters(states: npt.NDArray[np.uint8]) -> FilterCounters:
         not_double=counts[State.NOT_DOUBLE],
         boolean_with_text=counts[State.BOOLEAN_WITH_TEXT],
     )
-
-
-def _as_rows(entries: EntryColumns) -> npt.NDArray[np.int64]:
-    columns = (entries.physical_offsets, entries.sizes, entries.queue_offsets)
-    return np.stack(columns, axis=1).astype(np.int64, copy=False)

@@ -22,7 +22,7 @@ from rocketray.actors.files.paths import control_path, filter_doorbell_path, sha
 from rocketray.actors.ipc.control_page import ControlPage, Doorbell
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["LogReader", "Queue"]
 
@@ -102,7 +102,9 @@ class LogReader:
                 stop = min(start + max_messages, visible)
                 entries = reader.entries(start, stop).without_holes()
                 if len(entries):
-                    return reader.messages(entries.select(slice(_count_within_limit(entries))))
+                    sizes = np.cumsum(entries.sizes, dtype=np.int64)
+                    count = int(np.searchsorted(sizes, _READ_MAX_BYTES, side="right"))
+                    return reader.messages(entries.select(slice(max(1, count))))
                 position = stop
             except OffsetOutOfRangeError:
                 if self.bounds(queue)[0] == minimum:
@@ -117,9 +119,3 @@ class LogReader:
             reader.let_go_before(minimum)
         self._minimums[queue] = minimum
         return reader
-
-
-def _count_within_limit(entries: EntryColumns) -> int:
-    """Return how many of *entries* a read takes."""
-    sizes = np.cumsum(entries.sizes, dtype=np.int64)
-    return max(1, int(np.searchsorted(sizes, _READ_MAX_BYTES, side="right")))
