@@ -18,6 +18,7 @@ A damaged file is restored from its copy (state_files.py). If the copy is damage
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.actors.files.paths import control_path, filters_file, journal_directory
-from rocketray.actors.files.problems import Problems
+from rocketray.actors.files.state_files import repaired_files
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.sql_filters import SqlFilters
@@ -45,7 +46,9 @@ from rocketray.store.retention import RetentionPolicy
 
 from .groups_file import GroupsFile
 
-__all__ = ["ClusterState", "ExpiryOrder"]
+__all__ = ["ClusterState", "ExpiryOrder", "Problems"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,39 @@ class ExpiryOrder:
     queue_id: int
     policy: RetentionPolicy
     needed_from: int | None
+
+
+class Problems:
+    """Current problems of a node, for ``rocketray status``: a line for each subject.
+
+    A new line for a subject replaces the one before it. Each says what is wrong, where, and what to
+    do. A state file that was damaged and repaired, by any process, is a problem until the operator
+    removes the damaged file (state_files.py). Safe to use from several threads.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._lock = threading.Lock()
+        self._lines: dict[str, str] = {}
+
+    def note(self, subject: str, line: str) -> None:
+        """Record that something is wrong with *subject*; logged when it is new."""
+        with self._lock:
+            is_new = self._lines.get(subject) != line
+            self._lines[subject] = line
+        if is_new:
+            _LOG.warning("%s", line)
+
+    def resolve(self, subject: str) -> None:
+        """Record that nothing is wrong with *subject* any more."""
+        with self._lock:
+            self._lines.pop(subject, None)
+
+    def lines(self) -> list[str]:
+        """Return the lines: of files first, then of the rest, ordered by subject."""
+        with self._lock:
+            noted = [line for _, line in sorted(self._lines.items())]
+        return repaired_files(self._data) + noted
 
 
 class ClusterState:

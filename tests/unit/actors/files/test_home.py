@@ -11,11 +11,11 @@ from uuid import UUID
 
 import pytest
 
+from rocketray.actors.cluster.cluster_state import Problems
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.paths import identity_file
-from rocketray.actors.files.problems import Problems
 from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.errors import DataDirectoryError, StoreError

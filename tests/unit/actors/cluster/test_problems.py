@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.files.problems import Problems
+from rocketray.actors.cluster.cluster_state import Problems
 
 
 def test_a_subject_has_one_line_until_it_is_resolved(
