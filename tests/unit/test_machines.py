@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from support.machines import run
@@ -34,6 +35,12 @@ class FailsInARule(Noting):
         assert len(self.noted) < FAILING
 
 
+class GivesOneUp(Noting):
+    @rule()
+    def give_up(self) -> None:
+        assume(len(self.noted) != FAILING)
+
+
 class FailsAtTheEnd(Noting):
     def teardown(self) -> None:
         assert len(self.noted) < FAILING
@@ -46,6 +53,12 @@ def test_some_histories_are_the_first_of_more() -> None:
     assert (len(some.noted), len(more.noted)) == (6, 23)
     assert more.noted[:6] == some.noted
     assert len(set(more.noted[2])) > 1, "the third is random"
+
+
+def test_a_history_that_is_given_up_does_not_count() -> None:
+    GivesOneUp.noted = []
+    run(GivesOneUp, 5, seed=7)
+    assert len(GivesOneUp.noted) == 5 + 1
 
 
 @pytest.mark.parametrize("machine", [FailsInARule, FailsAtTheEnd])
