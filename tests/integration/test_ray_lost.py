@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from support.another_ray import AnotherRay, another_ray, runs
-from support.commands import COMMAND, ONE_PROCESS, rocketray, start_node, stop_node
+from support.command_server import CommandServer
+from support.commands import COMMAND, ONE_PROCESS, printed, rocketray, start_node, stop_node
 
 from rocketray.actors.files.paths import identity_file
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
@@ -52,12 +53,13 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
     data, log = tmp_path / "data", tmp_path / "log"
     node = start_node(data, log, *ONE_PROCESS)
     try:
-        for command in (
-            ("topics", "create", "Trade", "--queues", "2"),
-            ("send", "Trade", "kept", "--ack", "disk"),
-        ):
-            done = rocketray(*command, "--data", data)
-            assert done.returncode == 0, done.stderr
+        with CommandServer(os.environ) as run:
+            for command in (
+                ("topics", "create", "Trade", "--queues", "2"),
+                ("send", "Trade", "kept", "--ack", "disk"),
+            ):
+                done = run(*command, "--data", data)
+                assert done.code == 0, done.err
         servers = children(node.pid)
         workers = children(servers["raylet"])
         assert any("Shard" in name for name in workers), workers
@@ -87,10 +89,8 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
     assert not (data / "node.json").exists()
     again = start_node(data, tmp_path / "again")
     try:
-        done = rocketray("query", "Trade", "--from", "0", "--json", "--data", data)
-        assert done.returncode == 0, done.stderr
-        assert len(done.stdout.splitlines()) == 1
-        json.loads(done.stdout)
+        found = printed(rocketray("query", "Trade", "--from", "0", "--json", "--data", data))
+        assert len(found) == 1
     finally:
         stop_node(again)
 
