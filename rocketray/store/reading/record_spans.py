@@ -60,8 +60,12 @@ class EntryColumns:
 
     def select(self, which: Any) -> EntryColumns:
         """Return the entries that *which* picks, a slice, a mask bool[n] or numbers int64[m]."""
-        # A stepped slice is not contiguous.
-        return EntryColumns(*[np.ascontiguousarray(column[which]) for column in self.arrays()])
+        return EntryColumns(
+            np.ascontiguousarray(self.physical_offsets[which]),  # a stepped slice is not contiguous
+            np.ascontiguousarray(self.sizes[which]),
+            np.ascontiguousarray(self.tags_codes[which]),
+            np.ascontiguousarray(self.queue_offsets[which]),
+        )
 
     def without_holes(self) -> EntryColumns:
         """Return the entries without those of messages that recovery found lost (replay.py)."""
