@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
@@ -148,7 +148,10 @@ class Importer:
             self._take(record)
         for queue in self._queues.values():
             queue.finish(is_complete=is_complete)
-        counts = tuple(queue.counts for queue in self._queues.values())
+        counts = tuple(
+            replace(queue.counts, skipped=Counter(dict(sorted(queue.counts.skipped.items()))))
+            for queue in self._queues.values()
+        )
         return ImportReport(
             is_complete,
             self._read,

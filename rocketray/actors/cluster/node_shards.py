@@ -79,7 +79,7 @@ class NodeShards:
         return Started(closed, tuple(waiting), tuple(began))
 
     def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
-        """See :class:`TopicShards`; Ray starts processes again that do not answer in time."""
+        """See :class:`TopicShards`; a process that does not answer in time is left out."""
         places: dict[str, list[str]] = {}
         for topic in topics:
             for process, queue_ids in topic.by_process().items():

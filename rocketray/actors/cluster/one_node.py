@@ -3,7 +3,7 @@
 Detached actors outlive the process that started them. The actors of a node that was killed, or
 whose start failed, are ended by the next node of the same directory. That node holds the
 directory's lock, so the process that they belonged to is gone. The actors of another directory's
-node are left alone.
+node are left alone. All actors of a node are started here.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ def start_actor(
     try:
         return start.remote(home, *arguments)
     except ValueError as error:
+        if not is_alone:
+            raise
         raise _name_is_taken() from error
 
 

@@ -134,7 +134,11 @@ class AppMember:
         self._wanted.set()
 
     def beat(self) -> None:
-        """Report for all topics once, and take the granted queues; raises if that is refused."""
+        """Report for all topics once, and take the granted queues.
+
+        Raises:
+            StreamError: the coordinator is away, or refuses.
+        """
         with self._beating:
             for session in self._sessions.values():
                 session.beat(self._coordinator.heartbeat)

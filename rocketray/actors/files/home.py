@@ -49,6 +49,7 @@ class Home:
 
         Raises:
             DataDirectoryError: it does not.
+            StoreError: the file with its UUID is damaged, or of another version.
         """
         directory = Path(self.data)
         found = _read_identity(directory)

@@ -144,6 +144,8 @@ def read_state(
             return None  # it was not being replaced
         reason = "missing, and was being replaced"
     except _DAMAGE as error:
+        if isinstance(error, UnknownVersionError) and not _backup(path).exists():
+            raise StoreError(f"{path}: {error}") from None
         reason = f"damaged ({_in_short(path, error)})"
     parsed = _parse_copy(path, parse, reason)
     _LOG.warning("%s: %s; its copy %s is used", path, reason, _backup(path))

@@ -172,8 +172,8 @@ class NodeProducer:
     ) -> SendResults | None:
         """Store messages of one topic in batches; the results are in the messages' order.
 
-        The messages are a list, the rows of an Arrow table, or the ``bodies`` of the options, which
-        are those of :class:`ManyOptions`. A table has the columns ``body`` (binary or string), and
+        The messages are a list, the rows of an Arrow table, or ``bodies=``; for the options see
+        :class:`ManyOptions`. A table has the columns ``body`` (binary or string), and
         optionally ``tags``, ``keys`` (text, or a list of texts) and ``properties`` (a map).
 
         A queue selector chooses a queue for each message, before any is sent. Without a choice,

@@ -80,7 +80,7 @@ class SendOptions(DelayOptions, total=False):
 class ManyOptions(SendOptions, total=False):
     """The options of a send of many messages, beside ``ack``.
 
-    ``bodies``: in place of messages: bodies that share the tag, keys and properties of the options.
+    ``bodies``: bodies to send in place of messages, with the tag, keys and properties given here.
     ``property_columns``: the columns of a table that become properties, absent where null.
     """
 

@@ -58,9 +58,8 @@ class QueueLink:
         self.lock = threading.RLock()
         self.store_host = topic.store_hosts[queue_id]
         """Identity of the shard: a recreated topic has other store hosts."""
-        self.id_prefix = encode_offset_id(self.store_host, 0)[
-            :-16
-        ]  # 16 digits of the offset follow
+        self.id_prefix = encode_offset_id(self.store_host, 0)[:-16]
+        """Of offset message ids: the 16 digits of a physical offset follow."""
         self.shard = node.shard_calls(topic, queue_id)
         self.in_flight: deque[Batch] = deque()
         self.lost = 0

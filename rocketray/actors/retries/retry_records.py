@@ -87,7 +87,7 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
 
 
-def retry_level(reconsume_times: int) -> int:
+def _retry_level(reconsume_times: int) -> int:
     """Return the delay level of a message that was retried *reconsume_times* times before."""
     return min(_FIRST_LEVEL + reconsume_times, len(DELAY_LEVELS_MS))
 
@@ -110,7 +110,7 @@ def sent_back(
     if max_attempts is not None and times >= max_attempts:
         return dead_lettered(stored, group, dead_letters, times, reason=reason)
     again = replace(_again(stored, times), topic=retry_topic(group))
-    waiting, queue_id = at_level(again, retry_level(times), queue_of(stored) % retry_queues)
+    waiting, queue_id = at_level(again, _retry_level(times), queue_of(stored) % retry_queues)
     return SentBack(waiting, queue_id, is_dead_letter=False)
 
 

@@ -39,7 +39,10 @@ class ShardThreads:
         on_failure: Callable[[], None],
         on_stored: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start them; *on_stored* follows batches of rings, *on_failure* a thread that fails."""
+        """Start the threads.
+
+        They call *on_stored* after batches came through rings, and *on_failure* when one fails.
+        """
         self._process = process
         self._flush_interval_s = flush_interval_s
         self._on_failure = on_failure

@@ -43,7 +43,7 @@ from .system_retention import default_retention, is_kept_by_node
 
 __all__ = ["SHARED_PROCESS", "BitmapMode", "TopicCatalog", "TopicConfig", "TopicOptions"]
 
-SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
+_SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
 SHARED_PROCESS = "shared"
 """The name of the process with the queues of many small topics, the node's own among them."""
 _SHARD_NUMBER_MAX = (1 << 24) - 1  # the rest of 10.0.0.0/8
@@ -315,7 +315,11 @@ class TopicCatalog:
         return self._with(replace(self.get(name), perm=perm))
 
     def with_retention(self, name: str, retention: RetentionPolicy) -> TopicCatalog:
-        """Return the catalog with another retention on a topic, unless a service keeps it."""
+        """Return the catalog with another retention on a topic.
+
+        Raises:
+            ConfigError: it is a topic of a service, which removes the messages itself.
+        """
         if is_kept_by_node(name):
             raise ConfigError(
                 f"topic {name!r} holds delayed or undecided messages; only the node removes them, "
@@ -391,7 +395,7 @@ def _topic_id(written: str | None, name: str, first_host: tuple[str, int]) -> st
 
 
 def _store_host(number: int) -> tuple[str, int]:
-    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", SHARD_PORT
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", _SHARD_PORT
 
 
 def _retention(attributes: Mapping[str, str]) -> RetentionPolicy:

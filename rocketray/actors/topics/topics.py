@@ -8,6 +8,7 @@ from typing import Protocol, Unpack
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ConfigError
+from rocketray.meant import refuse_unknown
 from rocketray.names import check_queue_count, check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
@@ -116,6 +117,8 @@ class Topics:
         The missing queues of an existing one are started; see :meth:`create`. A topic of delayed
         messages that was created with fewer delay levels gets the other queues.
         """
+        known = TopicOptions.__annotations__
+        refuse_unknown("a topic has no option", options, known, f"it has {', '.join(known)}")
         existing = self.all().get(topic)
         if existing is not None:
             queues = max(existing.queues, WAITING_QUEUES.get(topic, 0))

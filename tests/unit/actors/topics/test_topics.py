@@ -11,6 +11,7 @@ from rocketray.actors.topics.topic_start import Started, TopicProgress
 from rocketray.actors.topics.topics import Topics
 from rocketray.delay import SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import ConfigError, StoreError, StreamError
+from rocketray.store.retention import KEEP_ALL
 
 
 class Coordinator:
@@ -105,6 +106,14 @@ def test_a_new_delay_level_gets_its_queue_on_a_node_that_has_the_others(
     coordinator.create(SCHEDULE_TOPIC, levels - 1)
     assert topics.ensure(SCHEDULE_TOPIC, levels).queues == levels
     assert coordinator.running == {*range(levels)}
+
+
+def test_an_option_that_no_topic_has_is_refused(topics: Topics) -> None:
+    with pytest.raises(ConfigError, match="no option retentoin=; did you mean retention=?"):
+        topics.create("Trade", 4, retentoin=KEEP_ALL)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="no option acks=; it has retention, internal, queues"):
+        topics.ensure("Trade", acks="all")  # type: ignore[call-arg]
+    assert topics.all() == {}
 
 
 def test_a_retention_is_a_policy(topics: Topics) -> None:
