@@ -341,8 +341,11 @@ class ForwardedMessage:
         cls, stored: StoredMessage, *, topic: str, **changes: Unpack[ForwardedChanges]
     ) -> ForwardedMessage:
         """Return *stored* for *topic*; the given values replace its own."""
-        values = {each.name: getattr(stored, each.name) for each in fields(cls)}
+        values = {name: getattr(stored, name) for name in _FORWARDED}
         return cls(**{**values, "topic": topic, **changes})
+
+
+_FORWARDED = tuple(each.name for each in fields(ForwardedMessage))
 
 
 def _has_separator(text: str) -> bool:

@@ -13,5 +13,6 @@ __all__ = ["warm"]
 
 def warm() -> None:
     """Compile or load every kernel: 0.3 s of processor time, and about 20 s if none is cached."""
-    modules = [import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__)]
-    next(one for one in modules if one.__name__.endswith("._compile")).compile_all()
+    for one in pkgutil.iter_modules(__path__):
+        import_module(f"{__name__}.{one.name}")
+    import_module(f"{__name__}._compile").compile_all()

@@ -4,8 +4,8 @@ A kernel is a function of this package whose annotations give the exact types of
 ``int`` and ``bool``, the arrays below, and tuples of numbers as a result.
   - It is compiled for those types only, with the GIL released. The machine code is cached beside
     the source, or in Numba's cache folder if that is read-only.
-  - Compilation happens on its first call, or in ``warm``, which processes that handle messages call
-    when they start. Others, such as most commands, start sooner without.
+  - Compilation happens in ``warm``, which shard processes and the filter call when they start, or
+    on its first call: other processes, such as most commands, start sooner without.
   - An ``In`` array is declared read-only, which accepts writable ones too: a kernel exists once.
   - ``tests/oracles`` has a function of the same name and arguments in plain Python for each kernel.
     Tests compare the two.

@@ -137,7 +137,7 @@ class AppMember:
         """Report for all topics once, and take the granted queues.
 
         Raises:
-            StreamError: the coordinator is away, or refuses.
+            StreamError: the coordinator is unavailable, or refuses.
         """
         with self._beating:
             for session in self._sessions.values():

@@ -42,7 +42,7 @@ class OffsetMoves:
         self.changed = False
 
     def order(self, group: str, topic: str, targets: Mapping[int, int], who: str = "") -> str:
-        """Order moves of queues, each instead of an earlier one of that queue; return the order's name.
+        """Order moves of queues, in place of earlier ones of these; return the order's name.
 
         *who* is recorded in the group's journal.
         """

@@ -195,7 +195,7 @@ def preview(
         raise typer.BadParameter("EXPR and --sql are the same; give one")
     chosen = sql if expression is None else expression
     subscription = chosen_subscription(tags, chosen, where, dialect=dialect)
-    span_of(begin_ms, end_ms)  # or refuse it
+    span_of(begin_ms, end_ms)  # only for its check
     within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)
     found = run(data, topic, subscription, within, show=limit)
     tell_doubts(data, [topic], subscription)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -83,15 +84,13 @@ def print_table(
 ) -> None:
     """Print a table that fits the terminal (see table.py); if stdout is none, a line for each row.
 
-    The columns in *right* are numbers, and so are those in which each cell is an ``int`` or None.
+    The columns in *right* are numbers, and so are those of ``int`` cells, also with None between.
     """
     from .table import table_lines  # noqa: PLC0415 - commands that print JSON do without rich
 
     values = list(rows)
     by_column = zip(columns, zip(*values, strict=True), strict=bool(values))
-    numbers = [
-        name for name, column in by_column if all(isinstance(each, int | None) for each in column)
-    ]
+    numbers = [name for name, column in by_column if {*map(type, column)} - {NoneType} == {int}]
     cells = [["-" if cell is None else str(cell) for cell in row] for row in values]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in table_lines(columns, cells, (*right, *numbers), width):

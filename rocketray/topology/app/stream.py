@@ -164,7 +164,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
     def noack_take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """As :meth:`take_events`; each event is finished by its ``ack()``."""
-        self.enable_acks = False
+        if self.inbox is not None:
+            self.enable_acks = False
         return self._lists(max_, within, as_events=True) or super().noack_take(max_, within)
 
     def batches(self, columns: Sequence[str] = ARROW_COLUMNS) -> AsyncIterator[pa.RecordBatch]:

@@ -23,9 +23,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -96,7 +96,7 @@ class _Outlet:
                 del self._links[delivery.queue_id]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FeedStatistics:
     """Counters since the feed was opened, as those of an agent (see ``AgentStatistics``).
 
@@ -148,7 +148,7 @@ class Feed:
         self.membership = membership
         self.rules = rules
         """The rules for messages that fail."""
-        self._counts = FeedStatistics()
+        self._counts: Counter[str] = Counter()
         self._member = member
         put = channel_queue.force_put_nowait  # in every mode: it bypasses Faust's flow control
         self._outlet = _Outlet(put, is_ordered=rules.is_ordered and membership.handlers > 1)
@@ -207,7 +207,7 @@ class Feed:
     def statistics(self) -> FeedStatistics:
         """Return the counters of this feed."""
         unfinished = sum(delivery.unfinished_count() for delivery in self._ledger.outstanding())
-        return replace(self._counts, unfinished=unfinished, overdue=self._watch.count)
+        return FeedStatistics(**self._counts, unfinished=unfinished, overdue=self._watch.count)
 
     async def drain(self, grace_s: float) -> None:
         """Deliver nothing more, and wait up to *grace_s* for handlers to finish their messages."""
@@ -286,10 +286,10 @@ class Feed:
         """Record the deliveries and queue those that hold messages; on the loop."""
         if self._closing.is_set():
             return  # not in the ledger, so never committed: the next member gets them
-        self._counts.batches += len(batches)
+        self._counts["batches"] += len(batches)
         parts = 1 if self.rules.is_ordered else self.membership.handlers
         for batch in batches:
-            self._counts.received += len(batch)
+            self._counts["received"] += len(batch)
             for piece in batch.pieces(PIECE_BYTES):
                 for delivery in split(piece, parts):
                     delivery.owner = self
@@ -334,8 +334,8 @@ class Feed:
 
     def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
         """See :class:`~.delivery.Owner`."""
-        self._counts.unheard += not in_handler
-        self._counts.decode_failures += is_decoding
+        self._counts["unheard"] += not in_handler
+        self._counts["decode_failures"] += is_decoding
 
     async def give_back(
         self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
@@ -373,7 +373,7 @@ class Feed:
 
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
         """See :class:`~.delivery.Owner`."""
-        self._counts.damaged += 1
+        self._counts["damaged"] += 1
         delivery.acks.acknowledge(index)
         logger.error(
             "group %s: the message %s is damaged and is not delivered: %s",
@@ -392,8 +392,7 @@ class Feed:
     def _returned(self, delivery: Delivery, index: int, is_dead_letter: bool) -> None:  # noqa: FBT001  # one caller
         delivery.acks.returned(index)
         counted = {"sent_back": int(not is_dead_letter), "dead_lettered": int(is_dead_letter)}
-        self._counts.sent_back += counted["sent_back"]
-        self._counts.dead_lettered += counted["dead_lettered"]
+        self._counts.update(counted)
         self._member.count_returns(**counted)
 
     def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rocketray.actors.ray_process.ray_runtime import output_files
 from rocketray.actors.runtime.clock import system_clock_ms
@@ -75,10 +74,18 @@ def _end_process() -> None:
 class ConsumerHost:
     """The actor; :class:`_HostedApp` does the work."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Take the arguments of :class:`_HostedApp`."""
+    def __init__(
+        self,
+        path: str,
+        data: str | None,
+        directory: str | None = None,
+        name: str | None = None,
+        *,
+        note: Callable[[str, HostFailure], None] = store_failure,
+        end: Callable[[], None] = _end_process,
+    ) -> None:
         show_log()
-        self._hosted = _HostedApp(*arguments, **options)
+        self._hosted = _HostedApp(path, data, directory, name, note=note, end=end)
 
     def start(self) -> HostFailure | None:
         """Wait until the app has started; return the failure if it did not."""
@@ -105,11 +112,11 @@ class _HostedApp:
         self,
         path: str,
         data: str | None,
-        directory: str | None = None,
-        name: str | None = None,
+        directory: str | None,
+        name: str | None,
         *,
-        note: Callable[[str, HostFailure], None] = store_failure,
-        end: Callable[[], None] = _end_process,
+        note: Callable[[str, HostFailure], None],
+        end: Callable[[], None],
     ) -> None:
         self._path, self._data, self._directory = path, data, directory
         self._name, self._note, self._end = name, note, end

@@ -161,6 +161,12 @@ def test_noack_take(node: LocalNode) -> None:
     assert committed(node, "app-reader", "T") == 10
 
 
+def test_noack_take_of_a_channel_leaves_the_streams_acknowledgement_to_faust() -> None:
+    stream = App("reader").channel().stream()
+    stream.noack_take(5, within=0.05)
+    assert stream.enable_acks
+
+
 def test_batches_are_arrow(node: LocalNode) -> None:
     batches: list[pa.RecordBatch] = []
 
