@@ -22,7 +22,7 @@ from bitarray import bitarray
 from rocketray.errors import ConfigError
 from rocketray.hashing import signed_32
 
-__all__ = ["BloomParameters", "RocketBloomFilter", "bit_positions", "bloom_parameters"]
+__all__ = ["BloomParameters", "RocketBloomFilter", "bloom_parameters"]
 
 _MASK_32 = 0xFFFFFFFF
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
@@ -56,11 +56,6 @@ def bloom_parameters(f: int, n: int) -> BloomParameters:
     if m > _BITS_MAX:
         raise ConfigError(f"a Bloom filter for {n} strings needs more than {_BITS_MAX} bits")
     return BloomParameters(k, m)
-
-
-def bit_positions(s: str, f: int, n: int) -> list[int]:
-    """Return the bits that *s* sets in a filter of :func:`bloom_parameters`; they may repeat."""
-    return _positions(s, bloom_parameters(f, n))
 
 
 class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pybloom_live has no types
@@ -100,8 +95,15 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
         return self.bitarray.tobytes()
 
     def make_hashes(self, key: str) -> list[int]:
-        """Return the positions of *key*."""
-        return _positions(key, self.parameters)
+        """Return the k bits that *key* sets; they may repeat."""
+        low, high = _murmur3_low_64(
+            key.encode("utf-8", "replace")
+        )  # a lone surrogate is '?' in Java
+        positions = []
+        for i in range(1, self.parameters.k + 1):
+            combined = signed_32(low + i * high)
+            positions.append((~combined if combined < 0 else combined) % self.parameters.m)
+        return positions
 
     def add(self, key: str, skip_check: bool = False) -> bool:  # noqa: FBT001, FBT002 - pybloom's
         """Set the bits of *key*; return True when all were set before, unless *skip_check*."""
@@ -123,15 +125,6 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-def _positions(text: str, parameters: BloomParameters) -> list[int]:
-    low, high = _murmur3_low_64(text.encode("utf-8", "replace"))  # a lone surrogate is '?' in Java
-    positions = []
-    for i in range(1, parameters.k + 1):
-        combined = signed_32(low + i * high)
-        positions.append((~combined if combined < 0 else combined) % parameters.m)
-    return positions
 
 
 def _murmur3_low_64(data: bytes) -> tuple[int, int]:

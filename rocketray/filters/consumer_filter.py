@@ -25,7 +25,7 @@ from rocketray.errors import FilterSyntaxError
 from rocketray.kernels.properties import find_properties, join_names
 from rocketray.whole_file import sync_directory, write_beside
 
-from .bloom import bit_positions, bloom_parameters
+from .bloom import RocketBloomFilter
 from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters
 from .sql92.vectorized import State, VectorizedExpression
 from .subscription import Subscription
@@ -33,7 +33,7 @@ from .subscription import Subscription
 __all__ = ["ConsumerFilterManager", "ConsumerSubscription"]
 
 _LOG = logging.getLogger(__name__)
-_BLOOM = 20, 32  # maxErrorRateOfBloomFilter in percent, expectConsumerNumUseFilter
+_BLOOM = RocketBloomFilter(f=20, n=32)  # maxErrorRateOfBloomFilter, expectConsumerNumUseFilter
 _KEPT_DEAD_MS = 24 * 60 * 60 * 1000  # filterDataCleanTimeSpan
 _DEAD_SINCE_MS = 30_000  # assumed time between its consumers' leaving and a restart
 _Int64s = npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ class ConsumerFilterManager:
     @property
     def bit_count(self) -> int:
         """The number of bits in every bitmap."""
-        return bloom_parameters(*_BLOOM).m
+        return _BLOOM.parameters.m
 
     @property
     def filters(self) -> Mapping[str, Mapping[str, ConsumerFilterData]]:
@@ -142,7 +142,7 @@ class ConsumerFilterManager:
         Raises :class:`ConfigError` if the file holds no filters.
         """
         loaded = read_filters(path)
-        parameters = bloom_parameters(*_BLOOM)
+        parameters = _BLOOM.parameters
         for data in (one for filters in loaded.values() for one in filters.values()):
             if data.bit_count != parameters.m or len(data.bit_positions) != parameters.k:
                 _LOG.warning(
@@ -194,7 +194,7 @@ class ConsumerFilterManager:
             group,
             topic,
             subscription,
-            tuple(bit_positions(f"{group}#{topic}", *_BLOOM)),
+            tuple(_BLOOM.make_hashes(f"{group}#{topic}")),
             self.bit_count,
             self._clock_ms(),
             client_version=version,
