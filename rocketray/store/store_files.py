@@ -61,6 +61,19 @@ class StoreStatistics:
     appended_messages: int
 
 
+def _trust(lock: StoreLock | None, salvage: Salvage, *, is_foreign: bool) -> tuple[Trust, Repair]:
+    """Return what recovery trusts, and which files of the log it repairs."""
+    trust = Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT
+    salvages = salvage is not Salvage.NOTHING
+    if salvages and is_foreign:
+        trust = Trust.BROKER
+    elif salvages and trust is Trust.CLEAN_STOP:
+        trust = Trust.LOG
+    if lock is None or trust is Trust.CLEAN_STOP:
+        return trust, Repair.NOTHING
+    return trust, Repair.SHORT_AND_MISSING if salvages else Repair.SHORT
+
+
 class StoreFiles:
     """Log, queues and index of one directory."""
 
@@ -95,15 +108,8 @@ class StoreFiles:
         self._clock_ms = clock_ms
         self._file_system = file_system
         self._derived_flushed_ms = clock_ms()
-        read_only, salvages = lock is None, salvage is not Salvage.NOTHING
-        trust = Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT
-        if salvages and self._is_foreign:
-            trust = Trust.BROKER
-        elif salvages and trust is Trust.CLEAN_STOP:
-            trust = Trust.LOG
-        repair_log = Repair.NOTHING
-        if not read_only and trust is not Trust.CLEAN_STOP:
-            repair_log = Repair.SHORT_AND_MISSING if salvages else Repair.SHORT
+        read_only = lock is None
+        trust, repair_log = _trust(lock, salvage, is_foreign=self._is_foreign)
         self.log = CommitLog(
             directory / "commitlog",
             config.commit_log_segment_bytes,
