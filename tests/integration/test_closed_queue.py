@@ -42,7 +42,7 @@ def running(data: Path, log: Path) -> Iterator[Commands]:
         stop_node(node)
 
 
-@pytest.mark.long(reason="a node starts twice")
+@pytest.mark.long(reason="a node starts twice, each time with other closed queues")
 def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
     tmp_path: Path,
 ) -> None:
