@@ -22,7 +22,7 @@ from bitarray import bitarray
 from rocketray.errors import ConfigError
 from rocketray.hashing import signed_32
 
-__all__ = ["BloomParameters", "RocketBloomFilter", "bloom_parameters"]
+__all__ = ["BloomParameters", "RocketBloomFilter", "bit_positions", "bloom_parameters"]
 
 _MASK_32 = 0xFFFFFFFF
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
@@ -125,6 +125,11 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def bit_positions(s: str, f: int, n: int) -> list[int]:
+    """Return the bits that *s* sets in a filter of :func:`bloom_parameters`; they may repeat."""
+    return RocketBloomFilter(f, n).make_hashes(s)
 
 
 def _murmur3_low_64(data: bytes) -> tuple[int, int]:
