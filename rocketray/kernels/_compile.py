@@ -110,7 +110,7 @@ _SCALARS = {int: types.int64, bool: types.boolean, type(None): types.void}
 
 
 def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile *function* for the types of its annotations, when it is called or ``compile_all``."""
+    """Compile *function* for the types of its annotations, on its first call or in ``warm``."""
     dispatcher = _dispatcher(function)
 
     def compile_first(*_: Any) -> Any:
