@@ -48,11 +48,11 @@ check: lint
 	@tests=$$(PYTHONPATH=tests $(BIN)/python -m support.check) && \
 		$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile $$tests
 
-test: .venv/.dev
+test: .venv/.dev .venv/spark_classes.jsa
 	$(BIN)/pytest -m "not slow" $(SPREAD) --durations=25 $(PYTEST_ARGS)
 
 # And all of those random tests of which make test does a fifth: tests/support/amounts.py.
-test-slow: .venv/.dev
+test-slow: .venv/.dev .venv/spark_classes.jsa
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)
 	ROCKETRAY_TEST_ALL=1 $(BIN)/pytest -m "not slow" tests/property tests/crash tests/unit/filters
 
@@ -74,6 +74,11 @@ bench: .venv/.demo
 
 interop: .venv/.dev
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
+
+# Made once: the classes of Spark, with which its JVM starts in half the time.
+.venv/spark_classes.jsa: | .venv/.dev
+	@echo "Writing Spark's classes for the JVMs of the tests: 30 seconds, once"
+	@PYTHONPATH=tests $(BIN)/python -P -m support.spark_classes $@
 
 clean:
 	rm -rf .venv site

@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -27,17 +28,14 @@ import hypothesis.core
 import pytest
 from hypothesis.internal.conjecture import providers
 from support.amounts import fifth
+from support.jvm import QUICK_JAVA, spark_options
 from support.long_tests import LongTests
 from support.open_files import close_unreachable_files
 from support.spread import FilesAndShared, mixed
 
-_SHORT_LIVED_JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "  # 11 s of processor time instead of 21
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"  # and 2 s less of 15
-)
 SETTINGS = {
-    "SPARK_LAUNCHER_OPTS": _SHORT_LIVED_JAVA,
-    "SPARK_SUBMIT_OPTS": _SHORT_LIVED_JAVA,
+    "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
+    "SPARK_SUBMIT_OPTS": spark_options(Path(sys.prefix)),
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback only, also where a test imports ray first
     "PYTHONPATH": str(Path(__file__).parent),  # where workers and child processes find support.*
