@@ -75,10 +75,9 @@ bench: .venv/.demo
 interop: .venv/.dev
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
 
-# Made once: the classes of Spark, with which its JVM starts in half the time.
 .venv/spark_classes.jsa: | .venv/.dev
-	@echo "Writing Spark's classes for the JVMs of the tests: 30 seconds, once"
-	@PYTHONPATH=tests $(BIN)/python -P -m support.spark_classes $@
+	@echo "Compiling Spark for the tests: 30 seconds, once"
+	@PYTHONPATH=tests $(BIN)/python -P -m support.quick_spark $@
 
 clean:
 	rm -rf .venv site

@@ -14,6 +14,6 @@ QUICK_JAVA = (
 
 
 def spark_options(environment: Path) -> str:
-    """Return the options of Spark's JVMs; support.spark_classes has written their classes."""
+    """Return the options of Spark's JVMs; support.quick_spark wrote their classes."""
     file = environment / "spark_classes.jsa"
     return f"{QUICK_JAVA} -XX:SharedArchiveFile={file}" if file.exists() else QUICK_JAVA
