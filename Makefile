@@ -35,8 +35,8 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; d
 demo: .venv/.demo
 	$(BIN)/rocketray demo $(DEMO_ARGS)
 
-# Three at a time, since many wait: tests/support/spread.py.
-SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Four at a time, since many wait: tests/support/spread.py.
+SPREAD := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Without it, each process of a run would compile all tests again, and rewrite their asserts.
 check test test-slow docs: export PYTHONDONTWRITEBYTECODE :=
@@ -77,7 +77,7 @@ interop: .venv/.dev
 
 .venv/spark_classes.jsa: | .venv/.dev
 	@echo "Compiling Spark for the tests: 30 seconds, once"
-	@PYTHONPATH=tests $(BIN)/python -P -m support.quick_spark $@
+	@PYTHONPATH=tests $(BIN)/python -P -W ignore::SyntaxWarning -m support.quick_spark $@
 
 clean:
 	rm -rf .venv site

@@ -43,7 +43,7 @@ def _compile(archive: Path) -> None:
         present = set(open_archive.namelist())
         for name in present:
             compiled = f"{name}c"
-            if name.endswith(".py") and compiled not in present:
+            if name.endswith(".py") and "/tests/" not in name and compiled not in present:
                 source = open_archive.extract(name, work)
                 target = f"{source}c"
                 # Not by its time: that of a source in the archive is another.

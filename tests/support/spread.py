@@ -5,7 +5,8 @@ session, or a node, share a process, too.
 
 Integration tests wait for the processes that they start, while most others compute. So files of the
 two kinds alternate, which keeps the processors busy. Integration tests are all begun early, first
-those that several files share: at the end, the run would wait for the one that came last.
+those that several files share: at the end, the run would wait for the one that came last. Unit
+tests of loops and threads wait a little, too, so the quick ones of the pure parts come last.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _SHARED = {
     "spark": re.compile(r"tests/integration/test_spark_\w+\.py"),
     NODE: re.compile(r"tests/integration/test_(faust_command|faust_node|members|node|topics)\.py"),
 }
+_LAST = ("tests/unit/filters", "tests/unit/kernels", "tests/unit/store")
 _BEGUN_BY = 0.75
 """The part of the other files by which the last integration test is begun."""
 _T = TypeVar("_T")
@@ -51,6 +53,7 @@ def mixed(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     waits = {name: found[0].get_closest_marker("integration") for name, found in work.items()}
     integration = sorted((name for name in work if waits[name]), key=lambda name: "/" in name)
     others = [name for name in work if not waits[name]]
+    others.sort(key=lambda name: name.startswith(_LAST))
     return [item for name in alternated(integration, others) for item in work[name]]
 
 
