@@ -60,7 +60,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LOG = logging.getLogger(__name__)
 _COMPILING = threading.RLock()
-_KERNELS: dict[Any, Callable[[], Any]] = {}
+_KERNELS: dict[Any, Callable[[], None]] = {}
 
 
 def _numba(byte_order: str) -> Any:
@@ -112,19 +112,28 @@ _SCALARS = {int: types.int64, bool: types.boolean, type(None): types.void}
 def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile *function* for the types of its annotations, on its first call or in ``warm``."""
     dispatcher = _dispatcher(function)
+    # A dispatcher that may compile accepts no writable array for a read-only one. It looks whether
+    # it may at the beginning of a call; where another thread has compiled it since, the call fails.
+    dispatcher._can_compile = False  # noqa: SLF001 - Numba has no public way, here and below
+    find_conversions = dispatcher._search_new_conversions  # noqa: SLF001
 
-    def compile_first(*_: Any) -> Any:
+    def compile_first() -> None:
         with _COMPILING:
             if not dispatcher.signatures:
                 for callee in _callees(dispatcher):
-                    _KERNELS[callee]()  # or Numba compiles it for this call's types
+                    _KERNELS[callee]()
                 hints = get_type_hints(function, include_extras=True)
                 returns = _type(hints.pop("return"))
-                dispatcher.compile(returns(*map(_type, hints.values())))
-                dispatcher.disable_compile()
-        return dispatcher  # Numba calls it again
+                compiling = _dispatcher(function)
+                compiling.compile(returns(*map(_type, hints.values())))
+                for compiled in compiling.overloads.values():
+                    dispatcher.add_overload(compiled)
 
-    dispatcher._compile_for_args = compile_first  # noqa: SLF001 - Numba has no public way
+    def find_after_compiling(*arguments: Any) -> Any:
+        compile_first()
+        return find_conversions(*arguments)
+
+    dispatcher._search_new_conversions = find_after_compiling  # noqa: SLF001 - asked before a call fails
     _KERNELS[dispatcher] = compile_first
     compiled: Callable[_P, _R] = dispatcher
     return compiled

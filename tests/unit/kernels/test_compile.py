@@ -36,6 +36,23 @@ for one in threads:
     one.join()
 print(*counts, len(hashing.hash_spans.overloads), {int(out[0]) for out in outs})
 """
+OVERTAKEN = """
+import numpy as np
+from rocketray.kernels import _compile, spans
+
+kernel = spans.end_of_segment
+typeof = kernel.typeof_pyval
+
+def overtaken(argument):
+    if not kernel.signatures:
+        print("overtaken")
+        _compile._KERNELS[kernel]()
+    return typeof(argument)
+
+kernel.typeof_pyval = overtaken
+writable = np.arange(7)  # for a read-only argument, so Numba has to convert it
+print(kernel(writable, 100, 0))
+"""
 HIDE_NUMBA = "import sys; sys.modules['numba'] = None\n"
 # Functions that sleep, or ring the machine's doorbells, have no equal in plain Python.
 WITHOUT_ORACLE = {"load", "publish", "ring", "ring_for"}
@@ -67,6 +84,12 @@ def all_kernels() -> dict[str, Any]:
 @pytest.mark.parametrize(("how", "before"), [("warm", "1 1"), ("lazily", "0 0")])
 def test_a_kernel_is_compiled_by_its_first_call_or_before(how: str, before: str) -> None:
     assert run(HASH, how).stdout.strip() == f"{before} 1 {{2598919}}"
+
+
+def test_a_call_that_another_thread_overtakes_with_the_compilation_is_carried_out() -> None:
+    """Numba looks at a call's arguments between its first look at the kernel and its last."""
+    printed = run(OVERTAKEN)
+    assert printed.stdout.split() == ["overtaken", "7"], printed.stderr
 
 
 def test_no_module_compiles_a_kernel_when_it_is_imported() -> None:
