@@ -61,6 +61,7 @@ _R = TypeVar("_R")
 _LOG = logging.getLogger(__name__)
 _COMPILING = threading.RLock()
 _KERNELS: dict[Any, Callable[[], None]] = {}
+_COMPILERS: list[Any] = []  # a dispatcher that ends takes the machine code that it compiled along
 
 
 def _numba(byte_order: str) -> Any:
@@ -125,6 +126,7 @@ def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 hints = get_type_hints(function, include_extras=True)
                 returns = _type(hints.pop("return"))
                 compiling = _dispatcher(function)
+                _COMPILERS.append(compiling)
                 compiling.compile(returns(*map(_type, hints.values())))
                 for compiled in compiling.overloads.values():
                     dispatcher.add_overload(compiled)
