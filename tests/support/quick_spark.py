@@ -15,9 +15,10 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pyspark
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from support.jvm import QUICK_JAVA
 
 from rocketray.topology.spark.session import spark_session
@@ -32,7 +33,8 @@ def main(file: Path) -> None:
     with tempfile.TemporaryDirectory() as work:
         session = spark_session("classes", work_directory=Path(work), short_lived=True)
         _use(session, Path(work))
-        java = session.sparkContext._gateway.proc  # it writes them when it ends
+        gateway: Any = session.sparkContext._gateway
+        java = gateway.proc  # it writes them when it ends
         session.stop()
         java.communicate()
     new.replace(file)
@@ -57,7 +59,11 @@ def _use(session: SparkSession, work: Path) -> None:
     frame.groupBy("word").count().write.parquet(str(work / "lake"))
     session.read.parquet(str(work / "lake")).filter("count > 0").collect()
     stream = session.readStream.format("rate").load().writeStream.trigger(once=True)
-    stream.foreachBatch(lambda batch, _number: batch.collect()).start().awaitTermination()
+    stream.foreachBatch(_collect).start().awaitTermination()
+
+
+def _collect(batch: DataFrame, _number: int) -> None:
+    batch.collect()
 
 
 if __name__ == "__main__":
