@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from support.local_node import LocalNode
@@ -14,10 +17,19 @@ from rocketray.topology.app.app import App
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
-    """Wait until *condition* is true; fails saying that it never was."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  # tests look at anything
-            await asyncio.sleep(0.005)
+    """Wait until *condition* is true; fails with the values that it looked at."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"not true in {timeout_s:g} s: {_looked_at(condition)}"
+        await asyncio.sleep(0.005)
+
+
+def _looked_at(condition: Callable[[], Any]) -> Any:
+    """What a condition reads of its test, as a lambda or a partial does."""
+    if isinstance(condition, partial):
+        return condition.args
+    is_inner = inspect.isfunction(condition)
+    return inspect.getclosurevars(condition).nonlocals if is_inner else condition
 
 
 @asynccontextmanager
