@@ -263,3 +263,40 @@ def test_a_key_function_that_fails_loses_nothing(node: LocalNode) -> None:
         assert sorted(seen) == numbers(10)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("slice_s", [0.0, 3600.0])
+def test_a_stop_waits_for_what_is_being_sent_on_and_nothing_is_sent_on_twice(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, slice_s: float
+) -> None:
+    """The stop comes before a message is sent on, with and without a pause between that and its end."""
+    monkeypatch.setattr("rocketray.topology.app.stream.SLICE_S", slice_s)
+    seen: list[bytes] = []
+
+    async def life(count: int) -> None:
+        app, topic = make_app(node)
+        is_at_last = asyncio.Event()
+
+        async def number(value: bytes) -> str:
+            if int(value) == count - 1:
+                is_at_last.set()
+                await asyncio.sleep(0.1)
+            return value.decode()
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream.group_by(number, name="number"):
+                seen.append(value)  # noqa: PERF401
+
+        async with running(app):
+            await is_at_last.wait()
+            if count == 20:
+                await until(lambda: len(seen) >= 20)
+
+    node.topics.ensure("T", 1)
+    put(node, "T", numbers(20))
+    for count in (5, 6, 20):
+        asyncio.run(life(count))
+        assert committed(node, "app-reader", "T") == count
+        assert node.shard("reader-T-number-repartition", 0).writer.control.visible() == count
+    assert seen == numbers(20)
