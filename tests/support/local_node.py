@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, Unpack
 
+from rocketray.actors.calls.endpoint import run_in_thread
 from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
 from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.consumers.member import GroupConsumer
@@ -50,6 +51,7 @@ class LocalNode(node.LocalNode):
         self.gateway = FetchSessions(self, time.monotonic)
         self._threads: dict[str, ShardThreads] = {}
         super().__init__(data, SIZES, system_clock_ms, rules)
+        self.calls.in_background = run_in_thread
         self._stop = threading.Event()
         self._filter_thread = threading.Thread(
             target=self.filter.run, args=(self._stop,), daemon=True

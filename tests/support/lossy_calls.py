@@ -40,15 +40,15 @@ class LossyCalls:
     def __getattr__(self, name: str) -> Any:
         return partial(self._call, name)
 
-    def _call(self, name: str, *arguments: Any) -> Any:
+    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         loss = self._loss(name)
         if loss in ("request", "late"):
             if loss == "late":
-                self._late.append(lambda: getattr(self._find(), name)(*arguments))
+                self._late.append(lambda: getattr(self._find(), name)(*arguments, **options))
             raise ShardUnavailableError("gateway", 0, f"a {name} was lost by the test")
-        answer = getattr(self._find(), name)(*arguments)
+        answer = getattr(self._find(), name)(*arguments, **options)
         if loss == "twice":
-            answer = getattr(self._find(), name)(*arguments)
+            answer = getattr(self._find(), name)(*arguments, **options)
         if loss == "answer":
             raise ShardUnavailableError(
                 "gateway", 0, f"the answer to a {name} was lost by the test"

@@ -59,6 +59,10 @@ class NodeClient:
         shards = shards_of(self.topics.get(topic))
         return self._transport.call_each(shards, ShardApi.statistics)
 
+    def in_background(self, run: Callable[[], None]) -> None:
+        """Run a function that makes calls beside the caller; see :class:`CallTransport`."""
+        self._transport.in_background(run)
+
     def is_local(self) -> bool:
         """Return whether this process is on the node's machine, and can map the shards' memory."""
         return self._transport.is_local()

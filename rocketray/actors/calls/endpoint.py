@@ -11,6 +11,7 @@ called.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,7 @@ __all__ = [
     "method_of",
     "once",
     "process_actor",
+    "run_in_thread",
     "waits",
 ]
 
@@ -79,6 +81,9 @@ class CallTransport(Protocol):
         **options: Arguments.kwargs,
     ) -> list[ResultT]:
         """Call *method* of the objects behind several endpoints at once; return the results."""
+
+    def in_background(self, run: Callable[[], None], /) -> None:
+        """Run a function that makes calls, beside the caller; or at once if calls take no time."""
 
     def is_local(self) -> bool:
         """Return whether this process can map the memory of the objects' processes."""
@@ -163,6 +168,15 @@ class ServedObjects:
         return os.getpid()
 
 
+def run_in_thread(run: Callable[[], None]) -> None:
+    """Run a function that makes calls in a thread, which does not outlive the program."""
+    threading.Thread(target=run, daemon=True, name="calls").start()
+
+
+def _at_once(run: Callable[[], None]) -> None:
+    run()
+
+
 Around = Callable[[Endpoint[Any], str, Callable[[], Any]], Any]
 
 
@@ -175,6 +189,8 @@ class InProcess:
         self._around = around
         self.shares_memory = True
         """Whether producers send through shared memory, as on the node's machine."""
+        self.in_background: Callable[[Callable[[], None]], None] = _at_once
+        """Run a function that makes calls; a test may give it a thread, as on another Ray node."""
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
         """Call the object at once."""

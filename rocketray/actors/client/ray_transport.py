@@ -22,6 +22,7 @@ from rocketray.actors.calls.endpoint import (
     does_wait,
     is_once,
     method_of,
+    run_in_thread,
 )
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
@@ -77,6 +78,10 @@ class RayTransport:
         """Return whether this process is on the node's machine: one Ray node has all shards."""
         here = str(ray.get_runtime_context().get_node_id())
         return here == client_of(self, NODE).node_id()
+
+    def in_background(self, run: Callable[[], None], /) -> None:
+        """Run a function that makes calls in a thread of its own."""
+        run_in_thread(run)
 
     def _begin(
         self, endpoint: Endpoint[Any], method: Callable[..., Any], *arguments: Any, **options: Any

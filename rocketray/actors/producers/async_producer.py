@@ -1,8 +1,8 @@
 """A producer for asyncio: its sends are awaited, and none of them blocks the loop.
 
-A send that waits for nothing is made on the loop itself: its message is collected, or written to
-the ring if that has room. Any other send runs in a thread: the first one to a queue, one that has
-to wait for room, one by a call, a delayed or a transactional one. At most one of these runs for a
+A send that waits for nothing is made on the loop itself: its message is collected, or its batch is
+sent if there is room. Any other send runs in a thread: the first one to a queue, one that has to
+wait for room, a delayed or a transactional one. At most one of these runs for a
 queue, and later sends to that queue wait in order after it, in their tasks. A cancelled task sends
 nothing if its send still waited for its turn; a send in a thread continues, and keeps its turn.
 """

@@ -65,15 +65,17 @@ class Batch:
     first_id: int = 0
     """Number of the first unique key that the producer created for it."""
     sequence: int = 0
-    """Number of its frame in the ring; 0 before it is sent."""
+    """Its number among the batches that its link sent the same way; 0 before it is sent."""
     ack: Ack | None = None
     failure: Exception | None = None
     unsure: bytes | None = None
     """The batch as it was sent, if a call left its outcome unknown."""
     is_unsent: bool = False
-    """Whether there was no room for it in time, so that no shard has it."""
+    """Whether no shard has it: there was no room in time, or the one before it was not stored."""
     is_told: bool = False
     """Whether a caller got the error, so that the next one asks again."""
+    after: Batch | None = None
+    """The batch of its list before it, for the same queue: it is not sent if that is not stored."""
     one_way: int = 0
     """Number of one-way messages, whose results are never read."""
     _own_ids: Mapping[int, str] | None = None

@@ -8,6 +8,9 @@ comes sooner is collected, and is sent
 - when a caller waits for one of the messages, or
 - after ``LINGER_S``, as soon as the shard has acknowledged or refused the batches before.
 
+While a call is in flight (``link.is_busy``), only a full batch is sent behind it. Another one goes
+when the call has ended, so batches grow with its latency.
+
 Each link has a lock, so a shard that accepts nothing blocks only the threads that send to it.
 """
 
@@ -29,10 +32,11 @@ from rocketray.store.batches.message_columns import MessageColumns
 from rocketray.store.formats.message_id import UniqueIdGenerator
 
 from .batch import Batch
+from .call_sender import packed
 from .links import QueueLinks
 from .outcome_watch import OutcomeWatch
 from .parts import BATCH_BYTES, BATCH_MAX, Part
-from .queue_link import QueueLink, collecting_s, packed, unacknowledged
+from .queue_link import QueueLink, collecting_s, unacknowledged
 
 __all__ = ["BatchSettings", "Batcher"]
 
@@ -83,7 +87,7 @@ class Batcher:
         self._ids = ids
         self._collecting = threading.Event()
         self._closed = threading.Event()
-        self._callers: dict[QueueLink, threading.Thread] = {}  # of the linger thread
+        links.on_idle = self.hand_over_lingering
         self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
         self._linger.start()
 
@@ -93,12 +97,12 @@ class Batcher:
         """Add a message to the batch of its queue; return the batch, and its number in it."""
         with link.lock:
             batch, index = self._collect(link, content, handling)
-            if handling.at_once:
+            if handling.at_once and not link.is_busy:
                 self.hand_over(link, handling.timeout_s)
                 return batch, index
             begun = time.monotonic()
             is_full = index + 1 >= BATCH_MAX or batch.columns.size >= BATCH_BYTES
-            if is_full or begun >= link.next_hand_over:
+            if is_full or (begun >= link.next_hand_over and not link.is_busy):
                 self.hand_over(link, handling.timeout_s)
                 ended = time.monotonic()
                 link.next_hand_over = ended + collecting_s(ended - begun)
@@ -110,7 +114,7 @@ class Batcher:
         self, link: QueueLink, content: MessageFields, handling: Handling
     ) -> tuple[Batch, int] | None:
         """Add a message as :meth:`add`; None, and nothing was done, if that might wait."""
-        if link.ring is None or len(content[0]) > BATCH_BYTES:
+        if len(content[0]) > BATCH_BYTES:
             return None
         if not link.lock.acquire(blocking=False):
             return None
@@ -118,8 +122,9 @@ class Batcher:
             if self._is_full(link, handling) and not self.try_hand_over(link):
                 return None
             batch, index = self._collect(link, content, handling)
-            if index + 1 >= BATCH_MAX or time.monotonic() >= link.next_hand_over:
-                begun = time.monotonic()
+            begun = time.monotonic()
+            is_due = begun >= link.next_hand_over and not link.is_busy
+            if index + 1 >= BATCH_MAX or is_due:
                 self.try_hand_over(link)
                 ended = time.monotonic()
                 link.next_hand_over = ended + collecting_s(ended - begun)
@@ -160,9 +165,9 @@ class Batcher:
         return batch, index
 
     def hand_over(self, link: QueueLink, timeout_s: float | None = None) -> None:
-        """Pack the collected messages and write them to the ring; called with the link's lock.
+        """Pack the collected messages and send them; called with the link's lock.
 
-        Waits for room in the ring, for *timeout_s* at most. An error is the outcome of the batch.
+        Waits for room, for *timeout_s* at most. An error is the outcome of the batch.
         """
         batch = link.collecting
         if batch is None or not (count := len(batch.columns)):
@@ -195,6 +200,7 @@ class Batcher:
         *,
         one_way: bool = False,
         timeout_s: float | None = None,
+        after: Batch | None = None,
     ) -> tuple[QueueLink, Batch]:
         """Build a batch and send it; an error that keeps it from being sent is its outcome."""
         link = self._links.link(part.topic, part.queue_id, None)
@@ -202,7 +208,7 @@ class Batcher:
             link.check_open()
             self.hand_over(link, timeout_s)  # earlier messages go first
             batch = Batch(link, link.form, durability)
-            batch.one_way = len(part.numbers) if one_way else 0
+            batch.one_way, batch.after = len(part.numbers) if one_way else 0, after
             try:
                 if part.rows is None:
                     part.fill(batch.columns)
@@ -246,11 +252,11 @@ class Batcher:
         if timeout_s is None:
             timeout_s = self.settings.timeout_s
         deadline = time.monotonic() + timeout_s
-        if batch.sequence:  # it is in the ring, and often acknowledged soon
+        if batch.sequence:  # it was sent, and is often acknowledged soon
             link.wait(batch, min(timeout_s, _LOOK_S))
         while True:
             with link.lock:
-                if batch is link.collecting:
+                if batch is link.collecting and not link.is_busy:
                     self.hand_over(link)
                 link.harvest()
                 if batch.settled:
@@ -330,21 +336,10 @@ class Batcher:
                 refresh_at = time.monotonic() + _REFRESH_S
 
     def hand_over_lingering(self, link: QueueLink) -> bool:
-        """Send the collected messages, or begin to; False if the link must be checked again."""
-        if link.ring is not None:
-            return self._hand_over_if_free(link)
-        if not link.has_collected:
-            return True
-        callers = {one: thread for one, thread in self._callers.items() if thread.is_alive()}
-        if link not in callers:  # a call may take minutes: other links do not wait for it
-            run = self._hand_over_if_free
-            callers[link] = threading.Thread(target=run, args=(link,), daemon=True, name="call")
-            callers[link].start()
-        self._callers = callers
-        return False
+        """Send the collected messages, unless the link is in use or the shard is behind.
 
-    def _hand_over_if_free(self, link: QueueLink) -> bool:
-        """Send the collected messages, unless the link is in use or the shard is behind."""
+        Return False if some are left, so that the link must be checked again.
+        """
         if not link.lock.acquire(blocking=False):
             return False
         try:

@@ -37,6 +37,8 @@ class QueueLinks:
     def __init__(self, node: NodeClient, make_form: Callable[[str], RecordForm]) -> None:
         """Take *make_form*, which returns the parts that all records for one topic share."""
         self._node = node
+        self.on_idle: Callable[[QueueLink], object] = lambda _: None
+        """Called with a link whose calls have all ended, for what was collected meanwhile."""
         self._topics: dict[str, TopicConfig] = {}
         self._form = cache(make_form)
         self._links: dict[str, list[QueueLink | None]] = {}  # of each topic, by queue
@@ -177,7 +179,8 @@ class QueueLinks:
         while not self.is_closed:
             config = self.topic(topic)
             config.check_queue(queue_id)
-            opened = QueueLink(self._node, config, queue_id, self._form(topic))
+            form = self._form(topic)
+            opened = QueueLink(self._node, config, queue_id, form, self.on_idle)
             with self._lock:
                 if self._topics.get(topic) is config and not self.is_closed:
                     links = self._links.setdefault(topic, [None] * config.queues)

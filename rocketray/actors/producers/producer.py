@@ -6,9 +6,10 @@ is sent is in batcher.py.
 
 Invariants
   1. A result is returned after the shard acknowledged the batch with the requested ack mode.
-  2. Memory is bounded: a link holds one batch that is not yet sent, and the ring. Then a send
-     blocks, and raises :class:`ShardUnavailableError` after ``timeout_s``. Threads that send to the
-     same queue then wait one after the other; threads that send to other queues do not.
+  2. Memory is bounded: a link holds one batch that is not yet sent, and the ring or as many bytes
+     of batches that go by calls. Then a send blocks, and raises :class:`ShardUnavailableError`
+     after ``timeout_s``. Threads that send to the same queue then wait one after the other; threads
+     that send to other queues do not.
   3. Messages of one thread to one queue are stored in the order they were sent.
 """
 

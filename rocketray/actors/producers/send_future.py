@@ -109,7 +109,8 @@ class MessageFuture(SendFuture[SendResult]):
         if batch.is_told and batch.unsure is not None:
             return await asyncio.to_thread(self.result, timeout_s)
         if not link.look(batch):
-            if link.collecting is batch and not batcher.outcomes.is_watched(batch):
+            is_next = link.collecting is batch and not link.is_busy
+            if is_next and not batcher.outcomes.is_watched(batch):
                 asyncio.get_running_loop().call_soon(batcher.try_hand_over, link)
             most_s = batcher.settings.timeout_s if timeout_s is None else timeout_s
             await batcher.outcomes.wait(link, batch, most_s)
@@ -138,6 +139,7 @@ class ListFuture(SendFuture[SendResults]):
         Return the batch of each part that was sent, by the part's number.
         """
         held: set[tuple[str, int]] = set()
+        before: dict[tuple[str, int], Batch] = {}
         with self._sending:
             for number, part in enumerate(self._parts):
                 place = part.topic, part.queue_id
@@ -145,10 +147,13 @@ class ListFuture(SendFuture[SendResults]):
                     continue
                 placed = self._placed.get(number)
                 if placed is None or (placed[1].is_unsent and placed[1].is_told):
-                    placed = self._batcher.send_part(part, self._durability, timeout_s=timeout_s)
+                    placed = self._batcher.send_part(
+                        part, self._durability, timeout_s=timeout_s, after=before.get(place)
+                    )
                     self._placed[number] = placed
                 elif placed[1].is_told:
                     self._batcher.repeat(*placed, part)
+                before[place] = placed[1]
                 if placed[1].has_failed:
                     held.add(place)
             return dict(self._placed)

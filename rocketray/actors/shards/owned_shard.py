@@ -113,10 +113,16 @@ class OwnedShard:
         return count
 
     def append(
-        self, payload: bytes, durability: int, *, attempt: int = 0, not_after_ms: int | None = None
+        self,
+        payload: bytes,
+        durability: int,
+        *rest: bytes,
+        attempt: int = 0,
+        not_after_ms: int | None = None,
     ) -> Ack:
         """Store a packed batch: the call for producers of other nodes, and for large batches.
 
+        A batch may come in pieces: *payload* is the first one, *rest* are the others.
         *attempt* is 0 for a batch that is sent only once. From 1 on, attempts are counted: such a
         batch has unique keys that no other has, and is stored once, however often it is sent. The
         sender waits until *not_after_ms*, by the machine's steady clock: it is not stored later.
@@ -125,6 +131,8 @@ class OwnedShard:
             ShardUnavailableError: its turn came later; nothing was stored.
             InvalidMessageError, CorruptRecordError: it is not a packed batch.
         """
+        if rest:
+            payload = b"".join((payload, *rest))
 
         def is_too_late() -> bool:
             return not_after_ms is not None and steady_clock_ms() > not_after_ms

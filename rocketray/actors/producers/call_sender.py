@@ -1,0 +1,185 @@
+"""Sends of batches by calls, beside the threads that send: one call in flight, the others wait.
+
+A call takes milliseconds. Messages that are sent meanwhile are collected (batcher.py), so batches
+grow with the latency of a call; a full one waits here, packed.
+
+Invariants
+  1. The calls of a link begin in the order of its batches, each after the outcome of the one
+     before; a list's batch is not sent if the list's batch before it is not stored.
+  2. A batch whose call has no answer is sent again: the shard stores it once
+     (repeated_batches.py). One with a unique key that the producer did not create is sent once.
+  3. Memory is bounded: ``WAITING_BYTES``, the batch in flight among them, or one larger batch.
+  4. A batch has its whole outcome before it counts as ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from rocketray.actors.ipc.ring import RING_BYTES, Ack
+from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms, pieces_of
+from rocketray.errors import ShardUnavailableError
+from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
+
+from .batch import Batch
+
+__all__ = ["WAITING_BYTES", "CallSender", "packed"]
+
+_LOG = logging.getLogger(__name__)
+WAITING_BYTES = RING_BYTES
+"""How many bytes a link to another Ray node holds, as many as a ring."""
+_REPEATS_MAX = 2  # as RocketMQ's retryTimesWhenSendFailed
+
+
+class CallSender:
+    """The calls of one link: a :class:`~.queue_link.BatchSender`."""
+
+    def __init__(
+        self,
+        name: str,
+        shard: ShardApi,
+        in_background: Callable[[Callable[[], None]], None],
+        on_idle: Callable[[], object],
+    ) -> None:
+        """Take *in_background*, which runs a function that makes calls beside the caller.
+
+        *on_idle* is called there when all calls have ended, for what was collected meanwhile.
+        """
+        self._name = name
+        self._shard = shard
+        self._in_background = in_background
+        self._on_idle = on_idle
+        self._changed = threading.Condition()
+        self._unfinished: deque[tuple[Batch, bytes]] = deque()  # in flight or waiting, in order
+        self._unfinished_bytes = 0
+        self._written = self._ended = 0  # sequences
+        self._is_running = False
+        self._dropped = threading.Event()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is in flight, so that messages are better collected than sent."""
+        return self._ended < self._written
+
+    def has_room(self, size: int) -> bool:
+        """Return whether a batch of that size may wait here."""
+        return not self.is_busy or self._unfinished_bytes + size <= WAITING_BYTES
+
+    def try_write(self, payload: memoryview, batch: Batch) -> bool:
+        """Take a batch, which is sent after all others; False while there is no room."""
+        return self._try_take(len(payload), payload.tobytes, batch)
+
+    def try_write_table(self, table: MeasuredTable, batch: Batch) -> bool:
+        """Take the batch of a table as :meth:`try_write`."""
+        return self._try_take(packed_bytes(table), partial(packed, table), batch)
+
+    def _try_take(self, size: int, pack: Callable[[], bytes], batch: Batch) -> bool:
+        if not self.has_room(size):
+            return False
+        payload = pack()
+        with self._changed:
+            self._written += 1
+            batch.sequence = self._written
+            self._unfinished.append((batch, payload))
+            self._unfinished_bytes += size
+        return True
+
+    def publish(self) -> None:
+        """Begin to send what was taken, unless that is under way."""
+        with self._changed:
+            was_running, self._is_running = self._is_running, True
+        if not was_running:
+            self._in_background(self._run)
+
+    def harvest(self, in_flight: deque[Batch]) -> Iterator[Batch]:
+        """Take the batches with an outcome off *in_flight*."""
+        while in_flight and in_flight[0].settled:
+            yield in_flight.popleft()
+
+    def wait(self, sequence: int, timeout_s: float) -> None:
+        """Sleep until the call of that batch has ended, for 0 those of all, or the time is over."""
+        with self._changed:
+            last = sequence or self._written
+            self._changed.wait_for(lambda: self._ended >= last, timeout_s)
+
+    def ask_again(self, batch: Batch) -> None:
+        """Call the shard with a batch whose outcome no call returned, in the caller's thread."""
+        assert batch.unsure is not None
+        batch.ack = self._call(batch.unsure, batch, 2 + _REPEATS_MAX)
+        batch.unsure = batch.failure = None
+        batch.is_told = False
+
+    def drop(self) -> None:
+        """Send nothing more, and leave the batches without an outcome: the shard is gone."""
+        self._dropped.set()
+        with self._changed:
+            self._unfinished.clear()
+            self._unfinished_bytes = 0
+            self._ended = self._written
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        """Make the calls, one after the other, until none waits."""
+        while True:
+            with self._changed:
+                if not self._unfinished:
+                    self._is_running = False
+                    return
+                batch, payload = self._unfinished[0]
+            ack, failure = self._send(payload, batch)
+            with self._changed:
+                if not self._dropped.is_set():  # else the batch has failed by then
+                    batch.ack, batch.failure = ack, failure
+                    self._unfinished.popleft()
+                    self._unfinished_bytes -= len(payload)
+                    self._ended += 1
+                    self._changed.notify_all()
+                is_idle = not self._unfinished
+            if is_idle:
+                self._on_idle()
+
+    def _send(self, payload: bytes, batch: Batch) -> tuple[Ack | None, Exception | None]:
+        """Send a batch and return its outcome."""
+        if batch.after is not None and batch.after.has_failed:
+            batch.is_unsent = batch.is_told = True  # the list raises the error of that one
+            reason = "the batch before it is not stored; nothing of this batch was sent"
+            return None, ShardUnavailableError(self._name, 1000, reason)
+        try:
+            if batch.has_new_ids:
+                return self._append(payload, batch), None
+            return self._call(payload, batch), None
+        except Exception as error:  # noqa: BLE001  # raised when a result of the batch is read
+            return None, error
+
+    def _append(self, payload: bytes, batch: Batch) -> Ack:
+        """Call the shard, and again if the outcome is unknown: it stores the batch once."""
+        for attempt in range(1, 1 + _REPEATS_MAX):
+            try:
+                return self._call(payload, batch, attempt)
+            except ShardUnavailableError as error:
+                _LOG.warning("%s: sending a batch again: %s", self._name, error)
+                if self._dropped.wait(error.retry_after_ms / 1000):
+                    raise
+        batch.unsure = payload
+        ack = self._call(payload, batch, 1 + _REPEATS_MAX)
+        batch.unsure = None
+        return ack
+
+    def _call(self, payload: bytes, batch: Batch, attempt: int = 0) -> Ack:
+        first, *rest = pieces_of(payload)
+        return self._shard.append(
+            first, int(batch.durability), *rest, attempt=attempt, not_after_ms=call_ends_ms()
+        )
+
+
+def packed(table: MeasuredTable) -> bytes:
+    """Return the batch of a table, for a call."""
+    payload = np.empty(packed_bytes(table), np.uint8)
+    pack_table(table, payload)
+    return payload.tobytes()

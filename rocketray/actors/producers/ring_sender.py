@@ -1,0 +1,89 @@
+"""Sends of batches through a ring in shared memory, to a shard on this machine."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rocketray.actors.files.paths import process_doorbell_path, producer_rings_directory
+from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
+from rocketray.actors.ipc.ring import ProducerRing
+from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards.shard_api import ShardApi
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
+
+from .batch import Batch
+
+__all__ = ["RingSender"]
+
+
+class RingSender:
+    """The ring of one link: a :class:`~.queue_link.BatchSender` with room for ``RING_BYTES``."""
+
+    is_busy = False
+    """A ring takes batches while the shard stores others."""
+
+    def __init__(self, data: Path, topic: TopicConfig, queue_id: int, shard: ShardApi) -> None:
+        """Create the ring, and have the shard read it; a shard that stays closed reports why."""
+        directory = producer_rings_directory(data, topic.name, queue_id)
+        self._ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
+        self.payload_max = self._ring.payload_max
+        """Size limit of a batch, in bytes."""
+        try:
+            shard.attach(str(self._ring.path))
+            doorbell = ProcessDoorbell(process_doorbell_path(data, topic.process_of(queue_id)))
+            self._doorbell = doorbell.bell(topic.name, queue_id)
+        except BaseException:
+            self._ring.close()  # the shard may still read it later
+            self._ring.unlink()
+            raise
+
+    def has_room(self, size: int) -> bool:
+        """Return whether the ring takes a batch of that size at once."""
+        return self._ring.try_reserve(size) is not None
+
+    def try_write(self, payload: memoryview, batch: Batch) -> bool:
+        """Copy a batch into the ring, unpublished; False while there is no room."""
+        sequence = self._ring.try_write(payload, batch.durability)
+        if sequence is None:
+            return False
+        batch.sequence = sequence
+        return True
+
+    def try_write_table(self, table: MeasuredTable, batch: Batch) -> bool:
+        """Write the batch of a table as :meth:`try_write`, packed in place."""
+        room = self._ring.try_reserve(packed_bytes(table))
+        if room is None:
+            return False
+        pack_table(table, np.frombuffer(room, np.uint8))
+        batch.sequence = self._ring.commit(batch.durability)
+        return True
+
+    def publish(self) -> None:
+        """Let the shard see what was written, and wake it."""
+        self._ring.publish()
+        self._doorbell.ring()
+
+    def harvest(self, in_flight: deque[Batch]) -> Iterator[Batch]:
+        """Take the acknowledged batches off *in_flight*, before their slots are reused."""
+        if not in_flight:
+            return
+        acknowledged = self._ring.acknowledged()
+        while in_flight and in_flight[0].sequence <= acknowledged:
+            batch = in_flight.popleft()
+            batch.ack = self._ring.ack(batch.sequence)
+            yield batch
+
+    def wait(self, sequence: int, timeout_s: float) -> None:
+        """Sleep until that batch is acknowledged or the time is over; not for 0."""
+        if sequence:
+            self._ring.wait_acknowledged(sequence, timeout_s)
+
+    def close(self) -> None:
+        """Release the ring; the shard stores what is in it."""
+        self._ring.close()
