@@ -189,7 +189,7 @@ class ConfigError(StreamError, ValueError):
 
 
 class InvalidNameError(ConfigError):
-    """A topic or group name that breaks RocketMQ's rules for characters or length."""
+    """A name of a topic, group or cluster that breaks the rules for characters or length."""
 
 
 class InvalidMessageError(ConfigError):

@@ -23,6 +23,7 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import NodeOptions, ensure_node
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.terminal.progress import ProgressDisplay
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.hosting.hosting import bring_up, end_hosts
 
@@ -218,7 +219,9 @@ def _make_topic(connection: Connection, run: RunDirectory) -> None:
 @contextmanager
 def _deployed(run: RunDirectory) -> Iterator[None]:
     """Run the agents in a Ray actor for the block."""
-    _, hosts = bring_up(_APP, data=run.path, directory=Path.cwd(), detached=False)
+    _, hosts = bring_up(
+        _APP, cluster=DEFAULT_CLUSTER, data=run.path, directory=Path.cwd(), detached=False
+    )
     try:
         yield
     finally:

@@ -13,9 +13,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from rocketray import __version__
+from rocketray.cluster import Cluster, check_cluster
 from rocketray.errors import StreamError
 from rocketray.meant import meant
 
+from .arguments.node import choose_cluster
+from .arguments.options import checked
 from .filters.explain import explain
 from .filters.filter_commands import filters
 from .groups.dlq import dlq
@@ -89,6 +92,11 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with 
         raise typer.Exit
 
 
+def _checked_cluster(name: str) -> str:
+    check_cluster(name)
+    return name
+
+
 @application.callback()
 def _root(
     *,
@@ -98,16 +106,37 @@ def _root(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            callback=checked(_checked_cluster),
+            help="Use the node of this cluster, from any machine of its Ray. Default: "
+            "ROCKETRAY_CLUSTER.",
+        ),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The Ray of the cluster. Default: RAY_ADDRESS, else the one of this machine.",
+        ),
+    ] = None,
 ) -> None:
-    """Send, filter, replay and query message streams on one machine.
+    """Send, filter, replay and query message streams on one machine, or a Ray cluster.
 
     Start a node with "rocketray start", then send, consume and query from other terminals; or run
     everything on real data with "rocketray demo".
 
     Commands find the node by its data directory: --data, else ROCKETRAY_DATA, else
-    ./rocketray-data. Exit codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C, 141 the
+    ./rocketray-data. From another machine of its Ray, they find it by its cluster's name. Exit
+    codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C, 141 the
     reader of a pipe closed it.
     """
+    if cluster is not None:
+        choose_cluster(Cluster(cluster, ray_address))
+    elif ray_address is not None:
+        raise typer.BadParameter("--ray-address before a command needs --cluster NAME, too")
 
 
 for of_node in (start, up, status, scale, down):

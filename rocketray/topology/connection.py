@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rocketray.actors.producers.producer import NodeProducer
     from rocketray.actors.producers.producer_options import AckMode
     from rocketray.actors.topics.topics import Topics
+    from rocketray.cluster import Cluster
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["AppNode", "open_node"]
@@ -30,7 +31,13 @@ class AppNode(Protocol):
 
     @property
     def data(self) -> Path:
-        """The node's data directory; every process may read its files."""
+        """The node's data directory, on the node's machine."""
+
+    def has_files(self) -> bool:
+        """Return whether this process can read the files of the node."""
+
+    def files(self, use: str) -> Path:
+        """Return the data directory; raise NodeElsewhereError if *use* of it is elsewhere."""
 
     def consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
@@ -56,14 +63,14 @@ class AppNode(Protocol):
         """The calls of group members."""
 
 
-async def open_node(data: Path | str | None) -> AppNode:
-    """Return a connection to the node on *data*, opened in a thread."""
-    node = await asyncio.to_thread(_connect, data)
+async def open_node(place: Path | Cluster) -> AppNode:
+    """Return a connection to the node of *place*, opened in a thread."""
+    node = await asyncio.to_thread(_connect, place)
     restore_signal_handlers()
     return node
 
 
-def _connect(data: Path | str | None) -> AppNode:
+def _connect(place: Path | Cluster) -> AppNode:
     from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # Ray
 
-    return Connection.open(data)
+    return Connection.to(place)

@@ -22,6 +22,7 @@ from support.apps import collecting, running, until
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.explaining.explanation import Cause
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import SHARDING_KEY, Message
@@ -118,7 +119,14 @@ def statuses(hosts: list[Any]) -> list[HostStatus]:
 def started(node: Node, path: str) -> list[Any]:
     """Two instances of the app at *path*, which end with this process."""
     directory = SUPPORT.parent
-    return bring_up(path, data=node.data, directory=directory, consumers=2, detached=False)[1]
+    return bring_up(
+        path,
+        cluster=DEFAULT_CLUSTER,
+        data=node.data,
+        directory=directory,
+        consumers=2,
+        detached=False,
+    )[1]
 
 
 def wait_until_shared(connection: Connection, group: str) -> None:

@@ -27,6 +27,7 @@ from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.ray_process.ray_runtime import ray
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 
@@ -271,7 +272,9 @@ def test_a_gateway_that_dies_costs_no_message_and_no_second_delivery(
     wait_until(lambda: len(readers.seen) == 100, lambda: f"{len(readers.seen)} came")
     with readers.held_up:
         send(connection, "Away", range(100, 400))
-        ray.kill(find_actor(GATEWAY_NAME), no_restart=False)  # with a fetch that waits
+        ray.kill(
+            find_actor(DEFAULT_CLUSTER, GATEWAY_NAME), no_restart=False
+        )  # with a fetch that waits
         send(connection, "Away", range(400, 500))
     readers.wait(Counter(range(500)))
     assert not revoked

@@ -29,8 +29,9 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import config_directory, filters_file, node_file, shard_directory
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, NAMESPACE
+from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, namespace_of
 from rocketray.actors.remote.fetched_streams import FetchedStreams
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.delay import Delay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError
 from rocketray.filters.consumer_filter_data import read_filters
@@ -126,7 +127,10 @@ def test_actors_run_at_the_priority_of_the_program_that_started_the_node(
 ) -> None:
     """Ray's default is nice 15: a program that computes would take nearly all of the processor."""
     connection.topics.create("Nice", 1, queues_per_process=1)
-    actors = [find_actor(process_actor("Nice:0")), find_actor(COORDINATOR_NAME)]
+    actors = [
+        find_actor(DEFAULT_CLUSTER, process_actor("Nice:0")),
+        find_actor(DEFAULT_CLUSTER, COORDINATOR_NAME),
+    ]
     pids = [*ray.get([actor.pid.remote() for actor in actors]), connection.filters.statistics().pid]
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in pids] == [own] * 3
@@ -157,7 +161,7 @@ def test_a_killed_shard_loses_and_repeats_nothing(
 ) -> None:
     connection.topics.create("Crash", 1, queues_per_process=1)
     process = Helper(tmp_path / "out", "producer_process.py", node.data, "Crash", 0, 60_000)
-    shard = ray.get_actor(process_actor("Crash:0"), namespace=NAMESPACE)
+    shard = ray.get_actor(process_actor("Crash:0"), namespace=namespace_of(DEFAULT_CLUSTER))
     for target in (5_000, 20_000, 40_000):
         deadline = time.monotonic() + 60
         while connection.shard_statistics("Crash")[0].max_queue_offset < target:
@@ -179,7 +183,7 @@ def test_a_killed_process_loses_and_repeats_nothing_of_any_of_its_topics(
     topics = ["%RETRY%one", "%DLQ%one", "Changelog"]
     for topic in topics:
         connection.topics.ensure(topic, 1, internal=True)
-    host = ray.get_actor(SHARED_NAME, namespace=NAMESPACE)
+    host = ray.get_actor(SHARED_NAME, namespace=namespace_of(DEFAULT_CLUSTER))
     with connection.producer() as producer:
         for block in range(3):
             for topic in topics:
@@ -209,7 +213,7 @@ def test_a_killed_process_of_system_topics_delivers_every_delayed_message_once(
         messages = [Message("Later", b"%d" % number, "even") for number in range(count)]
         producer.begin_many("Later", messages, delays=delays).result()
         assert producer.recall(recalled.recall_handle)
-    host = find_actor(SHARED_NAME)
+    host = find_actor(DEFAULT_CLUSTER, SHARED_NAME)
     for _ in range(3):
         time.sleep(2)
         before = ray.get(host.pid.remote())
@@ -260,7 +264,7 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
         connection.consumer("back", "Back", Subscription.sql("n >= 10")) as member,
     ):
         for name in ("filter", "coordinator"):
-            actor = ray.get_actor(name, namespace=NAMESPACE)
+            actor = ray.get_actor(name, namespace=namespace_of(DEFAULT_CLUSTER))
             os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
         for number in range(20):
             producer.send("Back", b"%d" % number, properties={"n": str(number)})
@@ -277,7 +281,7 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
 def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Connection) -> None:
     connection.topics.create("Bits", 1, queues_per_process=1)
     filters = filters_file(shard_directory(node.data, "Bits", 0))
-    shard = ray.get_actor(process_actor("Bits:0"), namespace=NAMESPACE)
+    shard = ray.get_actor(process_actor("Bits:0"), namespace=namespace_of(DEFAULT_CLUSTER))
     found: list[int] = []
     with (
         connection.producer() as producer,
@@ -344,7 +348,7 @@ def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connect
     """Ray never runs one where no raylet has the label, and so the directory."""
     connection.topics.ensure("Labels", 1)
     connection.topics.ensure("HostedLabels", 1, internal=True)
-    coordinator = find_actor(COORDINATOR_NAME)
+    coordinator = find_actor(DEFAULT_CLUSTER, COORDINATOR_NAME)
     ray.get(coordinator.open_gateway.remote())
     home = ray.get(coordinator.home.remote())
     assert home.ray_node == ""
@@ -369,7 +373,7 @@ def test_a_transaction_survives_the_death_of_its_process(connection: Connection)
         with begin(producer, "Paid", b"3"):
             pass
         assert read_all(connection, "Paid", "*", lambda found: 3 in found) == [3]
-        os.kill(ray.get(find_actor(SHARED_NAME).pid.remote()), signal.SIGKILL)
+        os.kill(ray.get(find_actor(DEFAULT_CLUSTER, SHARED_NAME).pid.remote()), signal.SIGKILL)
         second.commit()
         first.rollback()
     assert read_all(connection, "Paid", "*", lambda found: 2 in found) == [3, 2]
@@ -407,7 +411,7 @@ def test_explain_finds_what_is_not_in_its_topic_yet_and_knows_after_a_restart(
     [group] = [each for each in connection.groups.all() if each.group == "why"]
     moves = plan_moves(connection, [group], to="latest")
     carry_out(connection.groups, moves, 30, who="a test")
-    os.kill(ray.get(find_actor(COORDINATOR_NAME).pid.remote()), signal.SIGKILL)
+    os.kill(ray.get(find_actor(DEFAULT_CLUSTER, COORDINATOR_NAME).pid.remote()), signal.SIGKILL)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with contextlib.suppress(ShardUnavailableError):

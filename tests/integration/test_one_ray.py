@@ -10,13 +10,16 @@ from unittest import mock
 
 import pytest
 
+from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.node import Node, NodeOptions
-from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
-from rocketray.errors import ActorError
+from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
+from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.errors import ActorError, NodeNotRunningError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 ONE_PROCESS = NodeOptions(queues_per_process="shared")
+SECOND = NodeOptions(queues_per_process="shared", cluster="second")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +34,9 @@ def _own_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def actors() -> list[str]:
     found = ray.util.list_named_actors(all_namespaces=True)
-    return sorted(each["name"] for each in found if each["namespace"] == NAMESPACE)
+    return sorted(
+        each["name"] for each in found if each["namespace"] == namespace_of(DEFAULT_CLUSTER)
+    )
 
 
 def send_one(node: Node) -> int:
@@ -51,7 +56,7 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
     killed._stopped.set()  # as by SIGKILL: nothing is stopped, and the kernel gives the lock back
     killed._let_go_of_memory()
     killed._let_go_of_directory()
-    with Node(data, ONE_PROCESS) as node:
+    with Node(data, SECOND) as node:  # also when it has another name now
         assert send_one(node) == 2
     assert f"ending actors that an earlier node on {data} left on this Ray: " in caplog.text
 
@@ -63,8 +68,10 @@ def test_a_node_that_is_refused_or_fails_harms_no_other_and_starts_later(tmp_pat
         with pytest.raises(ActorError) as caught:
             Node(data)
         told = str(caught.value)
-        assert told.startswith(f"this Ray runs the node on {tmp_path / 'first'} of ")
-        assert "one Ray can run one node; stop that one" in told
+        assert told.startswith(
+            f"cluster 'default' on this Ray is the node on {tmp_path / 'first'} of "
+        )
+        assert "a cluster has one node; stop that one" in told
         assert len(told.splitlines()) == 1
         assert send_one(first) == 2
     assert actors() == []
@@ -73,5 +80,10 @@ def test_a_node_that_is_refused_or_fails_harms_no_other_and_starts_later(tmp_pat
     ):  # told by the coordinator that did not start
         Node(data, NodeOptions(shard_sizes=(("no_such_size", 1),)))
     assert actors() == []
-    with Node(data, ONE_PROCESS) as node:
+    with Node(data, ONE_PROCESS) as node, Node(tmp_path / "first", SECOND) as second:
         assert send_one(node) == 1
+        assert send_one(second) == 3, "each cluster has its own topics"
+        with Client(cluster="second") as client:
+            assert client.data == second.data
+        with pytest.raises(NodeNotRunningError, match="there is 'default', 'second'; start it"):
+            Client(cluster="third")

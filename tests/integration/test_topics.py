@@ -19,7 +19,8 @@ from rocketray.actors.cluster.coordinator_actor import COORDINATOR_THREADS
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
 from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.ray_process.ray_runtime import NAMESPACE
+from rocketray.actors.ray_process.ray_runtime import namespace_of
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
@@ -64,7 +65,7 @@ def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
         first = producer.send("Brief", b"0", keys=["first"])
         for number in range(1, 200):
             producer.send("Brief", b"%d" % number + b"." * 100_000)
-    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=NAMESPACE)
+    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=namespace_of(DEFAULT_CLUSTER))
     ray.get(coordinator.expire.remote())
     [shard] = connection.shard_statistics("Brief")
     assert 100 < shard.min_queue_offset < shard.max_queue_offset == 200
@@ -80,7 +81,7 @@ def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
     connection.topics.create("Doomed", 2, queues_per_process=1)
     with connection.producer() as producer:
         producer.send("Doomed", b"gone", queue_id=0)
-        shard = ray.get_actor(process_actor("Doomed:0"), namespace=NAMESPACE)
+        shard = ray.get_actor(process_actor("Doomed:0"), namespace=namespace_of(DEFAULT_CLUSTER))
         os.kill(ray.get(shard.pid.remote()), signal.SIGKILL)
         connection.topics.delete("Doomed")
         assert not shard_directory(node.data, "Doomed", 0).parent.exists()
@@ -96,10 +97,11 @@ def test_topics_that_are_slow_to_start_keep_no_heartbeat_waiting(connection: Con
         connection.topics.create(f"Slow{number}", 1, queues_per_process=1) for number in range(4)
     ]
     shards = [
-        ray.get_actor(process_actor(topic.process_of(0)), namespace=NAMESPACE) for topic in topics
+        ray.get_actor(process_actor(topic.process_of(0)), namespace=namespace_of(DEFAULT_CLUSTER))
+        for topic in topics
     ]
     pids = ray.get([shard.pid.remote() for shard in shards])
-    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=NAMESPACE)
+    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=namespace_of(DEFAULT_CLUSTER))
     start = coordinator.call.options(concurrency_group=next(iter(WAITING_GROUP)))
     beat = Heartbeat("g", "Slow0", Subscription.tags("*"), "member", "instance", frozenset())
     connection.sessions.heartbeat(beat)

@@ -33,7 +33,8 @@ class Running:
         self.data = data
         self._log = log
         with log.open("w") as output:
-            command = [COMMAND, "start", "--ray-address", machines.address, "--data", str(data)]
+            command = [COMMAND, "start", "--cluster", "trade", "--ray-address", machines.address]
+            command += ["--data", str(data)]
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, env=dict(machines.environ)
             )
@@ -99,15 +100,33 @@ def test_no_actor_starts_without_the_directory_or_makes_one(
     assert found["files"] == []
 
 
-def test_who_wants_to_use_the_node_from_the_other_machine_is_told_that_it_cannot(
+def test_who_uses_the_directory_from_the_other_machine_is_told_to_use_the_cluster(
     found: dict[str, Any],
 ) -> None:
     assert len(found["connections"]) == 4  # without node.json, and with a copy of it
     for text in found["connections"]:
         assert text.startswith("NodeElsewhereError: the node runs on ")
         assert f"and this is {ELSEWHERE}: " in text
-        assert "are not supported yet" in text
+        assert "use it by the name of its cluster" in text
         assert len(text.splitlines()) == 1
+
+
+def test_the_node_is_used_from_the_other_machine_by_the_name_of_its_cluster(
+    node: Running, found: dict[str, Any]
+) -> None:
+    used = found["used"]
+    assert used["stored"] == 200
+    assert used["paid"] == [*range(1, 20, 2)]
+    assert used["by key"] == 20
+    assert "Trade" in used["status"]
+    letters, no_cluster, no_ray, two = used["refused"]
+    assert letters.startswith("NodeElsewhereError: listing dead letters is not supported yet")
+    assert (
+        f"no cluster 'none' runs on the Ray at {node.machines.address}: there is 'trade'"
+        in no_cluster
+    )
+    assert no_ray.startswith("ConfigError: this process has joined the Ray at ")
+    assert two.startswith("ConfigError: data directory '/data' and cluster 'trade' are both given")
 
 
 def test_who_starts_the_node_is_told_what_the_actors_are_bound_to(node: Running) -> None:

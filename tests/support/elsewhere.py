@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,11 +18,14 @@ from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from support.commands import COMMAND
 
+from rocketray.actors.admin.dead_letters import letter_boxes
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
+from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
 from rocketray.actors.cluster.gateway_actor import GatewayActor
 from rocketray.actors.cluster.node import ensure_node
@@ -32,10 +36,12 @@ from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting.hosting import bring_up
 
+CLUSTER = "trade"
 _AGAIN_S = 60.0
-_TOPIC, _HOSTED, _QUEUES = "Trade", "Hosted", 4
+_TOPIC, _HOSTED, _FAR, _QUEUES = "Trade", "Hosted", "Far", 4
 _APP = "support.least_app:app"
 _HOSTS = 2  # Ray would place each at random
 
@@ -51,9 +57,9 @@ def main(address: str, data: str) -> None:
     with connection.producer() as producer:
         for queue_id in range(_QUEUES):
             producer.send(_TOPIC, b"before", queue_id=queue_id)
-    ray.get(find_actor(COORDINATOR_NAME).open_gateway.remote())
+    ray.get(find_actor(CLUSTER, COORDINATOR_NAME).open_gateway.remote())
     tests = Path(__file__).parent.parent
-    bring_up(_APP, data=Path(data), directory=tests, consumers=_HOSTS)
+    bring_up(_APP, cluster=CLUSTER, data=Path(data), directory=tests, consumers=_HOSTS)
     node_json = node_file(Path(data)).read_text()
     found = {
         "machine": _there(other, socket.gethostname),
@@ -64,6 +70,7 @@ def main(address: str, data: str) -> None:
             for opener in (Connection.open, _ensured)
             for text in ("", node_json)
         ],
+        "used": _there(other, _use, address),
     }
     _kill_and_await()
     found |= {
@@ -97,7 +104,7 @@ def _actors() -> dict[str, tuple[int, str]]:
 
 def _refused(other: str) -> list[str]:
     """What each actor that touches files says when it is started where they are not."""
-    home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote())
+    home: Home = ray.get(find_actor(CLUSTER, COORDINATOR_NAME).home.remote())
     tries: list[tuple[type, str, tuple[Any, ...]]] = [
         (CoordinatorActor, "pid", ({}, FilterRules())),
         (FilterActor, "pid", (FilterRules(),)),
@@ -136,6 +143,47 @@ def _connect(opener: Callable[[str], object], data: str, node_json: str) -> str:
     finally:
         node_file(Path(data)).unlink(missing_ok=True)
     return "connected"
+
+
+def _use(address: str) -> dict[str, Any]:
+    """What a program does there that knows the name of the cluster alone."""
+    with Client(cluster=CLUSTER, ray_address=address) as client, client.producer() as producer:
+        client.topics.create(_FAR, 2, queues_per_process="shared")
+        for number in range(20):
+            producer.send(_FAR, b"%d" % number, keys="far", tags="pay" if number % 2 else "order")
+        futures = [producer.send_async(_FAR, b"async") for _ in range(200)]
+        stored = {future.result(30).offset_message_id for future in futures}
+        with client.consumer("far", _FAR, Subscription.tags("pay")) as member:
+            bodies: list[bytes] = []
+            deadline = time.monotonic() + _AGAIN_S
+            while len(bodies) < 10 and time.monotonic() < deadline:
+                bodies += [body for batch in member.poll(1.0) for body in batch.bodies()]
+        return {
+            "stored": len(stored),
+            "paid": sorted(map(int, bodies)),
+            "by key": len(client.messages.query(_FAR, "far")),
+            "refused": [
+                _error(lambda: letter_boxes(client)),
+                _error(lambda: Client(cluster="none", ray_address=address)),
+                _error(lambda: Client(cluster=CLUSTER, ray_address="127.0.0.9:1")),
+                _error(lambda: Client("/data", cluster=CLUSTER)),
+            ],
+            "status": subprocess.run(
+                [COMMAND, "--cluster", CLUSTER, "--ray-address", address, "topics", "list"],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            ).stdout,
+        }
+
+
+def _error(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except StreamError as error:
+        return f"{type(error).__name__}: {error}"
+    return "done"
 
 
 def _ensured(data: str) -> None:

@@ -28,6 +28,7 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json
 from rocketray.actors.retries.retry_records import retry_topic
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.hosting import bring_up, find_hosts, take_down
@@ -82,7 +83,13 @@ class Fleet:
 
     def start_app(self) -> None:
         """The app with the other two groups, on two hosts."""
-        bring_up("support.chaos_app:app", data=self._connection.data, directory=TESTS, consumers=2)
+        bring_up(
+            "support.chaos_app:app",
+            cluster=DEFAULT_CLUSTER,
+            data=self._connection.data,
+            directory=TESTS,
+            consumers=2,
+        )
 
     def start_producer(self, count: int, pause_ms: int) -> subprocess.Popen[bytes]:
         """A producer of the numbers below *count*, with a pause after each thousand."""
@@ -99,7 +106,7 @@ class Fleet:
         for process in self._members.values():
             process.kill()
             process.wait(60)
-        take_down(find_hosts("chaos"))
+        take_down(find_hosts(DEFAULT_CLUSTER, "chaos"))
 
     # What happens to them
 
@@ -122,7 +129,7 @@ class Fleet:
     def kill_actor(self, name: str) -> None:
         """End an actor's process; Ray starts it again. One that is away already is left alone."""
         with suppress(ShardUnavailableError, ray.exceptions.RayError):
-            pid = ray.get(find_actor(name).pid.remote(), timeout=60)
+            pid = ray.get(find_actor(DEFAULT_CLUSTER, name).pid.remote(), timeout=60)
             at_ns = time.monotonic_ns()
             _kill(pid)
             if name == COORDINATOR_NAME:
@@ -171,7 +178,7 @@ class Fleet:
 
     def leave_host(self) -> None:
         """Take one host of the app down in order."""
-        take_down(find_hosts("chaos")[:1])
+        take_down(find_hosts(DEFAULT_CLUSTER, "chaos")[:1])
 
     # What became of the messages
 
@@ -195,7 +202,7 @@ class Fleet:
         entries, deaths = self.journals.entries[group], self._deaths[group]
         hosts = [
             f"    host {host.number}: {host.restarts} restarts, last for {host.last_error}"
-            for host in find_hosts("chaos")
+            for host in find_hosts(DEFAULT_CLUSTER, "chaos")
         ]
         return "\n".join([chronicle(entries, deaths, self._forgotten[group]), *hosts])
 
@@ -205,7 +212,9 @@ class Fleet:
 
     def hosts(self) -> list[HostStatus]:
         """The app's hosts that answer."""
-        return [host.status for host in find_hosts("chaos") if host.status is not None]
+        return [
+            host.status for host in find_hosts(DEFAULT_CLUSTER, "chaos") if host.status is not None
+        ]
 
     def _choose_member(self) -> tuple[str, set[tuple[int, int]], Offsets]:
         name = self._random.choice(sorted(self._members))

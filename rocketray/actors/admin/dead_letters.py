@@ -137,12 +137,13 @@ class Journal:
 def letter_boxes(node: NodeClient) -> list[LetterBox]:
     """Return the dead letters of all groups, by group."""
     boxes = []
+    data = node.files("listing dead letters")
     for name, topic in sorted(node.topics.all().items()):
-        if name.startswith(DEAD_LETTER_PREFIX) and _has_files(node.data, name):
-            with open_queues(node.data, name) as views:
+        if name.startswith(DEAD_LETTER_PREFIX) and _has_files(data, name):
+            with open_queues(data, name) as views:
                 spans = [range(view.minimum, view.maximum) for view in views]
                 reason = _newest_reason(views[0])
-            done = Journal(node.data, topic).done
+            done = Journal(data, topic).done
             there = sum(map(len, spans))
             redriven = sum(offset in spans[0] for offset in done)
             group = name.removeprefix(DEAD_LETTER_PREFIX)
@@ -161,8 +162,9 @@ def letters(
         ConfigError: the group has no dead letters. FilterError: the subscription cannot be used.
     """
     config = _topic(node, group, topic)
-    done = Journal(node.data, config).done
-    for letter in _letters_of(node.data, group, config.name, subscription):
+    data = node.files("reading dead letters")
+    done = Journal(data, config).done
+    for letter in _letters_of(data, group, config.name, subscription):
         yield letter, letter.queue_offset in done
 
 
@@ -187,18 +189,19 @@ def redrive(
     """
     config = _topic(node, group, topic)
     count = 0
-    with _alone(node.data, config.name):
-        journal = Journal(node.data, config, owns=True)
+    data = node.files("redriving dead letters")
+    with _alone(data, config.name):
+        journal = Journal(data, config, owns=True)
         if journal.under_way:
-            journal.finish(are_stored=_is_stored(node.data, journal, group))
+            journal.finish(are_stored=_is_stored(data, journal, group))
         new = (
             letter
-            for letter in _letters_of(node.data, group, config.name, subscription)
+            for letter in _letters_of(data, group, config.name, subscription)
             if letter.queue_offset not in journal.done
         )
         aimed = _with_targets(node, group, new)
         for target, batch in _batches(islice(aimed, limit)):
-            with closing(QueueTail(node.data, *target)) as tail:
+            with closing(QueueTail(data, *target)) as tail:
                 end = tail.end()
             journal.begin(batch, target, end)
             producer.forward(*target, [_again(letter, target[0]) for letter in batch])

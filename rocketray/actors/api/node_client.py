@@ -5,6 +5,7 @@ Calls that need no work of the client are those of the interface that the node's
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of, shards_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topics import TOPICS, Topics
+from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.errors import NodeElsewhereError
 
 from .node_messages import NodeMessages
 from .system_api import DELAYS, TRANSACTIONS, NodeDelays, NodeTransactions
@@ -30,8 +33,11 @@ class NodeClient:
         data: Path,
         transport: CallTransport,
         clock_ms: Callable[[], int] = system_clock_ms,
+        cluster: str = DEFAULT_CLUSTER,
     ) -> None:
         self.data = data
+        self.cluster = cluster
+        """The name of the node's cluster on its Ray."""
         self.clock_ms = clock_ms
         """Return the node's clock in milliseconds since 1970; tests of the testing kit move it."""
         self._transport = transport
@@ -66,3 +72,20 @@ class NodeClient:
     def is_local(self) -> bool:
         """Return whether this process is on the node's machine, and can map the shards' memory."""
         return self._transport.is_local()
+
+    def has_files(self) -> bool:
+        """Return whether this process can read the files of the node."""
+        return self._transport.has_files()
+
+    def files(self, use: str) -> Path:
+        """Return the data directory, for a *use* that reads its files.
+
+        Raises:
+            NodeElsewhereError: this process is not on the node's machine.
+        """
+        if self.has_files():
+            return self.data
+        raise NodeElsewhereError(
+            f"{use} is not supported yet from another machine than the node's: it reads the files "
+            f"of {self.data} there, and this is {socket.gethostname()}; do it on that machine"
+        )

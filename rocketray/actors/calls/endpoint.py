@@ -88,6 +88,9 @@ class CallTransport(Protocol):
     def is_local(self) -> bool:
         """Return whether this process can map the memory of the objects' processes."""
 
+    def has_files(self) -> bool:
+        """Return whether this process can read the files of the objects' processes."""
+
 
 def waits(method: _Method) -> _Method:
     """Declare a method of an interface that waits for other actors: it gets a thread of its own."""
@@ -211,3 +214,7 @@ class InProcess:
     def is_local(self) -> bool:
         """Return whether producers send through shared memory."""
         return self.shares_memory
+
+    def has_files(self) -> bool:
+        """Return True: the files are those of this process."""
+        return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
+from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
 from rocketray.errors import ShardUnavailableError
 
 __all__ = ["RETRY_AFTER_MS", "actor_or_none", "find_actor"]
@@ -12,9 +12,9 @@ __all__ = ["RETRY_AFTER_MS", "actor_or_none", "find_actor"]
 RETRY_AFTER_MS = 1000
 
 
-def find_actor(name: str) -> Any:
+def find_actor(cluster: str, name: str) -> Any:
     """Return the actor of that name; raise :class:`ShardUnavailableError` if it is not found."""
-    actor = actor_or_none(name)
+    actor = actor_or_none(cluster, name)
     if actor is None:
         raise ShardUnavailableError(
             name,
@@ -24,12 +24,12 @@ def find_actor(name: str) -> Any:
     return actor
 
 
-def actor_or_none(name: str) -> Any:
+def actor_or_none(cluster: str, name: str) -> Any:
     """Return the actor of that name, or None; raise :class:`ShardUnavailableError` without Ray."""
     if not ray.is_initialized():  # otherwise Ray would start a cluster of its own
         raise ShardUnavailableError(name, RETRY_AFTER_MS, "this process has not joined Ray")
     try:
-        return ray.get_actor(name, namespace=NAMESPACE)
+        return ray.get_actor(name, namespace=namespace_of(cluster))
     except ValueError:
         return None
     except RayError as error:  # Ray itself is unavailable

@@ -1,6 +1,7 @@
 """A connection to a running node: the calls of its clients, over Ray and shared memory.
 
-A connection finds the node by its data directory (DATA/node.json), and joins its Ray.
+A connection finds the node by its data directory (DATA/node.json) or by the name of its cluster,
+and joins its Ray.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray, pinned, ray
 from rocketray.actors.remote.fetch_api import GATEWAY
 from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.data_directory import data_directory
+from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
 from .actor_names import find_actor
-from .finding import find_node
+from .finding import find_cluster, find_node
 from .node_api import NODE
 from .ray_transport import RayTransport
 
@@ -37,9 +38,10 @@ _CONNECTIONS: WeakSet[Connection] = WeakSet()
 """The connections of this process, for :func:`lose_node`."""
 
 
-def node_placement() -> dict[str, Any]:
-    """Return the options that bind an actor to the machine of the node whose Ray is joined."""
-    home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote(), timeout=CALL_TIMEOUT_S)
+def node_placement(cluster: str) -> dict[str, Any]:
+    """Return the options that bind an actor to the machine of the cluster's node."""
+    coordinator = find_actor(cluster, COORDINATOR_NAME)
+    home: Home = ray.get(coordinator.home.remote(), timeout=CALL_TIMEOUT_S)
     return pinned(home)
 
 
@@ -53,24 +55,40 @@ def lose_node(data: Path, error: StreamError) -> None:
 class Connection(NodeClient):
     """A process's link to one node, created by :meth:`open`; safe to use from several threads."""
 
-    def __init__(self, data: Path, node: Mapping[str, Any] | None = None) -> None:
-        """Connect to the node of the Ray that is joined; *node* is the content of node.json."""
-        self._ray = RayTransport(data, node)
-        super().__init__(data, self._ray)
+    def __init__(
+        self, data: Path, cluster: str = DEFAULT_CLUSTER, node: Mapping[str, Any] | None = None
+    ) -> None:
+        """Connect to the node on the Ray that is joined; *node* is the content of node.json."""
+        self._ray = RayTransport(data, cluster, node)
+        super().__init__(data, self._ray, cluster=cluster)
         self.node = node
         self._node = client_of(self._ray, NODE)
         self._producers: list[NodeProducer] = []
         _CONNECTIONS.add(self)
 
     @classmethod
-    def open(cls, data: Path | str | None = None) -> Connection:
-        """Connect to the node whose data directory is *data* (see :mod:`rocketray.data_directory`).
+    def open(
+        cls,
+        data: Path | str | None = None,
+        *,
+        cluster: str | None = None,
+        ray_address: str | None = None,
+    ) -> Connection:
+        """Connect to the node on *data*, or to that of *cluster* on a Ray (rocketray/cluster.py).
 
         Raises:
-            ConfigError: *data* is empty, or no path.
-            NodeNotRunningError: no node runs there. NodeElsewhereError: it runs on another machine.
+            ConfigError: *data* is empty, or no path; or both are given.
+            NodeNotRunningError: no such node runs. NodeElsewhereError: the node on *data* runs on
+                another machine.
         """
-        directory = data_directory(data).resolve()
+        return cls.to(chosen_node(data, cluster, ray_address))
+
+    @classmethod
+    def to(cls, place: Path | Cluster) -> Connection:
+        """Connect to the node of a data directory, or of a cluster; raises as :meth:`open`."""
+        if isinstance(place, Cluster):
+            return Connection(Path(find_cluster(place).data), place.name)
+        directory = place.resolve()
         node = find_node(directory)
         if not ray.is_initialized():
             token = node.get("tokenPath")
@@ -80,7 +98,7 @@ class Connection(NodeClient):
                 token and Path(str(token)),
                 node.get("raylet"),
             )
-        return Connection(directory, node)
+        return Connection(directory, str(node.get("cluster", DEFAULT_CLUSTER)), node)
 
     def lose(self, error: StreamError) -> None:
         """Raise *error* from now on: Ray is lost, and a call would wait or start another Ray."""

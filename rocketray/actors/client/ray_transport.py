@@ -32,6 +32,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
 )
 from rocketray.actors.runtime.machine import whereabouts
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
 
 from .actor_names import RETRY_AFTER_MS, find_actor
@@ -47,11 +48,14 @@ _LOOK_S = 1.0
 class RayTransport:
     """Calls to the actors of the node on one data directory; safe to use from several threads."""
 
-    def __init__(self, data: Path, node: Mapping[str, Any] | None = None) -> None:
-        """Find the coordinator of the Ray that is joined; *node* is the content of node.json."""
+    def __init__(
+        self, data: Path, cluster: str = DEFAULT_CLUSTER, node: Mapping[str, Any] | None = None
+    ) -> None:
+        """Find the coordinator on the Ray that is joined; *node* is the content of node.json."""
         self._data = data
+        self._cluster = cluster
         self._node = node
-        self._coordinator = find_actor(COORDINATOR_NAME)
+        self._coordinator = find_actor(cluster, COORDINATOR_NAME)
         self._left: StreamError | None = None
 
     def lose(self, error: StreamError) -> None:
@@ -83,13 +87,17 @@ class RayTransport:
         """Run a function that makes calls in a thread of its own."""
         run_in_thread(run)
 
+    def has_files(self) -> bool:
+        """Return whether this process is on the node's machine, where its files can be read."""
+        return self.is_local()
+
     def _begin(
         self, endpoint: Endpoint[Any], method: Callable[..., Any], *arguments: Any, **options: Any
     ) -> Any:
         if self._left is not None:
             raise self._left
         is_known = endpoint.actor == COORDINATOR_NAME
-        actor = self._coordinator if is_known else find_actor(endpoint.actor)
+        actor = self._coordinator if is_known else find_actor(self._cluster, endpoint.actor)
         return _begin(actor, endpoint, method, *arguments, **options)
 
     def _result(self, reference: Any) -> Any:
@@ -119,6 +127,7 @@ class RayTransport:
 
 
 def begin(
+    cluster: str,
     endpoint: Endpoint[InterfaceT],
     method: Callable[Concatenate[InterfaceT, Arguments], object],
     *arguments: Arguments.args,
@@ -129,7 +138,7 @@ def begin(
     Raises:
         ShardUnavailableError: there is no such actor.
     """
-    return _begin(find_actor(endpoint.actor), endpoint, method, *arguments, **options)
+    return _begin(find_actor(cluster, endpoint.actor), endpoint, method, *arguments, **options)
 
 
 def _begin(

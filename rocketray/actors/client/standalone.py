@@ -1,4 +1,4 @@
-"""The classes for programs that have only a node's data directory: a client and producers."""
+"""The classes for programs outside of a node's processes: a client and producers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,22 @@ _LOG = logging.getLogger(__name__)
 
 
 class Client(Connection):
-    """A connection for queries and administration: ``Client(data)`` connects at once."""
+    """A connection for queries and administration, which connects at once.
 
-    def __init__(self, data: Path | str | None = None) -> None:
-        found = Connection.open(data)
-        super().__init__(found.data, found.node)
+    ``Client(data)`` uses the node on that directory, on this machine. ``Client(cluster=name)`` uses
+    the cluster of that name on the Ray at *ray_address*, from any of its machines; the address is
+    by default that of RAY_ADDRESS, or of the Ray that was started on this machine.
+    """
+
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        *,
+        cluster: str | None = None,
+        ray_address: str | None = None,
+    ) -> None:
+        found = Connection.open(data, cluster=cluster, ray_address=ray_address)
+        super().__init__(found.data, found.cluster, found.node)
         self._doubted: set[tuple[str, Subscription]] = set()
 
     def consumer(
@@ -46,17 +57,25 @@ class Client(Connection):
         member = super().consumer(group, topic, subscription, **options)
         if (topic, subscription) not in self._doubted:
             self._doubted.add((topic, subscription))
-            _warn_of_doubts(self.data, group, topic, subscription)
+            if self.has_files():
+                _warn_of_doubts(self.data, group, topic, subscription)
         return member
 
 
 class Producer(NodeProducer):
     """A producer for the node on *data*: ``with Producer() as producer: producer.send(…)``."""
 
-    def __init__(self, data: Path | str | None = None, **options: Unpack[ProducerOptions]) -> None:
-        """Connect; the options are those of :class:`ProducerOptions`."""
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        *,
+        cluster: str | None = None,
+        ray_address: str | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Connect as :class:`Client` does; the options are those of :class:`ProducerOptions`."""
         batch_settings(options)  # checked before anything is opened
-        connection = Connection.open(data)
+        connection = Connection.open(data, cluster=cluster, ray_address=ray_address)
         super().__init__(connection, **options)
         connection.keep(self)
 
@@ -64,10 +83,18 @@ class Producer(NodeProducer):
 class AsyncProducer(NodeAsyncProducer):
     """A producer for tasks: ``async with AsyncProducer() as producer: await producer.send(…)``."""
 
-    def __init__(self, data: Path | str | None = None, **options: Unpack[ProducerOptions]) -> None:
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        *,
+        cluster: str | None = None,
+        ray_address: str | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
         """Take the options of :class:`Producer`; it connects when it is opened."""
         batch_settings(options)
-        super().__init__(partial(Producer, data, **options))
+        place = {"cluster": cluster, "ray_address": ray_address}
+        super().__init__(partial(Producer, data, **place, **options))
 
 
 def _warn_of_doubts(data: Path, group: str, topic: str, subscription: Subscription) -> None:

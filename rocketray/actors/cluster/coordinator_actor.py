@@ -107,11 +107,11 @@ class CoordinatorActor(ServedObjects):
 
         A shard that is unavailable does so the next time.
         """
-        asked = []
+        asked, cluster = [], self._home.cluster
         for order in self._state.expiry_orders():
             shard = shard_of(order.topic, order.queue_id)
             try:
-                answer = begin(shard, ShardApi.expire, order.policy, order.needed_from)
+                answer = begin(cluster, shard, ShardApi.expire, order.policy, order.needed_from)
                 asked.append((shard.actor, answer))
             except ShardUnavailableError:
                 _LOG.warning("%s is unavailable; its old files are removed later", shard.actor)
@@ -138,7 +138,7 @@ class CoordinatorActor(ServedObjects):
         """Save the offsets, then stop every shard: all their data is on disk on return."""
         self._stop.set()
         with contextlib.suppress(ShardUnavailableError):  # no member on another node ever joined
-            ray.get(find_actor(GATEWAY_NAME).stop.remote())
+            ray.get(find_actor(self._home.cluster, GATEWAY_NAME).stop.remote())
         try:
             self._state.stop()
         finally:

@@ -30,7 +30,7 @@ class GatewayActor(ServedObjects):
     def __init__(self, home: Home) -> None:
         super().__init__()
         data = home.directory()
-        node = NodeClient(data, RayTransport(data))
+        node = NodeClient(data, RayTransport(data, home.cluster))
         self._sessions = FetchSessions(node, time.monotonic)
         self.serve(FetchApi, lambda: self._sessions)
         self._stop = threading.Event()

@@ -33,13 +33,13 @@ from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
 from rocketray.actors.ray_process.ray_runtime import (
-    NAMESPACE,
     GetTimeoutError,
     RayTaskError,
     has_ray,
     join_ray,
     leave_ray,
     logs_directory,
+    namespace_of,
     own_processes,
     raised_there,
     ray,
@@ -51,6 +51,7 @@ from rocketray.actors.ray_process.ray_watch import end_processes
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.machine import here
 from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.cluster import DEFAULT_CLUSTER, Cluster, check_cluster, chosen_node
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError
 from rocketray.names import QueuesPerProcess, check_queues_per_process
@@ -76,6 +77,7 @@ class NodeOptions:
     """The options of a node.
 
     ``ray_address``: a Ray to join; without it the node starts one of its own on loopback.
+    ``cluster``: the name by which programs find the node from every machine of that Ray.
     ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
     ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
     predicates.
@@ -92,6 +94,7 @@ class NodeOptions:
     """
 
     ray_address: str | None = None
+    cluster: str = DEFAULT_CLUSTER
     num_cpus: int | None = None
     shard_sizes: tuple[tuple[str, int], ...] = ()
     allow_predicates: tuple[str, ...] | None = None
@@ -103,6 +106,7 @@ class NodeOptions:
 
     def __post_init__(self) -> None:
         check_queues_per_process(self.queues_per_process)
+        check_cluster(self.cluster)
         if not 0o700 <= self.data_mode <= 0o777:
             raise ConfigError(
                 f"data mode {self.data_mode:o} is not 700 to 777: the node itself needs all three"
@@ -145,7 +149,10 @@ class Node:
             self._token = _start_ray(self.data, self._options, disk)
         if self._token is None:
             warn_of_readable_token()
-        self._home = Home(str(self.data), disk, socket.gethostname(), ray_node_of(disk))
+        self._home = Home(
+            *(str(self.data), disk, socket.gethostname(), ray_node_of(disk)),
+            cluster=self._options.cluster,
+        )
         remove_runtime(self.data)
         self._runtime = RuntimeLock(self.data)
         for path in remove_abandoned():
@@ -178,7 +185,8 @@ class Node:
             "version": 1,
             "address": ray.get_runtime_context().gcs_address,
             "raylet": self._watch.raylet,
-            "namespace": NAMESPACE,
+            "cluster": self._home.cluster,
+            "namespace": namespace_of(self._home.cluster),
             "authMode": auth_mode(),
             "tokenPath": None if self._token is None else str(self._token),
             "nodeId": ray.get_runtime_context().get_node_id(),
@@ -243,7 +251,7 @@ class Node:
             NodeNotRunningError: its Ray is lost.
         """
         self._check_ray()
-        return Connection(self.data)
+        return Connection(self.data, self._home.cluster)
 
     def stop(self) -> None:
         """Stop all actors; all their data is on disk on return.
@@ -281,7 +289,7 @@ class Node:
         self._let_go_of_memory()
         try:
             if self._leaves_actors:
-                end_actors()
+                end_actors(self._home.cluster)
         finally:
             if self._owns_ray and ray.is_initialized():
                 leave_ray()
@@ -308,16 +316,22 @@ class Node:
 
 @contextmanager
 def ensure_node(
-    data: Path | str | None, options: NodeOptions | None = None
+    place: Path | str | Cluster | None, options: NodeOptions | None = None
 ) -> Iterator[Connection]:
-    """Yield a connection to the node on *data*; start a node for the block if none runs.
+    """Yield a connection to the node of a data directory or a cluster (rocketray/cluster.py).
+
+    A node is started for the block if none runs on the directory; that of a cluster has to run.
 
     Raises:
         NodeElsewhereError: it runs on another machine; a second one would fork its log.
     """
-    data = data_directory(data)
+    data = place if isinstance(place, Cluster) else chosen_node(place)
+    if isinstance(data, Cluster):
+        with Connection.to(data) as connection:
+            yield connection
+        return
     try:
-        connection = Connection.open(data)
+        connection = Connection.to(data)
     except NodeNotRunningError:
         _LOG.info("no node runs on %s: starting one", data.resolve())
         with Node(data, options) as node, node.connection() as connection:

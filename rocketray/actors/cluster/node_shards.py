@@ -57,7 +57,7 @@ class NodeShards:
             for process, queue_ids in topic.by_process(queues).items():
                 places = [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
                 name = process_actor(process)
-                actor = actor_or_none(name)
+                actor = actor_or_none(self._home.cluster, name)
                 if actor is None:
                     began += places
                     arguments = process, self._sizes
@@ -85,7 +85,7 @@ class NodeShards:
             for process, queue_ids in topic.by_process().items():
                 of_process = places.setdefault(process_actor(process), [])
                 of_process += [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
-        actors = {name: actor_or_none(name) for name in sorted(places)}
+        actors = {name: actor_or_none(self._home.cluster, name) for name in sorted(places)}
         asked = {actor.closed.remote(): name for name, actor in actors.items() if actor is not None}
         found: dict[str, str | None] = {}
         if asked:
@@ -103,8 +103,8 @@ class NodeShards:
         data.
         """
         names = {process_actor(process) for topic in topics for process in topic.by_process()}
-        actors = filter(None, map(actor_or_none, sorted(names)))
-        ray.get([actor.stop.remote() for actor in actors])
+        actors = [actor_or_none(self._home.cluster, name) for name in sorted(names)]
+        ray.get([actor.stop.remote() for actor in actors if actor is not None])
 
     def remove(self, topic: TopicConfig) -> None:
         """Stop the shards of a topic that is deleted from the catalog, for good.
@@ -114,7 +114,7 @@ class NodeShards:
         """
         try:
             for process in topic.by_process():
-                _remove(topic, process)
+                self._remove(topic, process)
         except RayError as error:
             reason = error
             if isinstance(error, RayTaskError):
@@ -124,17 +124,36 @@ class NodeShards:
                 raise ActorError(said) from error
             raise reason from None
 
+    def _remove(self, topic: TopicConfig, process: str) -> None:
+        try:
+            actor = find_actor(self._home.cluster, process_actor(process))
+        except ShardUnavailableError:
+            return  # no process, no shard
+        if process == SHARED_PROCESS:
+            ray.get(actor.remove.remote(topic.name))
+            return
+        try:
+            ray.get(actor.stop.remote())
+        except RayError as error:
+            _LOG.warning("process %s did not stop, so it is killed: %s", process, error)
+        ray.kill(actor)
+
     def set_writable(self, topic: TopicConfig) -> None:
         """See :class:`TopicShards`."""
         shards = shards_of(topic)
-        ray.get([begin(shard, ShardApi.set_writable, topic.writable) for shard in shards])
+        ray.get(
+            [
+                begin(self._home.cluster, shard, ShardApi.set_writable, topic.writable)
+                for shard in shards
+            ]
+        )
 
     def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> list[list[Answer] | None]:
         """See :class:`TopicShards`.
 
         A shard that is unavailable is told the next time, and delays the others by a bounded time.
         """
-        asked = [_ask_to_keep(order) for order in orders]
+        asked = [_ask_to_keep(self._home.cluster, order) for order in orders]
         calls = [call for of_topic in asked for call in of_topic]
         if calls:
             ray.wait(calls, num_returns=len(calls), timeout=_BITMAPS_TIMEOUT_S)
@@ -162,26 +181,11 @@ def _opened(answer: Any, places: list[str]) -> tuple[list[str], dict[str, Stream
     return [of_queue[queue_id] for queue_id in opened.new], closed
 
 
-def _remove(topic: TopicConfig, process: str) -> None:
-    try:
-        actor = find_actor(process_actor(process))
-    except ShardUnavailableError:
-        return  # no process, no shard
-    if process == SHARED_PROCESS:
-        ray.get(actor.remove.remote(topic.name))
-        return
-    try:
-        ray.get(actor.stop.remote())
-    except RayError as error:
-        _LOG.warning("process %s did not stop, so it is killed: %s", process, error)
-    ray.kill(actor)
-
-
-def _ask_to_keep(order: BitmapOrder) -> list[Any]:
+def _ask_to_keep(cluster: str, order: BitmapOrder) -> list[Any]:
     """Return the calls that tell a topic's shards; none if one of them is unavailable."""
     try:
         shards = shards_of(order.topic)
-        return [begin(shard, ShardApi.keep_bitmaps, order.living) for shard in shards]
+        return [begin(cluster, shard, ShardApi.keep_bitmaps, order.living) for shard in shards]
     except ShardUnavailableError as error:
         _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
         return []

@@ -1,4 +1,4 @@
-"""The rule that one Ray has one node: its actors are found by name, so the names are unique.
+"""The rule that a cluster of one name has one node on a Ray: its actors are found by their names.
 
 Detached actors outlive the process that started them. The actors of a node that was killed, or
 whose start failed, are ended by the next node of the same directory. That node holds the
@@ -15,7 +15,7 @@ from typing import Any
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, pinned, ray
+from rocketray.actors.ray_process.ray_runtime import RayError, cluster_of, namespace_of, pinned, ray
 from rocketray.errors import ActorError, ShardUnavailableError
 
 __all__ = ["end_actors", "make_room", "start_actor"]
@@ -35,19 +35,25 @@ def make_room(home: Home) -> None:
         ActorError: another directory's node runs on this Ray, or the owner of the actors is
             unknown.
     """
+    for cluster in _other_clusters(home.cluster):
+        owner = _owner(cluster)
+        if owner is not None and owner.uuid == home.uuid:  # it was started by another name
+            _end_left(cluster, home)
     end = time.monotonic() + _END_S
-    while names := _names():
-        owner = _owner()
+    while _names(home.cluster):
+        owner = _owner(home.cluster)
         if owner is not None and owner.uuid == home.uuid:
-            _LOG.warning(
-                "ending actors that an earlier node on %s left on this Ray: %s",
-                home.data,
-                ", ".join(names),
-            )
-            end_actors()
+            _end_left(home.cluster, home)
         elif owner is not None or time.monotonic() > end:
-            raise _name_is_taken(owner)
+            raise _name_is_taken(home.cluster, owner)
         time.sleep(_LOOK_AGAIN_S)
+
+
+def _end_left(cluster: str, home: Home) -> None:
+    """End the actors that an earlier node of this directory left in *cluster*."""
+    names = ", ".join(_names(cluster))
+    _LOG.warning("ending actors that an earlier node on %s left on this Ray: %s", home.data, names)
+    end_actors(cluster)
 
 
 def start_actor(
@@ -69,7 +75,7 @@ def start_actor(
     options = {
         **pinned(home),
         "name": name,
-        "namespace": NAMESPACE,
+        "namespace": namespace_of(home.cluster),
         "get_if_exists": not is_alone,
         "lifetime": "detached",
         "num_cpus": 0,
@@ -83,30 +89,30 @@ def start_actor(
     except ValueError as error:
         if not is_alone:
             raise
-        raise _name_is_taken() from error
+        raise _name_is_taken(home.cluster) from error
 
 
-def _name_is_taken(owner: Home | None = None) -> ActorError:
-    """Return the error for a second node on one Ray."""
+def _name_is_taken(cluster: str, owner: Home | None = None) -> ActorError:
+    """Return the error for a second node of one cluster."""
     whose = "a node" if owner is None else f"the node on {owner.data} of {owner.machine}"
     return ActorError(
-        f"this Ray runs {whose} already ({', '.join(_names())}), and one Ray can run one node; "
-        "stop that one, name another Ray with --ray-address, or leave that out: the node then "
-        "starts its own"
+        f"cluster {cluster!r} on this Ray is {whose} already ({', '.join(_names(cluster))}), and "
+        "a cluster has one node; stop that one, give this one another name with --cluster, or "
+        "leave --ray-address out: the node then starts a Ray of its own"
     )
 
 
-def end_actors() -> None:
-    """End every actor of the node on this Ray; return when their names are free.
+def end_actors(cluster: str) -> None:
+    """End every actor of the cluster on this Ray; return when their names are free.
 
     Raises:
         ActorError: some do not end.
     """
     end = time.monotonic() + _END_S
-    while names := _names():
+    while names := _names(cluster):
         for name in names:
             try:
-                ray.kill(ray.get_actor(name, namespace=NAMESPACE))
+                ray.kill(ray.get_actor(name, namespace=namespace_of(cluster)))
             except ValueError:
                 continue  # it has ended in the meantime
         if time.monotonic() > end:
@@ -114,16 +120,23 @@ def end_actors() -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _names() -> list[str]:
+def _names(cluster: str) -> list[str]:
     found = ray.util.list_named_actors(all_namespaces=True)
-    return sorted(each["name"] for each in found if each["namespace"] == NAMESPACE)
+    namespace = namespace_of(cluster)
+    return sorted(each["name"] for each in found if each["namespace"] == namespace)
 
 
-def _owner() -> Home | None:
+def _other_clusters(cluster: str) -> set[str]:
+    """Return the names of the other clusters on this Ray."""
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return {name for each in found if (name := cluster_of(each["namespace"]))} - {cluster}
+
+
+def _owner(cluster: str) -> Home | None:
     """Return the home of the existing actors, from the first one that answers."""
     for name in (COORDINATOR_NAME, FILTER_NAME):
         try:
-            found: Home = ray.get(find_actor(name).home.remote(), timeout=_ANSWER_S)
+            found: Home = ray.get(find_actor(cluster, name).home.remote(), timeout=_ANSWER_S)
         except (RayError, ShardUnavailableError, AttributeError):  # the last: of an older version
             continue
         return found

@@ -51,7 +51,7 @@ class ShardProcessActor(ServedObjects):
             )
             services = self._services = SystemServices(
                 self._process,
-                lambda: NodeClient(data, RayTransport(data)),
+                lambda: NodeClient(data, RayTransport(data, home.cluster)),
                 clock_ms=system_clock_ms,
                 submit=self._deliveries.submit,
             )

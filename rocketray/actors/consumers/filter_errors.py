@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 
-from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.api.node_messages import NodeMessages
 from rocketray.errors import FilterEvaluationError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
-from rocketray.store.reading.reader import QueueReader
 
 from .stream_source import MemberStream
 
@@ -27,8 +25,8 @@ _LOG = logging.getLogger(__name__)
 class FilterErrorLog:
     """The filter errors that one member logs; for one thread at a time."""
 
-    def __init__(self, data: Path, group: str, topic: str) -> None:
-        self._data = data
+    def __init__(self, messages: NodeMessages, group: str, topic: str) -> None:
+        self._messages = messages
         self._group = group
         self._topic = topic
         self._told: set[Subscription] = set()
@@ -62,13 +60,10 @@ class FilterErrorLog:
         )
 
     def _find(self, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        directory = shard_directory(self._data, self._topic, queue_id)
         try:
-            with QueueReader(directory, self._topic, queue_id) as reader:
-                found = reader.messages(reader.entries(queue_offset, queue_offset + 1))
+            return self._messages.at(self._topic, queue_id, queue_offset)
         except (StreamError, OSError):
             return None  # removed in the meantime
-        return found[0]
 
 
 def _reason(subscription: Subscription, message: StoredMessage) -> str:

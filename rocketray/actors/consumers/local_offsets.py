@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import broadcast_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.groups.member_options import MemberOptions
@@ -97,10 +98,12 @@ def _offsets(value: Mapping[str, Any]) -> dict[int, int]:
 
 
 def open_local_offsets(
-    data: Path, group: str, topic: str, options: MemberOptions, clock_ms: Callable[[], int]
+    node: NodeClient, group: str, topic: str, options: MemberOptions, clock_ms: Callable[[], int]
 ) -> LocalOffsets | None:
     """Open the offsets of a broadcast member; None for one that shares messages."""
     if not options.get("broadcast"):
         return None
-    directory = Path(options.get("offsets_directory") or broadcast_directory(data))
-    return LocalOffsets(directory, options.get("client_id") or "", group, topic, clock_ms)
+    given = options.get("offsets_directory")
+    if given is None:
+        given = broadcast_directory(node.files("a broadcast member without offsets_directory"))
+    return LocalOffsets(Path(given), options.get("client_id") or "", group, topic, clock_ms)

@@ -76,7 +76,7 @@ class GroupConsumer:
         check_member(group, topic, subscription, options)
         self._node = node
         self._topic = topic
-        self._local = open_local_offsets(node.data, group, topic, options, clock_ms)
+        self._local = open_local_offsets(node, group, topic, options, clock_ms)
         self._streams = streams or QueueStreams(node, group, topic)
         self._bell = self._streams.bell
         member = Heartbeat(
@@ -95,7 +95,7 @@ class GroupConsumer:
         )
         self._failure: StreamError | None = None
         self._failing: Mapping[int, FailingMessage] = {}
-        self._filter_errors = FilterErrorLog(node.data, group, topic)
+        self._filter_errors = FilterErrorLog(node.messages, group, topic)
         self._closed = threading.Event()
         try:
             self._session.beat(self._send)

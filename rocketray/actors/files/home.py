@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import DataDirectoryError
 
 from .paths import identity_file
@@ -36,13 +37,15 @@ class Home:
     """The place of its node's files, as it is passed to an actor.
 
     ``machine`` is the name of the machine that the node was started on. ``ray_node`` is the Ray
-    node that the actors are bound to; it is empty if a label binds them.
+    node that the actors are bound to; it is empty if a label binds them. ``cluster`` is the name by
+    which all find them in Ray.
     """
 
     data: str
     uuid: str
     machine: str
     ray_node: str = ""
+    cluster: str = DEFAULT_CLUSTER
 
     def directory(self) -> Path:
         """Return the data directory, which exists and has the expected UUID.

@@ -41,15 +41,16 @@ from .ray_watch import RayWatch, connect_error
 
 __all__ = [
     "DISK_LABEL",
-    "NAMESPACE",
     "GetTimeoutError",
     "RayActorError",
     "RayError",
     "RayTaskError",
+    "cluster_of",
     "has_ray",
     "join_ray",
     "leave_ray",
     "logs_directory",
+    "namespace_of",
     "output_files",
     "own_processes",
     "pinned",
@@ -62,7 +63,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-NAMESPACE = "rocketray"
+_NAMESPACE = "rocketray"
 DISK_LABEL = "rocketray-disk"
 """The label of a Ray node that has a data directory; its value is the directory's UUID."""
 _LOOPBACK = "127.0.0.1"
@@ -94,7 +95,7 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
         with using_token("", made), _only_what_is_used(), interrupted_behind():
             ray.init(
                 address="local",  # else Ray joins any cluster that its session directory names
-                namespace=NAMESPACE,
+                namespace=_NAMESPACE,
                 num_cpus=num_cpus,
                 include_dashboard=False,
                 log_to_driver=False,
@@ -159,7 +160,7 @@ def join_ray(
         try:
             ray.init(
                 address=address,
-                namespace=NAMESPACE,
+                namespace=_NAMESPACE,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
@@ -190,6 +191,17 @@ def _knock(address: str, advice: str) -> None:
     if error is not None:
         said = f"the Ray at {address} does not answer ({error}){advice}"
         raise NodeNotRunningError(said) from error
+
+
+def namespace_of(cluster: str) -> str:
+    """Return the namespace in Ray of a cluster's actors: several clusters share one Ray."""
+    return f"{_NAMESPACE}-{cluster}"
+
+
+def cluster_of(namespace: str) -> str | None:
+    """Return the cluster with that namespace; None if it is no cluster's."""
+    prefix = namespace_of("")
+    return namespace.removeprefix(prefix) if namespace.startswith(prefix) else None
 
 
 def ray_node_of(disk: str) -> str:

@@ -148,7 +148,7 @@ class _Session:
         self._topic = topic
         self._clock_s = clock_s
         self._streams = QueueStreams(node, group, topic)
-        self._errors = FilterErrorLog(node.data, group, topic)
+        self._errors = FilterErrorLog(node.messages, group, topic)
         self._lock = threading.Lock()
         self._queues: dict[int, _SentQueue] = {}
         self._fetching = threading.Lock()

@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING
 
 from rocketray.cli.terminal.output import progress
 from rocketray.cli.terminal.waiting import waiting
-from rocketray.data_directory import data_directory
+from rocketray.cluster import Cluster, chosen_node
+from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
+from rocketray.environment import process_environ
+from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
 
-__all__ = ["connect", "end_with_node", "ray_stderr_in_file"]
+__all__ = ["choose_cluster", "chosen_cluster", "connect", "end_with_node", "ray_stderr_in_file"]
 
 _LOOK_AGAIN_S = 1.0
 _GRACE_S = 10.0  # the command notices it by itself within a few
@@ -33,21 +36,50 @@ _STDERR = 2
 _LOG_NAME = "commands.err"
 
 
+_CHOSEN: list[Cluster] = []  # by an option before the command's name
+
+
+def choose_cluster(cluster: Cluster) -> None:
+    """Have :func:`connect` use *cluster*, which is named before the command."""
+    _CHOSEN[:] = [cluster]
+
+
+def chosen_cluster() -> Cluster | None:
+    """Return the cluster that is named before the command."""
+    return _CHOSEN[0] if _CHOSEN else None
+
+
 def connect(data: Path) -> Connection:
-    """Connect to the node on *data*; print progress if that takes long.
+    """Connect to the node on *data*, or of the cluster; print progress if that takes long.
 
     Raises:
         NodeNotRunningError: no node runs there; the message names the command that starts one.
         NodeElsewhereError: it runs on another machine.
+        ConfigError: --data and --cluster are both given.
     """
+    place = _place(data)
     is_command = ray_stderr_in_file(data)
-    with waiting(f"connecting to the node on {data}"):
+    said = f"the node on {data}" if isinstance(place, Path) else f"cluster {place.name}"
+    with waiting(f"connecting to {said}"):
         from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - slow
 
-        connection = Connection.open(data)
+        connection = Connection.to(place)
     if is_command:
         threading.Thread(target=end_with_node, args=(connection,), daemon=True).start()
     return connection
+
+
+def _place(data: Path) -> Path | Cluster:
+    """Return the node of *data*, if it is given as an option, else what else says."""
+    is_given = data not in (DEFAULT_DATA, Path(process_environ().get(DATA_VARIABLE, "")))
+    cluster = chosen_cluster()
+    if cluster is None:
+        return chosen_node(data if is_given else None)
+    if is_given:
+        raise ConfigError(
+            f"--data {data} and --cluster {cluster.name} name two nodes; leave one out"
+        )
+    return cluster
 
 
 def end_with_node(

@@ -19,6 +19,7 @@ from rocketray.errors import ConfigError, FilterError
 from rocketray.names import check_group, check_queue_count, check_topic
 
 if TYPE_CHECKING:
+    from rocketray.actors.client.connection import Connection
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.filters.sql92 import Dialect
     from rocketray.filters.subscription import ErrorPolicy, Subscription
@@ -43,6 +44,7 @@ __all__ = [
     "chosen_groups",
     "chosen_subscription",
     "tell_doubts",
+    "tell_doubts_of",
 ]
 
 DATA_DEFAULT = DEFAULT_DATA
@@ -187,3 +189,9 @@ def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -
 
     for line in doubts(data, topics, subscription):
         progress(f"warning: {line}")
+
+
+def tell_doubts_of(node: Connection, topics: Iterable[str], subscription: Subscription) -> None:
+    """Do the same on the node's machine; on others the messages are not at hand."""
+    if node.has_files():
+        tell_doubts(node.data, topics, subscription)

@@ -18,7 +18,7 @@ from rocketray.cli.arguments.options import (
     JsonOption,
     TagsOption,
     chosen_subscription,
-    tell_doubts,
+    tell_doubts_of,
 )
 from rocketray.cli.terminal.output import (
     json_fields,
@@ -87,7 +87,7 @@ def show(
 
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
     with connect(data) as connection:
-        tell_doubts(connection.data, [topic or DEAD_LETTER_PREFIX + group], subscription)
+        tell_doubts_of(connection, [topic or DEAD_LETTER_PREFIX + group], subscription)
         for letter, is_redriven in islice(letters(connection, group, subscription, topic), limit):
             if as_json:
                 print_json(_fields(letter, is_redriven=is_redriven))
@@ -128,7 +128,7 @@ def redrive(
 
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
     with connect(data) as connection:
-        tell_doubts(connection.data, [topic or DEAD_LETTER_PREFIX + group], subscription)
+        tell_doubts_of(connection, [topic or DEAD_LETTER_PREFIX + group], subscription)
         if dry_run:
             found = letters(connection, group, subscription, topic)
             new = (letter for letter, is_redriven in found if not is_redriven)

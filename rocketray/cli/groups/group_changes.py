@@ -26,7 +26,7 @@ from rocketray.cli.arguments.options import (
     WhereOption,
     chosen_groups,
     chosen_subscription,
-    tell_doubts,
+    tell_doubts_of,
 )
 from rocketray.cli.terminal.output import print_line, print_records, print_result, progress
 from rocketray.errors import ConfigError
@@ -213,7 +213,7 @@ def migrate(
             print_result({"aborted": True}, "the change was dropped", as_json=as_json)
             return
         subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
-        tell_doubts(connection.data, [topic], subscription)
+        tell_doubts_of(connection, [topic], subscription)
         found = migration.migrate(
             connection.groups, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )

@@ -24,7 +24,7 @@ from rocketray.cli.arguments.options import (
     TopicArgument,
     WhereOption,
     chosen_subscription,
-    tell_doubts,
+    tell_doubts_of,
 )
 from rocketray.cli.terminal.output import OutputReader, print_json, print_line, progress
 
@@ -118,7 +118,7 @@ def consume(
         with connection.consumer(group, topic, subscription, **options) as consumer:
             if before not in (None, subscription):
                 progress(f"group {group} had the subscription {before} before")
-            tell_doubts(connection.data, [topic], subscription)
+            tell_doubts_of(connection, [topic], subscription)
             hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
             _print_all(consumer, signals.event, max_count, timeout_s, hint, as_json=as_json)
 

@@ -67,13 +67,14 @@ def up(
         with waiting(f"starting {path}"):
             app, handles = hosting.bring_up(
                 path,
-                data=connection.data,
+                cluster=connection.cluster,
+                data=connection.files("rocketray up"),
                 directory=directory,
                 consumers=consumers,
                 detached=detach,
                 is_given_up=signals.event.is_set,
             )
-        hosts = hosting.find_hosts(app)
+        hosts = hosting.find_hosts(connection.cluster, app)
         show_hosts(hosts, as_json=as_json)
         for line in idle_instances(hosts, connection.groups.all(), consumers):
             progress(f"warning: {line}")
@@ -86,7 +87,7 @@ def up(
             return
         told = {host.name: host.last_error for host in hosts}
         while not signals.event.wait(_LOOK_AGAIN_S):
-            hosts = hosting.find_hosts(app)
+            hosts = hosting.find_hosts(connection.cluster, app)
             if not hosts:
                 progress(f"{app} was ended by another command")
                 return
@@ -95,7 +96,7 @@ def up(
                     told[host.name] = host.last_error
                     progress(f"host {host.number} failed and starts again: {host.last_error}")
         progress("stopping")
-        said = hosting.take_down(hosting.find_hosts(app))
+        said = hosting.take_down(hosting.find_hosts(connection.cluster, app))
         del handles  # they kept the hosts that are not detached
     _say_what_is_left(said)
 
@@ -109,8 +110,8 @@ def down(
     """
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
-    with connect(data):
-        hosts = _hosts_of(app)
+    with connect(data) as connection:
+        hosts = _hosts_of(connection.cluster, app)
         said = hosting.take_down(hosts)
     record = {"app": app, "ended": len(hosts), "notDrained": said}
     print_result(record, f"{app} is down", as_json=as_json)
@@ -147,7 +148,8 @@ def status(
     with connect(data) as connection, waiting("querying the node and the hosts of apps"):
         problems = connection.problems()
         groups = _groups_unless_closed(connection, problems)
-        hosts = hosting.find_hosts() if app is None else _hosts_of(app)
+        cluster = connection.cluster
+        hosts = hosting.find_hosts(cluster) if app is None else _hosts_of(cluster, app)
     if hosts or as_json:
         show_hosts(hosts, as_json=as_json)
     else:
@@ -177,22 +179,22 @@ def scale(
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data) as connection, stop_signals() as signals:
-        _hosts_of(app)
+        _hosts_of(connection.cluster, app)
         with waiting(f"scaling {app}"):
-            said = hosting.scale(app, consumers, signals.event.is_set)
-        hosts = hosting.find_hosts(app)
+            said = hosting.scale(connection.cluster, app, consumers, signals.event.is_set)
+        hosts = hosting.find_hosts(connection.cluster, app)
         show_hosts(hosts, as_json=as_json)
         for line in idle_instances(hosts, connection.groups.all(), consumers):
             progress(f"warning: {line}")
     _say_what_is_left(said)
 
 
-def _hosts_of(app: str) -> list[Host]:
+def _hosts_of(cluster: str, app: str) -> list[Host]:
     from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
 
-    hosts = find_hosts(app)
+    hosts = find_hosts(cluster, app)
     if not hosts:
-        names = sorted({host.app for host in find_hosts()})
+        names = sorted({host.app for host in find_hosts(cluster)})
         known = f"these are: {', '.join(names)}" if names else "no app is"
         raise ConfigError(f"app {app!r} is not up; {known}; start it with: rocketray up MODULE:APP")
     return hosts

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.cli.arguments.node import ray_stderr_in_file
+from rocketray.cli.arguments.node import chosen_cluster, ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, progress
 from rocketray.cli.terminal.quantities import parse_mode, parse_queues_per_process
 from rocketray.cli.terminal.waiting import waiting
+from rocketray.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
 
 __all__ = ["start"]
 
@@ -31,6 +32,14 @@ def start(
             help="A Ray to join; by default the node starts its own, on loopback.",
         ),
     ] = None,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            envvar=CLUSTER_VARIABLE,
+            help="The name by which programs on all machines of the Ray find the node.",
+        ),
+    ] = DEFAULT_CLUSTER,
     allow_predicates: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,12 +88,15 @@ def start(
     and everything acknowledged is on disk when it has stopped. SIGTERM must reach this process
     alone, because Ray's processes have to outlive it: under systemd set KillMode=mixed.
     """
+    if (named := chosen_cluster()) is not None:  # before the command's name
+        cluster, ray_address = named.name, ray_address or named.ray_address
     mode, per_process = parse_mode(data_mode), parse_queues_per_process(queues_per_process)
     from rocketray.actors.cluster.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
 
     progress(f"starting a node on {data.resolve()}")
     options = NodeOptions(
         ray_address=ray_address,
+        cluster=cluster,
         allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
         predicate_time_limit_ms=predicate_time_limit_ms,
         property_filter=property_filter,
@@ -109,14 +121,14 @@ def start(
                 progress(said)
                 os._exit(1)  # Ray's own way out waits a minute for the GCS, and prints stacks
         progress("stopping")
-        _take_apps_down()
+        _take_apps_down(cluster)
 
 
-def _take_apps_down() -> None:
+def _take_apps_down(cluster: str) -> None:
     """Drain the apps that are up while the shards still take their offsets and messages."""
     from rocketray.topology.hosting.hosting import find_hosts, take_down  # noqa: PLC0415 - Faust
 
-    hosts = find_hosts()
+    hosts = find_hosts(cluster)
     if hosts:
         progress(f"draining {len(hosts)} hosts of apps")
         for sentence in take_down(hosts):

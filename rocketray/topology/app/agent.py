@@ -15,7 +15,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import faust
@@ -256,6 +255,8 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
     Reads files, so it may block.
     """
     lines: list[str] = []
+    if not connection.has_files():
+        return lines
     for agent in agents:
         membership, channel = agent.membership, agent.channel
         if membership is None or not isinstance(channel, Topic):
@@ -266,6 +267,6 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
         from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
         topics = channel.matching(connection.topics.all() if channel.pattern else {})
-        found = doubts(Path(connection.data), topics, subscription)
+        found = doubts(connection.data, topics, subscription)
         lines.extend(f"agent {agent.name}: {line}" for line in found)
     return lines

@@ -24,7 +24,7 @@ import faust
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.producers.producer_options import AckMode
-from rocketray.data_directory import data_directory
+from rocketray.cluster import chosen_node
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.sql92 import Dialect
@@ -76,11 +76,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         id: str,  # noqa: A002  # Faust's name for it
         *,
         data: Path | str | None = None,
+        cluster: str | None = None,
         connection: AppNode | None = None,
         flow: FlowLimits | None = None,
         **options: Any,
     ) -> None:
-        self.data: Path | None = None if data is None else data_directory(data)
+        self.place = None if data is None and cluster is None else chosen_node(data, cluster)
+        """The node's data directory, or its cluster; None until it is looked up."""
         self.flow = flow or FlowLimits()
         self._connection = connection
         self._outboxes = Outboxes(self.connect)
@@ -299,7 +301,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""
         if self._connection is None:
-            self._connection = await open_node(self.data)
+            self._connection = await open_node(self.place or chosen_node())
         return self._connection
 
     async def send_message(
@@ -347,7 +349,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                     from rocketray.actors.cluster import node  # noqa: PLC0415  # Ray
 
                     options = node.NodeOptions(own_predicates=self.predicates)
-                    self._connection = stack.enter_context(node.ensure_node(self.data, options))
+                    self._connection = stack.enter_context(node.ensure_node(self.place, options))
                 asyncio.run(run_until_signalled(self))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
             raise SystemExit(_INTERRUPTED) from None

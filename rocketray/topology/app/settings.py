@@ -112,7 +112,7 @@ def _check_names(options: Mapping[str, Any]) -> None:
         *_OLD_NAMES,
         "env",  # in place of the process's environment; only Faust's code names it
     } - {"self", "options", "kwargs"}
-    own = {"data", "connection", "flow"}
+    own = {"data", "cluster", "connection", "flow"}
     what, otherwise = "rocketray.App has no setting", "see docs/reference/faust.md for those"
     refuse_unknown(what, options, known | own, otherwise)
 

@@ -203,7 +203,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         topic = table.changelog_topic_name
         reader = self._readers[table.name, queue_id] = PartReader(
             f"table {table.name} queue {queue_id}",
-            QueueTail(connection.data, topic, queue_id),
+            QueueTail(connection.files("a table of an app"), topic, queue_id),
             apply=table.apply,
             drop=lambda: table.drop_part(queue_id),
         )

@@ -21,7 +21,12 @@ from typing import Any, Literal
 import ray
 
 from rocketray.actors.client.connection import node_placement
-from rocketray.actors.ray_process.ray_runtime import NAMESPACE, GetTimeoutError, RayActorError
+from rocketray.actors.ray_process.ray_runtime import (
+    GetTimeoutError,
+    RayActorError,
+    namespace_of,
+)
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, ConfigError
 
 from .app_path import load_app
@@ -54,7 +59,8 @@ class Host:
     """One instance of an app; ``status`` is its own report, if it answers.
 
     A host that does not answer in time is ``silent``; one that failed is ``restarting`` until the
-    app starts again in a new process. ``last_error`` is its last fatal failure, if it was reported.
+    app starts again in a new process. ``last_error`` is its last fatal failure, if it was reported;
+    ``cluster`` is the node's.
     """
 
     app: str
@@ -63,20 +69,27 @@ class Host:
     restarts: int
     status: HostStatus | None
     last_error: HostFailure | None = None
+    cluster: str = DEFAULT_CLUSTER
 
     @property
     def name(self) -> str:
         """The name of its actor."""
         return _name(self.app, self.number)
 
+    @property
+    def full_name(self) -> str:
+        """Its name and its cluster's, for what is stored at Ray's head."""
+        return _full_name(self.cluster, self.name)
 
-def find_hosts(app: str | None = None) -> list[Host]:
-    """Return all hosts, or those of one app, by app and number."""
+
+def find_hosts(cluster: str, app: str | None = None) -> list[Host]:
+    """Return all hosts of a cluster, or those of one app, by app and number."""
     handles = {}
+    namespace = namespace_of(cluster)
     for entry in ray.util.list_named_actors(all_namespaces=True):
         found, _, number = entry["name"].removeprefix(_PREFIX).rpartition(":")
-        is_host = entry["namespace"] == NAMESPACE and entry["name"].startswith(_PREFIX)
-        handle = _handle(entry["name"]) if is_host and app in (None, found) else None
+        is_host = entry["namespace"] == namespace and entry["name"].startswith(_PREFIX)
+        handle = _handle(cluster, entry["name"]) if is_host and app in (None, found) else None
         if handle is not None:
             handles[found, int(number)] = handle
     facts = {key: _facts(handle) for key, handle in sorted(handles.items())}
@@ -89,14 +102,15 @@ def find_hosts(app: str | None = None) -> list[Host]:
     for key, (fact, restarts) in facts.items():
         if fact != _DEAD:
             status = _answer(asked[key]) if key in asked else None
-            last_error = last_failure(_name(*key))
-            hosts.append(Host(*key, _state(fact, status), restarts, status, last_error))
+            last_error = last_failure(_full_name(cluster, _name(*key)))
+            hosts.append(Host(*key, _state(fact, status), restarts, status, last_error, cluster))
     return hosts
 
 
 def bring_up(
     path: str,
     *,
+    cluster: str,
     data: Path,
     directory: Path,
     consumers: int = 1,
@@ -114,12 +128,12 @@ def bring_up(
         ActorError: it did not start; nothing of it is up then.
     """
     app = str(load_app(path).conf.id)
-    up = find_hosts(app)
+    up = find_hosts(cluster, app)
     if up:
         raise ConfigError(_is_up(app, path, up, consumers))
     places = str(data), str(directory)
     numbers = range(consumers)
-    return app, _start(app, path, places, numbers, is_given_up, detached=detached)
+    return app, _start((cluster, app), path, places, numbers, is_given_up, detached=detached)
 
 
 def take_down(hosts: Sequence[Host]) -> list[str]:
@@ -127,7 +141,9 @@ def take_down(hosts: Sequence[Host]) -> list[str]:
 
     One whose process has ended has nothing to drain.
     """
-    found = [(host, handle) for host in hosts if (handle := _handle(host.name)) is not None]
+    found = [
+        (host, handle) for host in hosts if (handle := _handle(host.cluster, host.name)) is not None
+    ]
     for _, handle in (each for each in found if not _has_process(each[0])):
         ray.kill(handle)
     drained = [each for each in found if _has_process(each[0])]
@@ -143,11 +159,13 @@ def take_down(hosts: Sequence[Host]) -> list[str]:
         for host in _still_there([host for host, _ in found])
     )
     for host in hosts:
-        forget_failure(host.name)
+        forget_failure(host.full_name)
     return said
 
 
-def scale(app: str, consumers: int, is_given_up: Callable[[], bool] = lambda: False) -> list[str]:
+def scale(
+    cluster: str, app: str, consumers: int, is_given_up: Callable[[], bool] = lambda: False
+) -> list[str]:
     """Give the running *app* so many hosts; the newest ones are removed first.
 
     Returns the sentences of :func:`take_down`.
@@ -156,7 +174,7 @@ def scale(app: str, consumers: int, is_given_up: Callable[[], bool] = lambda: Fa
         ConfigError: none of its hosts says what to start, or another caller is scaling it.
         ActorError: a new host did not start; the others are left as they are.
     """
-    hosts = find_hosts(app)
+    hosts = find_hosts(cluster, app)
     known = next((host.status for host in hosts if host.status is not None), None)
     numbers = sorted(set(range(len(hosts) + consumers)) - {host.number for host in hosts})
     missing = numbers[: max(0, consumers - len(hosts))]
@@ -167,12 +185,12 @@ def scale(app: str, consumers: int, is_given_up: Callable[[], bool] = lambda: Fa
                 f"are restarting; see: rocketray status {app}"
             )
         places = known.data, known.directory
-        _start(app, known.path, places, missing, is_given_up, detached=True)
+        _start((cluster, app), known.path, places, missing, is_given_up, detached=True)
     return take_down(hosts[consumers:])
 
 
 def _start(
-    app: str,
+    owner: tuple[str, str],
     path: str,
     places: tuple[str | None, str | None],
     numbers: Iterable[int],
@@ -180,14 +198,17 @@ def _start(
     *,
     detached: bool,
 ) -> list[Any]:
-    options = {**HOST_OPTIONS, **node_placement(), "namespace": NAMESPACE}
+    cluster, app = owner
+    options = {**HOST_OPTIONS, **node_placement(cluster), "namespace": namespace_of(cluster)}
     if detached:
         options["lifetime"] = "detached"
     actor = ray.remote(ConsumerHost)
     handles: dict[str, Any] = {}
     try:
         for name in (_name(app, number) for number in numbers):
-            handles[name] = actor.options(name=name, **options).remote(path, *places, name)
+            handles[name] = actor.options(name=name, **options).remote(
+                path, *places, _full_name(cluster, name)
+            )
     except ValueError as error:  # the name is taken
         for handle in handles.values():
             ray.kill(handle)
@@ -199,7 +220,7 @@ def _start(
         await_start(path, list(handles.values()), is_given_up)
     except ActorError:
         for name in handles:
-            forget_failure(name)
+            forget_failure(_full_name(cluster, name))
         raise
     return list(handles.values())
 
@@ -273,9 +294,9 @@ def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
     )
 
 
-def _handle(name: str) -> Any:
+def _handle(cluster: str, name: str) -> Any:
     try:
-        return ray.get_actor(name, namespace=NAMESPACE)
+        return ray.get_actor(name, namespace=namespace_of(cluster))
     except ValueError:
         return None  # it is gone already
 
@@ -290,7 +311,7 @@ def _still_there(hosts: Sequence[Host]) -> list[Host]:
     end = time.monotonic() + _GONE_TIMEOUT_S
     left = list(hosts)
     while left and time.monotonic() < end:
-        left = [host for host in left if _handle(host.name) is not None]
+        left = [host for host in left if _handle(host.cluster, host.name) is not None]
         time.sleep(_LOOK_AGAIN_S if left else 0)
     return left
 
@@ -317,6 +338,10 @@ def _state(fact: str, status: HostStatus | None) -> HostState:
     if fact == "RESTARTING":
         return "restarting"
     return "silent" if fact == _ALIVE else "starting"
+
+
+def _full_name(cluster: str, name: str) -> str:
+    return f"{cluster}/{name}"
 
 
 def _name(app: str, number: int) -> str:

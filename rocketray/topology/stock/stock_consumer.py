@@ -70,7 +70,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._topics = set(topics)
         counts = {topic: await self.transport.queue_count(topic) for topic in self._topics}
         if self._log is None:
-            self._log = LogReader(connection.data)
+            self._log = LogReader(connection.files("a stock Faust app"))
         if self.app.client_only:
             await self._read_replies(counts)
             return

@@ -15,7 +15,7 @@ from rocketray.actors.files.paths import node_file
 from rocketray.actors.runtime.machine import here
 from rocketray.errors import NodeElsewhereError, NodeNotRunningError
 
-NOT_OFFERED = "commands, producers and group members on other machines are not supported yet"
+BY_NAME = "use it by the name of its cluster (ROCKETRAY_CLUSTER, or --cluster)"
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def test_a_node_on_another_machine_is_refused_in_one_line(copied: Path) -> None:
     with pytest.raises(NodeElsewhereError) as raised:
         find_node(copied)
     assert str(raised.value) == (
-        f"the node runs on the-other, and this is {socket.gethostname()}: {NOT_OFFERED}; run this "
-        "on the-other, or if no node runs there any more, start one here with: rocketray start "
+        f"the node runs on the-other, and this is {socket.gethostname()}: {BY_NAME}, or if "
+        "no node runs there any more, start one here with: rocketray start "
         f"--data {copied}"
     )
 
@@ -43,7 +43,7 @@ def test_a_program_starts_no_second_node_where_one_runs_on_another_machine(copie
 
 
 @pytest.mark.parametrize("address", [None, "10.1.2.3:6379"])
-def test_who_has_a_ray_in_the_environment_hears_that_its_other_machines_cannot_be_used(
+def test_who_has_a_ray_in_the_environment_hears_how_its_other_machines_are_used(
     address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -52,7 +52,7 @@ def test_who_has_a_ray_in_the_environment_hears_that_its_other_machines_cannot_b
     said = f"no node runs on {tmp_path}; start one with: rocketray start --data {tmp_path}"
     with pytest.raises(NodeNotRunningError) as raised:
         find_node(tmp_path)
-    of_ray = f"; if it runs on another machine of the Ray at {address}: {NOT_OFFERED}"
+    of_ray = f"; if it runs on another machine of the Ray at {address}, {BY_NAME}"
     assert str(raised.value) == said + (of_ray if address else "")
     node_file(tmp_path).write_text(json.dumps({"pid": 0, **here()}))  # it ran on this machine
     with pytest.raises(NodeNotRunningError) as raised:

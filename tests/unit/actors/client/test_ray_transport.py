@@ -10,6 +10,7 @@ import pytest
 from rocketray.actors.calls.endpoint import Endpoint, client_of, once, waits
 from rocketray.actors.client import ray_transport
 from rocketray.actors.client.ray_transport import RayTransport, begin
+from rocketray.cluster import DEFAULT_CLUSTER
 
 
 class DoorApi(Protocol):
@@ -50,7 +51,7 @@ def door(number: int) -> Endpoint[DoorApi]:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
-    monkeypatch.setattr(ray_transport, "find_actor", lambda name: Actor(calls, name))
+    monkeypatch.setattr(ray_transport, "find_actor", lambda _, name: Actor(calls, name))
     monkeypatch.setattr(RayTransport, "_result", lambda _, call: (len(calls), call))
     return calls
 
@@ -60,7 +61,7 @@ def test_a_call_that_must_not_be_repeated_has_an_entry_of_its_own(calls: list[An
     client.look("here")
     client.open("here", slowly=True)
     client.wait()
-    begin(door(2), DoorApi.open, "there")
+    begin(DEFAULT_CLUSTER, door(2), DoorApi.open, "there")
     given = "DoorApi", ("door", 1)
     assert calls == [
         ("house 1", "call", *given, "look", "here", {}),

@@ -18,6 +18,7 @@ from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
 from rocketray.actors.shards.shard_api import ShardApi, shard_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 
 HOME = Home("/data", "1", "here")
@@ -56,7 +57,7 @@ def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
     actors = [Actor(RayError("it died and cannot start again")), None, Actor(None)]
     names = [process_actor(f"T:{queue_id}") for queue_id in range(3)]
 
-    def find(name: str) -> Any:
+    def find(_cluster: str, name: str) -> Any:
         actor = actors[names.index(name)]
         if actor is None:
             raise ShardUnavailableError(name, 1000, "there is no such actor")
@@ -218,7 +219,7 @@ def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: Starti
     topic = TopicCatalog().with_topic("T", 4).get("T")
     NodeShards(HOME, {}).start([topic], range(2), 20.0)
     with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic being created"):
-        begin(shard_of(topic, 3), ShardApi.statistics)
+        begin(DEFAULT_CLUSTER, shard_of(topic, 3), ShardApi.statistics)
     NodeShards(HOME, {}).stop([topic])
     assert cluster.stopped == ["shards:T:0", "shards:T:1"]
 
@@ -226,4 +227,4 @@ def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: Starti
 def test_no_ray_is_started_only_to_look_for_an_actor() -> None:
     """Ray's own call would start a cluster, whose loss ends this process a minute later."""
     with pytest.raises(ShardUnavailableError, match="has not joined Ray"):
-        actor_names.find_actor("coordinator")
+        actor_names.find_actor(DEFAULT_CLUSTER, "coordinator")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rocketray.actors.consumers.filter_errors import FilterErrorLog
@@ -55,12 +53,12 @@ def test_the_first_failure_is_logged_with_its_message_and_reason(
 
 
 def test_each_expression_has_its_line_and_each_tenfold_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    log = FilterErrorLog(tmp_path, "g", "Trade")
     other = Subscription.sql("amount > 1", "rocketmq")
     with Broker() as broker:
         broker.topics.ensure("Trade", 1)
+        log = FilterErrorLog(broker.messages, "g", "Trade")
         source = QueueStreams(broker.node, "g", "Trade")
         for subscription in (SQL, SQL, other, SQL):
             stream = source.open(0, QueuePart(subscription, None), 0)

@@ -42,7 +42,7 @@ def test_a_command_that_cannot_reach_its_node_soon_says_so(
         time.sleep(1.0)
         raise NodeNotRunningError("none")
 
-    monkeypatch.setattr(Connection, "open", open_slowly)
+    monkeypatch.setattr(Connection, "to", open_slowly)
     monkeypatch.setattr(node, "waiting", lambda what: waiting.waiting(what, 0.1))
     with pytest.raises(NodeNotRunningError):
         node.connect(tmp_path)

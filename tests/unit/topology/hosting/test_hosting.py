@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import ray
 
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, ConfigError
 from rocketray.topology.hosting import hosting
 from rocketray.topology.hosting.host import HostStatus
@@ -113,7 +114,7 @@ def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
     hosts.append(Host("shop", 4, "restarting", 3, None))
     there: dict[str, Actor] = {host.name: actor for host, actor in zip(hosts, actors, strict=True)}
     forgotten: list[str] = []
-    monkeypatch.setattr(hosting, "_handle", there.get)
+    monkeypatch.setattr(hosting, "_handle", lambda _, name: there.get(name))
     monkeypatch.setattr(hosting, "_still_there", lambda hosts: hosts[-1:])
     monkeypatch.setattr(hosting, "forget_failure", forgotten.append)
     said = hosting.take_down(hosts)
@@ -128,7 +129,7 @@ def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
     assert said[3] == "host 4 of app 'shop' has not ended; try again"
     assert actors[4].asked == [], "there is no process to ask"
     assert set(fake.killed) == set(actors)
-    assert forgotten == [host.name for host in hosts]
+    assert forgotten == [f"default/{host.name}" for host in hosts]
 
 
 def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +140,9 @@ def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.Monk
     assert "rocketray scale shop 3" in hosting._is_up("shop", "shop:app", up, 3)
     said = hosting._is_up("shop", "other:app", up, 3)
     assert "is up with 1 host from shop:app, not from other:app" in said
-    monkeypatch.setattr(hosting, "find_hosts", lambda _: [Host("shop", 0, "silent", 1, None)])
+    monkeypatch.setattr(hosting, "find_hosts", lambda *_: [Host("shop", 0, "silent", 1, None)])
     with pytest.raises(ConfigError, match="none of the 1 hosts of app 'shop' answers"):
-        hosting.scale("shop", 2)
+        hosting.scale(DEFAULT_CLUSTER, "shop", 2)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +154,10 @@ def test_an_app_is_scaled_also_while_a_host_starts(
     starting = HostStatus("shop:app", 1, False, (), data="/data", directory="/apps")
     hosts = [Host("shop", 0, "restarting", 1, None), Host("shop", 3, "starting", 0, starting)]
     begun: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(hosting, "find_hosts", lambda _: hosts)
+    monkeypatch.setattr(hosting, "find_hosts", lambda *_: hosts)
     monkeypatch.setattr(hosting, "_start", lambda *each, **_: begun.append(each[:4]))
     monkeypatch.setattr(hosting, "take_down", lambda each: [str(host.number) for host in each])
-    assert hosting.scale("shop", wanted) == [str(number) for number in ended]
-    assert begun == ([("shop", "shop:app", ("/data", "/apps"), started)] if started else [])
+    assert hosting.scale(DEFAULT_CLUSTER, "shop", wanted) == [str(number) for number in ended]
+    assert begun == (
+        [(("default", "shop"), "shop:app", ("/data", "/apps"), started)] if started else []
+    )
