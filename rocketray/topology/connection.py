@@ -33,9 +33,6 @@ class AppNode(Protocol):
     def data(self) -> Path:
         """The node's data directory, on the node's machine."""
 
-    def has_files(self) -> bool:
-        """Return whether this process can read the files of the node."""
-
     def files(self, use: str) -> Path:
         """Return the data directory; raise NodeElsewhereError if *use* of it is elsewhere."""
 

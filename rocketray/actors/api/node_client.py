@@ -73,17 +73,13 @@ class NodeClient:
         """Return whether this process is on the node's machine, and can map the shards' memory."""
         return self._transport.is_local()
 
-    def has_files(self) -> bool:
-        """Return whether this process can read the files of the node."""
-        return self._transport.has_files()
-
     def files(self, use: str) -> Path:
         """Return the data directory, for a *use* that reads its files.
 
         Raises:
             NodeElsewhereError: this process is not on the node's machine.
         """
-        if self.has_files():
+        if self._transport.has_files():
             return self.data
         raise NodeElsewhereError(
             f"{use} is not supported yet from another machine than the node's: it reads the files "

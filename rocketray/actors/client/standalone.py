@@ -57,8 +57,7 @@ class Client(Connection):
         member = super().consumer(group, topic, subscription, **options)
         if (topic, subscription) not in self._doubted:
             self._doubted.add((topic, subscription))
-            if self.has_files():
-                _warn_of_doubts(self.data, group, topic, subscription)
+            _warn_of_doubts(self, group, topic, subscription)
         return member
 
 
@@ -97,10 +96,10 @@ class AsyncProducer(NodeAsyncProducer):
         super().__init__(partial(Producer, data, **place, **options))
 
 
-def _warn_of_doubts(data: Path, group: str, topic: str, subscription: Subscription) -> None:
+def _warn_of_doubts(node: Connection, group: str, topic: str, subscription: Subscription) -> None:
     """Log doubts about a filter, as apps and commands do; unreadable files are no error here."""
     try:
-        for line in doubts(data, [topic], subscription):
+        for line in doubts(node.files("comparing a filter"), [topic], subscription):
             _LOG.warning("group %s: %s", group, line)
     except (StreamError, OSError) as error:
         _LOG.debug("the filter of group %s was not compared with messages: %s", group, error)

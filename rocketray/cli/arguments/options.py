@@ -8,6 +8,7 @@ An invalid name or expression ends the command with code 2 before anything is do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -15,7 +16,7 @@ import typer
 
 from rocketray.cli.terminal.output import progress
 from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
-from rocketray.errors import ConfigError, FilterError
+from rocketray.errors import ConfigError, FilterError, NodeElsewhereError
 from rocketray.names import check_group, check_queue_count, check_topic
 
 if TYPE_CHECKING:
@@ -193,5 +194,5 @@ def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -
 
 def tell_doubts_of(node: Connection, topics: Iterable[str], subscription: Subscription) -> None:
     """Do the same on the node's machine; on others the messages are not at hand."""
-    if node.has_files():
-        tell_doubts(node.data, topics, subscription)
+    with suppress(NodeElsewhereError):
+        tell_doubts(node.files("comparing a filter with messages"), topics, subscription)

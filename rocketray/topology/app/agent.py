@@ -22,7 +22,7 @@ from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
 from rocketray.actors.groups.failing import FailingMessage
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, NodeElsewhereError
 from rocketray.topology.connection import AppNode
 from rocketray.topology.delivery.failure import fail, note_failure
 from rocketray.topology.delivery.feed import FeedStatistics
@@ -255,7 +255,9 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
     Reads files, so it may block.
     """
     lines: list[str] = []
-    if not connection.has_files():
+    try:
+        data = connection.files("comparing a filter with messages")
+    except NodeElsewhereError:
         return lines
     for agent in agents:
         membership, channel = agent.membership, agent.channel
@@ -267,6 +269,6 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
         from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
         topics = channel.matching(connection.topics.all() if channel.pattern else {})
-        found = doubts(connection.data, topics, subscription)
+        found = doubts(data, topics, subscription)
         lines.extend(f"agent {agent.name}: {line}" for line in found)
     return lines

@@ -24,7 +24,7 @@ import faust
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.producers.producer_options import AckMode
-from rocketray.cluster import chosen_node
+from rocketray.cluster import Cluster, chosen_node
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.sql92 import Dialect
@@ -81,8 +81,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         flow: FlowLimits | None = None,
         **options: Any,
     ) -> None:
-        self.place = None if data is None and cluster is None else chosen_node(data, cluster)
-        """The node's data directory, or its cluster; None until it is looked up."""
+        place = None if data is None and cluster is None else chosen_node(data, cluster)
+        self.data = place if isinstance(place, Path) else None
+        """The node's data directory, if it is given; it comes before the cluster."""
+        self._cluster = place if isinstance(place, Cluster) else None
         self.flow = flow or FlowLimits()
         self._connection = connection
         self._outboxes = Outboxes(self.connect)
@@ -301,8 +303,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""
         if self._connection is None:
-            self._connection = await open_node(self.place or chosen_node())
+            self._connection = await open_node(self._place())
         return self._connection
+
+    def _place(self) -> Path | Cluster:
+        return self.data or self._cluster or chosen_node()
 
     async def send_message(
         self,
@@ -349,7 +354,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                     from rocketray.actors.cluster import node  # noqa: PLC0415  # Ray
 
                     options = node.NodeOptions(own_predicates=self.predicates)
-                    self._connection = stack.enter_context(node.ensure_node(self.place, options))
+                    self._connection = stack.enter_context(node.ensure_node(self._place(), options))
                 asyncio.run(run_until_signalled(self))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
             raise SystemExit(_INTERRUPTED) from None

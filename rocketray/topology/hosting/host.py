@@ -187,7 +187,7 @@ class _HostedApp:
             import_from(self._directory)
         self._app = app = load_app(self._path)
         if self._data is not None:
-            app.place = Path(self._data)
+            app.data = Path(self._data)
         await app.start()
         if not app.crashed:
             with contextlib.suppress(TimeoutError):
