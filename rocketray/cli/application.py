@@ -133,9 +133,8 @@ def _root(
     codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C, 141 the
     reader of a pipe closed it.
     """
-    if cluster is not None:
-        choose_cluster(Cluster(cluster, ray_address))
-    elif ray_address is not None:
+    choose_cluster(None if cluster is None else Cluster(cluster, ray_address))
+    if cluster is None and ray_address is not None:
         raise typer.BadParameter("--ray-address before a command needs --cluster NAME, too")
 
 

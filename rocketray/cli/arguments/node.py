@@ -39,9 +39,9 @@ _LOG_NAME = "commands.err"
 _CHOSEN: list[Cluster] = []  # by an option before the command's name
 
 
-def choose_cluster(cluster: Cluster) -> None:
-    """Have :func:`connect` use *cluster*, which is named before the command."""
-    _CHOSEN[:] = [cluster]
+def choose_cluster(cluster: Cluster | None) -> None:
+    """Have :func:`connect` use *cluster*, if one is named before the command."""
+    _CHOSEN[:] = [] if cluster is None else [cluster]
 
 
 def chosen_cluster() -> Cluster | None:
@@ -71,7 +71,8 @@ def connect(data: Path) -> Connection:
 
 def _place(data: Path) -> Path | Cluster:
     """Return the node of *data*, if it is given as an option, else what else says."""
-    is_given = data not in (DEFAULT_DATA, Path(process_environ().get(DATA_VARIABLE, "")))
+    of_environment = process_environ().get(DATA_VARIABLE)
+    is_given = data is not DEFAULT_DATA and str(data) != of_environment
     cluster = chosen_cluster()
     if cluster is None:
         return chosen_node(data if is_given else None)
