@@ -15,6 +15,7 @@ Invariants
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 from dataclasses import dataclass
@@ -24,10 +25,11 @@ from typing import Any
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import DataDirectoryError
 
+from .node_lock import lock_node
 from .paths import identity_file
 from .state_files import UnknownVersionError, read_state, write_json
 
-__all__ = ["Home", "settle_identity"]
+__all__ = ["Home", "identity_of", "settle_identity"]
 
 _VERSION = 1
 
@@ -64,6 +66,23 @@ class Home:
             f"started on {self.machine}: {is_there}; mount the right disk there, or stop the node "
             "and start it on the machine that has its disk"
         )
+
+
+def identity_of(data: Path) -> str:
+    """Return the UUID of a data directory, which a node may use; create both if it has none.
+
+    Raises:
+        StoreError: its file is damaged, and so is the copy; or this user cannot write there.
+        StoreLockedError: a node starts there for the first time, in another process.
+    """
+    found = _read_identity(data)
+    if found is not None:
+        return found
+    lock = lock_node(data)
+    try:
+        return settle_identity(data)
+    finally:
+        os.close(lock)
 
 
 def settle_identity(data: Path) -> str:

@@ -1,4 +1,4 @@
-"""``rocketray start``: a node in the foreground."""
+"""``rocketray start``: a node in the foreground; ``rocketray disk``: the UUID of its directory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Annotated
 
 import typer
 
+from rocketray.actors.files.home import identity_of
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.node import chosen_cluster, ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.cli.terminal.output import print_json, print_line, print_result, progress
 from rocketray.cli.terminal.quantities import parse_mode, parse_queues_per_process
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
 
-__all__ = ["start"]
+__all__ = ["disk", "start"]
 
 _LOOK_AGAIN_S = 0.5
 
@@ -122,6 +123,17 @@ def start(
                 os._exit(1)  # Ray's own way out waits a minute for the GCS, and prints stacks
         progress("stopping")
         _take_apps_down(cluster)
+
+
+def disk(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+    """Print the UUID of a data directory.
+
+    Give it as a label to the Ray that the node joins: ray start --labels
+    "rocketray-disk=$(rocketray disk --data DIR)". The node's actors then run where the label is,
+    also after the raylet was replaced. A missing directory is created, for this user alone.
+    """
+    found = identity_of(data)
+    print_result({"data": str(data.resolve()), "disk": found}, found, as_json=as_json)
 
 
 def _take_apps_down(cluster: str) -> None:

@@ -50,6 +50,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
     } == {
         "demo",
         "start",
+        "disk",
         "up",
         "status",
         "scale",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 from rocketray.actors.cluster.cluster_state import Problems
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
-from rocketray.actors.files.home import Home, settle_identity
+from rocketray.actors.files.home import Home, identity_of, settle_identity
+from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import identity_file
 from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.errors import DataDirectoryError, StoreError
+from rocketray.errors import DataDirectoryError, StoreError, StoreLockedError
 
 
 def home_of(data: Path) -> Home:
@@ -32,6 +34,20 @@ def test_a_directory_keeps_the_uuid_that_its_first_start_gave_it(tmp_path: Path)
     assert settle_identity(old) == first == str(UUID(first))
     assert settle_identity(tmp_path / "new") != first
     assert json.loads(identity_file(old).read_bytes()) == {"version": 1, "uuid": first}
+
+
+def test_the_identity_is_asked_for_before_the_first_start_and_beside_a_node(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    found = identity_of(data)
+    lock = lock_node(data)  # the first asker gave it back
+    try:
+        assert settle_identity(data) == identity_of(data) == found
+        identity_file(data).unlink()  # as at the first start, before the node has written it
+        with pytest.raises(StoreLockedError):
+            identity_of(data)
+    finally:
+        os.close(lock)
+    assert not identity_file(data).exists()
 
 
 def test_the_right_directory_is_found_and_another_is_refused(tmp_path: Path) -> None:
@@ -85,8 +101,9 @@ def test_an_identity_that_is_not_ours_is_left_as_it_is(
     tmp_path: Path, content: str, reason: str
 ) -> None:
     identity_file(tmp_path).write_text(content)
-    with pytest.raises(StoreError, match=reason):
-        settle_identity(tmp_path)
+    for find in (settle_identity, identity_of):
+        with pytest.raises(StoreError, match=reason):
+            find(tmp_path)
     assert identity_file(tmp_path).read_text() == content
 
 
