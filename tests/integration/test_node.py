@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +135,15 @@ def test_actors_run_at_the_priority_of_the_program_that_started_the_node(
     pids = [*ray.get([actor.pid.remote() for actor in actors]), connection.filters.statistics().pid]
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in pids] == [own] * 3
+    victims = {Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in pids}
+    assert victims == {"0\n"}  # Ray's default is 1000: the kernel kills them before all others
+
+
+def test_the_nodes_own_ray_kills_no_actor_for_the_memory_of_other_programs(node: Node) -> None:
+    """With Ray's monitor, a machine that is 95 % full has no node: each actor is killed at once."""
+    raylet = Path(node.description()["logs"]) / "raylet.out"
+    [said] = re.findall(r"ThresholdMemoryMonitor (\w+)", raylet.read_text())
+    assert said == "disabled"
 
 
 def test_no_node_is_a_clear_error(tmp_path: Path) -> None:

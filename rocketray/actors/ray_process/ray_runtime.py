@@ -8,6 +8,9 @@
   as well, or by the id of the Ray node, which ends with its raylet.
 - By default, Ray runs its workers, our actors, at nice 15, behind all other programs, and only the
   process that starts a Ray can change that. So our own Ray runs them at this process's priority.
+- When the machine is short of memory, Ray's memory monitor kills actors that may restart, as ours
+  may, before others, whichever program has the memory; and the kernel kills Ray's workers before
+  all other programs. Our own Ray runs nothing else, so it does neither: the kernel chooses by size.
 - Ray prints errors of its processes, such as the end of a worker, on the stdout of every program
   that joined it, also with ``log_to_driver=False``. Here they go to the log instead.
 """
@@ -68,7 +71,12 @@ DISK_LABEL = "rocketray-disk"
 """The label of a Ray node that has a data directory; its value is the directory's UUID."""
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-_NICENESS_VARIABLE = "RAY_worker_niceness"
+_OWN_SETTINGS = {
+    "worker_niceness": 0,
+    "memory_monitor_refresh_ms": 0,
+    "worker_oom_score_adjustment": 0,
+}
+"""How our own Ray differs from Ray's defaults; a variable named ``RAY_…`` takes precedence."""
 _DIRECTORY_VARIABLE = "RAY_TMPDIR"
 _KNOCK_TIMEOUT_S = 10.0
 _CALLS_END_S = 2.0
@@ -102,8 +110,11 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
                 logging_level=logging.ERROR,
                 _temp_dir=directory,
                 labels={DISK_LABEL: disk},
-                # How it differs from Ray's defaults; the environment takes precedence.
-                _system_config={} if _NICENESS_VARIABLE in os.environ else {"worker_niceness": 0},
+                _system_config={
+                    name: value
+                    for name, value in _OWN_SETTINGS.items()
+                    if f"RAY_{name}" not in os.environ
+                },
             )
     except Exception as error:
         raise ActorError(
