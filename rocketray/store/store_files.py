@@ -71,7 +71,7 @@ def _trust(lock: StoreLock | None, salvage: Salvage, *, is_foreign: bool) -> tup
         trust = Trust.LOG
     if lock is None or trust is Trust.CLEAN_STOP:
         return trust, Repair.NOTHING
-    return trust, Repair.SHORT_AND_MISSING if salvages else Repair.SHORT
+    return trust, Repair.ALL if salvages else Repair.SHORT
 
 
 class StoreFiles:
@@ -123,7 +123,7 @@ class StoreFiles:
             directory,
             config,
             read_only=read_only,
-            repair=Repair.NOTHING if read_only else Repair.SHORT_AND_MISSING,
+            repair=Repair.NOTHING if read_only else Repair.ALL,
             bitmap_source=bitmap_source,
             adds_units=adds_units,
             file_system=file_system,
@@ -156,6 +156,8 @@ class StoreFiles:
     def _recover(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
         """Find the ends of all files, for the writer, and make them agree."""
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
+        if salvage is Salvage.NOTHING:
+            self.log.check_places()
         if trust is Trust.CLEAN_STOP:
             self._clean_stop.check_log(self.log)
         lock.mark_open()

@@ -101,6 +101,18 @@ def test_what_the_log_can_tell_is_noticed_and_made_again(directory: Path, fault:
         assert store.recovery.was_clean
 
 
+def test_a_queue_file_that_is_too_long_is_cut_to_its_size(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = directory / "consumequeue/Trade/1" / f"{140:020d}"
+    file.write_bytes(file.read_bytes() + b"foreign")
+    with reopen(directory) as store:
+        assert check_whole(store) == MESSAGES
+        assert store.verify().problems == ()
+    assert file.stat().st_size == 140
+    assert "147 bytes where 140 are expected; it is cut" in caplog.text
+
+
 HIDDEN: dict[str, Callable[[Path], object]] = {
     "flipped bit in the last queue file": lambda d: flip(newest(d / "consumequeue/Trade/1"), 7),
     "flipped bit in the first queue file": lambda d: flip(
@@ -189,17 +201,55 @@ def test_files_of_the_log_that_are_gone_are_refused_until_salvage_is_asked_for(
         assert (hole.start, hole.end) == (start, start + 4096)
 
 
-def test_files_of_the_log_that_were_exchanged_are_holes(
+def test_files_of_the_log_that_were_exchanged_are_refused_until_salvage_is_asked_for(
     directory: Path, written: tuple[Path, list[StoredMessage]]
 ) -> None:
     first, second, *_ = sorted((directory / "commitlog").glob("0*"))
     swap(first, second)
+    with pytest.raises(CorruptRecordError, match=f"{first.name}.*begins with .* {second.name}"):
+        reopen(directory)
     with MessageStore(directory, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
         assert list(store.reads.scan()) == [
             one for one in written[1] if one.physical_offset >= 8192
         ]
         assert store.recovery is not None
         assert store.recovery.holes
+
+
+@pytest.mark.parametrize("size", [0, 1000, 4095, 4097, 8192, 8193])
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_a_log_file_of_another_size_is_refused_after_a_clean_stop_until_salvage_is_asked_for(
+    written: tuple[Path, list[StoredMessage]], tmp_path: Path, place: str, size: int
+) -> None:
+    copied = tmp_path / "store"
+    shutil.copytree(written[0], copied)
+    files = sorted((copied / "commitlog").glob("0*"))
+    assert len(files) > 2
+    victim = {"first": files[0], "middle": files[1], "last": files[-1]}[place]
+    content = victim.read_bytes()
+    victim.write_bytes((content + b"foreign" * 1000)[:size])
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    remedy = "store recover" if size <= 8192 else "truncate --size=4096"
+    with pytest.raises(CorruptRecordError, match=f"{victim.name}.* {size} bytes .*{remedy}"):
+        reopen(copied)
+    assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
+    if size > 8192:
+        truncate(victim, 4096)
+    with MessageStore(copied, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
+        start = int(victim.name)
+        kept = [
+            one
+            for one in written[1]
+            if not start + min(size, 4096) < one.physical_offset + one.size <= start + 4096
+        ]
+        assert list(store.reads.scan()) == kept
+    if 4096 < size <= 8192:
+        (beside,) = (victim.parent / "broken").iterdir()
+        assert beside.read_bytes() == (content + b"foreign" * 1000)[4096:size]
+    with reopen(copied) as store:
+        assert store.recovery is not None
+        assert store.recovery.was_clean
+        assert list(store.reads.scan()) == kept
 
 
 def test_a_missing_last_file_of_a_closed_store_is_refused(

@@ -272,6 +272,10 @@ class _SimFile(OpenFile):
         self._disk.before("allocate", self._path)
         self._inode.resize(max(self._inode.size, start + size))
 
+    def cut(self, size: int) -> None:
+        self._disk.before("cut", self._path)
+        self._inode.resize(size)
+
     def sync(self) -> None:
         self._disk.before("sync", self._path)
         self._inode.sync()

@@ -148,6 +148,10 @@ class OpenFile:
         """Allocate blocks for *size* bytes from *start*; existing content stays."""
         _allocate(self._descriptor, start, size)
 
+    def cut(self, size: int) -> None:
+        """Cut the file to its first *size* bytes."""
+        os.ftruncate(self._descriptor, size)
+
     def sync(self) -> None:
         """Sync the content to disk; the GIL is released meanwhile."""
         os.fdatasync(self._descriptor)  # mmap.flush would hold the GIL

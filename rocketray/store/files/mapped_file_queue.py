@@ -4,12 +4,15 @@
   arithmetic. Files follow each other without a gap, starting behind the deleted ones.
 - After a crash a file may be short, because its size is durable only after a flush. Such files are
   repaired: extended with zeros to full size. Their owner decides which content is valid.
+- Any other file of a wrong size was damaged. The writer refuses it, unless it is to be repaired:
+  then a file that is too long is cut to its size, and what was behind is kept aside.
 - Threads: one writer. ``prepare_next``, ``flush`` and ``remove_forgotten`` may run beside it in
   other threads.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterator
@@ -24,6 +27,7 @@ from .mapped_file import MappedFile, create_file, keep_aside, remove_half_made
 
 __all__ = ["MappedFileQueue", "Repair", "segment_name"]
 
+_LOG = logging.getLogger(__name__)
 _BROKEN = "broken"
 _NAME = re.compile(r"\d{20}\Z")
 _SEARCH_BYTES = 1 << 20
@@ -37,11 +41,11 @@ def segment_name(start: int) -> str:
 
 
 class Repair(Enum):
-    """The files that are repaired with zeros when a directory is opened."""
+    """The files that are repaired when a directory is opened."""
 
     NOTHING = "none"
     SHORT = "files that are too short, as after a power failure"
-    SHORT_AND_MISSING = "files that are too short, or missing between others"
+    ALL = "files that are too short, too long, or missing between others"
 
 
 class MappedFileQueue:
@@ -58,7 +62,7 @@ class MappedFileQueue:
     ) -> None:
         """Find the files; each is mapped on first use.
 
-        *repair* selects the files that are repaired with zeros.
+        *repair* selects the files that are repaired.
 
         Raises:
             CorruptRecordError: a file has another size, or one between two others is missing.
@@ -72,14 +76,17 @@ class MappedFileQueue:
         self._to_close: list[MappedFile] = []
         self._lock = threading.Lock()
         self.repaired: list[int] = []
-        """The first offsets of the repaired files."""
+        """The first offsets of the files that were extended with zeros, or created."""
         self._starts = self._find()
         self._check_multiples()
         if repair is not Repair.NOTHING:
             self._repair_short()
-        if repair is Repair.SHORT_AND_MISSING:
+        if repair is Repair.ALL:
+            self._cut_long()
             self._make_missing()
         self._check_gaps()
+        if not read_only:
+            self._check_sizes()
         self._names_changed = bool(self._starts)  # their creator may have died before a flush
 
     @property
@@ -108,6 +115,10 @@ class MappedFileQueue:
         if found is None and self.min_offset <= start < self.end:
             found = self._open(start)
         return found
+
+    def read(self, start: int, limit: int) -> bytes:
+        """Return the first *limit* bytes of the file that begins at *start*, without mapping it."""
+        return self._file_system.read(self.directory / segment_name(start), limit)
 
     def files_between(self, start: int, end: int) -> Iterator[MappedFile]:
         """Yield the files that hold a byte from *start* up to, not including, *end*."""
@@ -224,6 +235,27 @@ class MappedFileQueue:
                     file.close()
                 self.repaired.append(start)
 
+    def _cut_long(self) -> None:
+        """Cut files that are too long to their size; what was behind is kept aside.
+
+        A file that is longer than two is left as it is, and refused.
+        """
+        for start in self._starts:
+            path = self.directory / segment_name(start)
+            size = self._file_system.size(path)
+            if self.segment_bytes < size <= 2 * self.segment_bytes:
+                _LOG.warning(
+                    "%s: %d bytes where %d are expected; it is cut", path, size, self.segment_bytes
+                )
+                rest = self.read(start, size)[self.segment_bytes :]
+                self._keep(path, start + self.segment_bytes, rest.rstrip(b"\0"))
+                file = self._file_system.open(path, read_only=False)
+                try:
+                    file.cut(self.segment_bytes)
+                    file.sync()
+                finally:
+                    file.close()
+
     def _make_missing(self) -> None:
         """Create the files that are missing between others, oldest first."""
         gaps = [
@@ -264,6 +296,21 @@ class MappedFileQueue:
                     start,
                     f"the file {segment_name(start + self.segment_bytes)} is missing; "
                     "restore it from a copy, or recover the rest: rocketray store recover",
+                )
+
+    def _check_sizes(self) -> None:
+        for start in self._starts:
+            path = self.directory / segment_name(start)
+            size = self._file_system.size(path)
+            if size != self.segment_bytes:
+                remedy = "recover the rest: rocketray store recover"
+                if size > 2 * self.segment_bytes:
+                    remedy = f"cut it: truncate --size={self.segment_bytes}"
+                raise CorruptRecordError(
+                    str(path),
+                    start,
+                    f"the file has {size} bytes where {self.segment_bytes} are expected; restore it "
+                    f"from a copy, or {remedy}",
                 )
 
     def _create(self, start: int) -> None:
@@ -314,13 +361,17 @@ class MappedFileQueue:
             return 0
         rest = tail[: dirty[-1] + _SEARCH_BYTES].tobytes().rstrip(b"\0")
         if keep:
-            beside = self.directory / _BROKEN
-            make_directory(self._file_system, beside)
-            name = f"{file.path.name}.broken-{file.start + position}"
-            keep_aside(self._file_system, beside / name, rest)
+            self._keep(file.path, file.start + position, rest)
         tail[: len(rest)] = 0
         file.flush()
         return len(rest)
+
+    def _keep(self, path: Path, offset: int, content: bytes) -> None:
+        """Keep *content*, which was at *offset* of the file *path*, in a file of its own."""
+        if content:
+            beside = self.directory / _BROKEN
+            make_directory(self._file_system, beside)
+            keep_aside(self._file_system, beside / f"{path.name}.broken-{offset}", content)
 
     def _remove(self, start: int) -> None:
         with self._lock:

@@ -20,10 +20,18 @@ import numpy as np
 
 from rocketray.errors import CorruptRecordError, MessageTooLargeError, OffsetOutOfRangeError
 from rocketray.kernels.append import KEEP_STORE_TIMES, append_records
+from rocketray.kernels.layout import (
+    BODY_CRC,
+    MAGIC,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET,
+    SYS_FLAG,
+)
 from rocketray.message import PhysicalOffset, StoredMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
-from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
+from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair, segment_name
 from rocketray.store.formats.property_crc import fill_crcs, rows_with_crc
 from rocketray.store.formats.record import (
     BLANK_BYTES,
@@ -178,6 +186,21 @@ class CommitLog:
             return None
         is_this = (fields.size, fields.physical_offset) == (size, physical_offset)
         return fields.store_timestamp_ms if is_this else None
+
+    def check_places(self) -> None:
+        """Raise :class:`CorruptRecordError` if a file has the content of another one."""
+        starts = set(self.files.starts)
+        for start in self.files.starts:
+            head = self.files.read(start, SYS_FLAG)
+            magic = int.from_bytes(head[MAGIC:BODY_CRC], "big", signed=True)
+            told = int.from_bytes(head[PHYSICAL_OFFSET:], "big", signed=True)
+            if magic in (MAGIC_V1, MAGIC_V2) and told != start and told in starts:
+                raise CorruptRecordError(
+                    str(self.files.directory / segment_name(start)),
+                    start,
+                    f"the file begins with the record of {segment_name(told)}; give each its own "
+                    "name again, or recover the rest: rocketray store recover",
+                )
 
     def cut(self, end: int, *, flushed: int) -> int:
         """End the log at *end*, on disk up to *flushed*; return the bytes kept aside.
