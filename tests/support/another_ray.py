@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["AnotherRay", "another_ray", "runs"]
+__all__ = ["AnotherRay", "another_ray", "planned_ray", "runs"]
 
 _RAY = str(Path(sys.executable).with_name("ray"))
 _HOST = "127.0.0.2"  # Ray with more than one raylet takes 127.0.0.1 for another address
@@ -28,6 +28,12 @@ class AnotherRay:
     address: str
     environ: Mapping[str, str]
     directory: str
+
+    def start_words(self) -> list[str]:
+        """The words after ``ray`` that start its head."""
+        host, _, port = self.address.partition(":")
+        options = ("--include-dashboard=false", f"--temp-dir={self.directory}")
+        return ["start", "--head", f"--node-ip-address={host}", f"--port={port}", *options]
 
     def servers(self) -> dict[str, int]:
         """The processes that its keeper started, by the name of their program."""
@@ -73,19 +79,22 @@ class AnotherRay:
         return found
 
 
-@contextmanager
-def another_ray() -> Iterator[AnotherRay]:
-    """Start one; it is ended with the block."""
+def planned_ray(directory: str) -> AnotherRay:
+    """One that is not started yet, whose files are in a *directory* with a short name."""
     with socket.create_server((_HOST, 0)) as free:
         port = free.getsockname()[1]
     environ = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
     environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    command = [_RAY, "start", "--head", f"--node-ip-address={_HOST}", f"--port={port}"]
+    return AnotherRay(f"{_HOST}:{port}", environ, directory)
+
+
+@contextmanager
+def another_ray() -> Iterator[AnotherRay]:
+    """Start one; it is ended with the block."""
     with tempfile.TemporaryDirectory(prefix="ray-") as directory:  # short, for names of sockets
-        command += ["--num-cpus=1", "--include-dashboard=false", f"--temp-dir={directory}"]
-        found = AnotherRay(f"{_HOST}:{port}", environ, directory)
+        found = planned_ray(directory)
         try:
-            _run(command, environ)
+            _run([_RAY, *found.start_words(), "--num-cpus=1"], found.environ)
             yield found
         finally:
             found.stop()

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,28 +19,42 @@ from click.testing import CliRunner
 from ray.autoscaler._private.commands import _bootstrap_config
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start as ray_start
+from support.deployment import DEPLOY, path_with
 from support.source_tree import ROOT
 
-from rocketray.actors.files.node_lock import lock_node
+from rocketray.actors.files.paths import identity_file
 
 COMMANDS = (
     "initialization_commands",
     "setup_commands",
+    "head_setup_commands",
     "head_start_ray_commands",
     "worker_start_ray_commands",
 )
 
-# It takes a moment to save what it has.
-NODE = """
-import os, pathlib, signal, sys, time
-from rocketray.actors.files.node_lock import lock_node
+DISK = "/srv/rocketray"
+
+# What keeps a node running: it takes a moment to save what the node has.
+HEAD = """
+import fcntl, os, pathlib, signal, sys, time
 data = pathlib.Path(sys.argv[1])
+data.mkdir()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-lock_node(data)
-print("runs", flush=True)
-signal.sigwait({signal.SIGTERM})
-time.sleep(0.3)
-(data / "saved").touch()
+with (data / "head.lock").open("w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print(os.getpid(), file=lock, flush=True)
+    print("runs", flush=True)
+    signal.sigwait({signal.SIGTERM})
+    time.sleep(0.3)
+    (data / "saved").touch()
+"""
+# A node and its Ray, as head.sh sees them.
+RAY = "#!/bin/sh\ntest $1 = health-check || exec sleep 60\n"
+NODE = """#!/bin/sh
+case $1 in
+  disk) mkdir -p $3; echo 0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11;;
+  start) echo starting; sleep 0.3; echo "ready: pid $$"; exec sleep 60;;
+esac
 """
 
 
@@ -83,40 +96,53 @@ def test_every_ray_it_starts_asks_for_the_token_and_sends_no_statistics(
     config: dict[str, Any],
 ) -> None:
     starting = [line for line in commands_of(config) if "ray start" in line]
-    assert len(starting) == 3
+    assert len(starting) == 2
     settings = "RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=token "
     assert all(settings in line for line in starting)
     assert "~/.ray/auth_token" in config["file_mounts"]
     (head,) = [line for line in starting if "ray start --head" in line]
-    assert "RAY_worker_niceness=0 " in head  # its raylet starts the shards
+    for setting in ("worker_niceness", "memory_monitor_refresh_ms", "worker_oom_score_adjustment"):
+        assert f"RAY_{setting}=0 " in head  # its raylet starts the shards
 
 
 def test_ray_start_knows_the_options(config: dict[str, Any]) -> None:
     known = CliRunner().invoke(ray_start, ["--help"]).output
     for line in commands_of(config):
-        if "/ray start" in line:
-            asked = [word.partition("=")[0] for word in shlex.split(line) if word[:2] == "--"]
+        _, starts, options = line.partition("ray start ")
+        if starts:
+            asked = [word.partition("=")[0] for word in shlex.split(options) if word[:2] == "--"]
+            assert asked
             assert [name for name in asked if name not in known] == []
 
 
 def run(command: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """As ``ray up`` runs it on the head, where *home* is the user's."""
+    """As ``ray up`` runs it on the head, where *home* is the user's and has the disk."""
     environ = {**os.environ, "HOME": str(home)}
     return subprocess.run(
-        ["bash", "-c", f"({command})"],
+        ["bash", "-c", f"({command.replace(DISK, str(home))})"],
         env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 
-def test_a_node_that_runs_is_stopped_and_awaited(config: dict[str, Any], tmp_path: Path) -> None:
+def test_without_its_disk_no_node_begins_an_empty_log(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    (mounted,) = config["head_setup_commands"]
+    done = run(mounted, tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == f"mount the node's disk at {tmp_path}\n"
+    assert run(mounted, Path("/proc")).returncode == 0
+
+
+def test_what_runs_is_stopped_and_awaited(config: dict[str, Any], tmp_path: Path) -> None:
     stop = config["head_start_ray_commands"][0]
     assert run(stop, tmp_path).returncode == 0  # there never was one
-    data = tmp_path / "rocketray-data"
+    data = tmp_path / "data"
     with subprocess.Popen(
-        [sys.executable, "-c", NODE, str(data)], stdout=subprocess.PIPE, text=True
-    ) as node:
-        assert node.stdout
-        assert node.stdout.readline() == "runs\n"
+        [sys.executable, "-c", HEAD, str(data)], stdout=subprocess.PIPE, text=True
+    ) as head:
+        assert head.stdout
+        assert head.stdout.readline() == "runs\n"
         done = run(stop, tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         assert (data / "saved").exists()
@@ -124,37 +150,41 @@ def test_a_node_that_runs_is_stopped_and_awaited(config: dict[str, Any], tmp_pat
     assert run(stop, tmp_path).stderr == ""
 
 
-def test_ray_up_fails_with_what_a_node_says_that_does_not_start(
+def install(home: Path, node: str) -> None:
+    """As ``ray up`` does, with programs that stand in for Ray and the node."""
+    path_with(home / "rocketray/.venv/bin", {"ray": RAY, "rocketray": node})
+    (home / "rocketray/deploy").symlink_to(DEPLOY)
+
+
+def test_ray_up_fails_with_what_a_node_says_that_cannot_start(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    start = config["head_start_ray_commands"][-1]
-    script = tmp_path / "rocketray/.venv/bin/rocketray"
-    script.parent.mkdir(parents=True)
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocketray "$@"\n')
-    script.chmod(0o755)
-    lock = lock_node(tmp_path / "rocketray-data")  # so it ends before it looks for a Ray
-    done = run(start, tmp_path)
-    os.close(lock)
+    install(tmp_path, f'#!/bin/sh\nexec "{sys.executable}" -m rocketray "$@"\n')
+    (tmp_path / "data").mkdir()
+    identity_file(tmp_path / "data").write_text("{")
+    done = run(config["head_start_ray_commands"][-1], tmp_path)
     assert done.returncode == 1
-    assert f"another process runs a node on {tmp_path / 'rocketray-data'}" in done.stdout
+    assert f"rocketray: {identity_file(tmp_path / 'data')}: damaged" in done.stdout
 
 
 @pytest.mark.parametrize("has_old_log", [False, True])
 def test_ray_up_goes_on_when_the_node_is_ready(
     config: dict[str, Any], tmp_path: Path, has_old_log: bool
 ) -> None:
-    start = config["head_start_ray_commands"][-1]
-    script = tmp_path / "rocketray/.venv/bin/rocketray"
-    script.parent.mkdir(parents=True)
-    script.write_text("#!/bin/sh\necho starting; sleep 0.3; echo ready: pid $$; exec sleep 60\n")
-    script.chmod(0o755)
+    install(tmp_path, NODE)
     if has_old_log:
         (tmp_path / "rocketray.log").write_text("ready: pid 1\n")
-    done = run(start, tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    log = (tmp_path / "rocketray.log").read_text()
-    assert re.fullmatch(r"starting\nready: pid \d+\n", log)
-    os.kill(int(log.split()[-1]), signal.SIGTERM)  # it went on
+    try:
+        done = run(config["head_start_ray_commands"][-1], tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        log = (tmp_path / "rocketray.log").read_text()
+        assert re.fullmatch(r"starting\nready: pid \d+\n", log)
+        os.kill(int(log.split()[-1]), 0)  # it goes on
+    finally:
+        done = run(config["head_start_ray_commands"][0], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(log.split()[-1]), 0)
 
 
 def test_what_it_installs_is_the_frozen_project(config: dict[str, Any]) -> None:

@@ -1,0 +1,272 @@
+"""The samples in ``deploy`` are valid for what reads them, and supervise what they start."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from support.deployment import DEPLOY, MOUNT, container, documents, path_with
+from support.source_tree import ROOT
+
+from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
+
+SCHEMAS = ROOT / "tests/data/kubernetes/schemas.json"
+FILES = ("kuberay.yaml", "statefulset.yaml")
+DISK = "0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11"
+
+# Ray and the node as far as a supervisor sees them; what they are told is in $SAID.
+RAY = """#!/bin/bash
+case $1 in
+  start) echo "ray $*" >> "$SAID"; echo $$ > "$SAID.ray"; exec sleep 60;;
+  health-check) kill -0 "$(cat "$SAID.ray")" && test ! -e "$SAID.stopped";;
+esac
+"""
+NODE = f"""#!/bin/bash
+case $1 in
+  disk) mkdir -p "$3"; echo {DISK};;
+  start)
+    trap 'sleep 0.2; echo saved >> "$SAID"; exit 0' TERM
+    echo $$ > "$SAID.node"; echo "node $*" >> "$SAID"
+    while kill -0 "$(cat "$SAID.ray")"; do sleep 0.05; done
+    exit 1;;
+esac
+"""
+
+
+def check(kind: str, value: dict[str, Any]) -> None:
+    schemas = json.loads(SCHEMAS.read_text())
+    jsonschema.validate(value, schemas | {"$ref": f"#/$defs/{kind}"})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_kubernetes_takes_every_object(name: str) -> None:
+    for kind, value in documents(name).items():
+        check(kind, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("kuberay.yaml", ("RayCluster", "spec", "headGroupSpecs"), {}),
+        ("kuberay.yaml", ("RayCluster", "spec", "authOptions", "mode"), "password"),
+        ("kuberay.yaml", ("RayCluster", "spec", "headGroupSpec", "rayStartParams", "x"), 1),
+        ("kuberay.yaml", ("RayCluster", "spec", "headGroupSpec", "template", "spec", "volume"), []),
+        ("kuberay.yaml", ("PersistentVolumeClaim", "spec", "storage"), "1Gi"),
+        ("statefulset.yaml", ("StatefulSet", "spec", "replicas"), "one"),
+        ("statefulset.yaml", ("StatefulSet", "spec", "selector"), "app=rocketray"),
+    ],
+)
+def test_kubernetes_would_refuse_a_mistake(name: str, path: tuple[str, ...], value: object) -> None:
+    wrong: Any = deepcopy(documents(name))
+    place = wrong
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(jsonschema.ValidationError):
+        check(path[0], wrong[path[0]])
+
+
+def templates() -> Iterator[dict[str, Any]]:
+    cluster = documents("kuberay.yaml")["RayCluster"]["spec"]
+    yield cluster["headGroupSpec"]["template"]
+    yield from (group["template"] for group in cluster["workerGroupSpecs"])
+    yield documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]
+
+
+def test_a_container_mounts_what_its_pod_has_and_every_pod_has_shared_memory() -> None:
+    claims = documents("statefulset.yaml")["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    claimed = {claim["metadata"]["name"] for claim in claims}
+    for template in templates():
+        volumes = {each["name"]: each for each in template["spec"]["volumes"]}
+        for each in template["spec"]["containers"]:
+            mounts = {mount["mountPath"]: mount["name"] for mount in each["volumeMounts"]}
+            assert set(mounts.values()) <= volumes.keys() | claimed
+            assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
+
+
+def test_the_data_of_a_node_outlives_its_pod_and_its_pod_waits_for_it() -> None:
+    objects = documents("kuberay.yaml")
+    head = objects["RayCluster"]["spec"]["headGroupSpec"]["template"]
+    (claim,) = (
+        each["persistentVolumeClaim"]["claimName"]
+        for each in head["spec"]["volumes"]
+        if "persistentVolumeClaim" in each
+    )
+    assert claim == objects["PersistentVolumeClaim"]["metadata"]["name"]
+    assert {"name": "data", "mountPath": MOUNT} in container(head, "ray-head")["volumeMounts"]
+    for template in (head, documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]):
+        assert template["spec"]["terminationGracePeriodSeconds"] >= 120
+
+
+def test_a_pod_of_the_stateful_set_shows_its_programs_all_that_they_need() -> None:
+    template = documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]
+    assert template["spec"]["shareProcessNamespace"] is True
+    node, program = (container(template, name) for name in ("node", "program"))
+    assert node["volumeMounts"] == program["volumeMounts"]
+
+
+def test_ray_on_kubernetes_asks_for_the_token_and_is_open_to_its_pods_only() -> None:
+    objects = documents("kuberay.yaml")
+    assert objects["RayCluster"]["spec"]["authOptions"]["mode"] == "token"
+    own = {"ray.io/cluster": objects["RayCluster"]["metadata"]["name"]}
+    policy = objects["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == own
+    (rule,) = policy["ingress"]
+    assert all("podSelector" in each for each in rule["from"])
+    assert {"podSelector": {"matchLabels": own}} in rule["from"]
+
+
+def test_the_image_has_the_frozen_ray() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    (frozen,) = re.findall(r"^ray==(\S+)$", lock, re.MULTILINE)
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert f"FROM rayproject/ray:{frozen}-py311\n" in dockerfile
+    assert documents("kuberay.yaml")["RayCluster"]["spec"]["rayVersion"] == frozen
+    for source in re.findall(r"sudo install (\S+)", dockerfile):
+        assert (ROOT / source).exists()
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string((DEPLOY / name).read_text())
+    return parser
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    units = [tmp_path / name for name in ("ray.service", "rocketray.service")]
+    for each in units:
+        text = (DEPLOY / each.name).read_text()
+        each.write_text(text.replace("/opt/rocketray/bin", str(Path(sys.executable).parent)))
+    assert verified(units) == ""
+    units[1].write_text(units[1].read_text().replace("KillMode=", "KillMood="))
+    assert "KillMood" in verified(units)
+
+
+def verified(units: list[Path]) -> str:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, units)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def test_the_units_start_again_whatever_happens_and_wait_for_the_disk() -> None:
+    for name in ("ray.service", "rocketray.service"):
+        parsed = unit(name)
+        assert parsed["Service"]["Restart"] == "always"
+        assert parsed["Unit"]["StartLimitIntervalSec"] == "0"
+        assert parsed["Unit"]["RequiresMountsFor"] == MOUNT
+    assert unit("rocketray.service")["Service"]["KillMode"] == "mixed"
+    assert int(unit("rocketray.service")["Service"]["TimeoutStopSec"]) >= 120
+
+
+def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path) -> None:
+    words = shlex.split(unit("ray.service")["Service"]["ExecStart"])
+    path = path_with(tmp_path / "bin", {"ray": '#!/bin/sh\necho "$*"\n', "rocketray": NODE})
+    script = words[-1].replace("$$", "$").replace("/opt/rocketray/bin/", "")
+    done = subprocess.run(
+        [*words[:-1], script.replace(MOUNT, str(tmp_path))],
+        env={**os.environ, "PATH": path, "RAY_START": "--head --port=6379"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == (
+        f"start --head --port=6379 --block --disable-usage-stats --labels={DISK_LABEL}={DISK}\n"
+    )
+
+
+class Supervisor:
+    """``head.sh`` over programs that stand in for Ray and the node."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data = directory / "data"
+        self.said = directory / "said"
+        path = path_with(directory / "bin", {"ray": RAY, "rocketray": NODE})
+        self.environ = {**os.environ, "PATH": path, "SAID": str(self.said)}
+        self.command = [str(DEPLOY / "head.sh"), str(self.data), "ray", "start", "--head"]
+        self.process = subprocess.Popen(self.command, env=self.environ)
+
+    def lines(self) -> list[str]:
+        return self.said.read_text().splitlines() if self.said.exists() else []
+
+    def await_lines(self, count: int) -> list[str]:
+        deadline = time.monotonic() + 60
+        while len(self.lines()) < count:
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline, self.lines()
+            time.sleep(0.05)
+        return self.lines()
+
+    def pid(self, of: str) -> int:
+        return int(Path(f"{self.said}.{of}").read_text())
+
+
+@contextmanager
+def supervised(directory: Path) -> Iterator[Supervisor]:
+    made = Supervisor(directory)
+    try:
+        made.await_lines(2)
+        yield made
+    finally:
+        made.process.terminate()
+        made.process.wait(60)
+
+
+def test_the_head_starts_ray_with_the_label_and_the_node_on_it(tmp_path: Path) -> None:
+    with supervised(tmp_path) as head:
+        assert head.lines() == [
+            f"ray start --head --labels={DISK_LABEL}={DISK} --block",
+            f"node start --ray-address auto --data {head.data}",
+        ]
+        os.kill(head.process.pid, signal.SIGTERM)
+        assert head.process.wait(60) == 0
+        assert head.lines()[2:] == ["saved"]
+        assert not Path(f"/proc/{head.pid('ray')}").exists()
+
+
+def test_a_node_that_ends_is_started_again_on_the_same_ray(tmp_path: Path) -> None:
+    with supervised(tmp_path) as head:
+        os.kill(head.pid("node"), signal.SIGKILL)
+        assert head.await_lines(3)[2].startswith("node start ")
+
+
+def test_when_ray_fails_both_are_started_again(tmp_path: Path) -> None:
+    with supervised(tmp_path) as head:
+        os.kill(head.pid("ray"), signal.SIGKILL)
+        ray, node = head.await_lines(4)[2:]
+        assert (ray, node) == tuple(head.lines()[:2])
+
+
+def test_a_ray_that_was_stopped_is_not_started_again(tmp_path: Path) -> None:
+    """``ray stop`` ends the servers, and ``ray start --block`` waits on."""
+    with supervised(tmp_path) as head:
+        Path(f"{head.said}.stopped").touch()
+        os.kill(head.pid("node"), signal.SIGTERM)
+        assert head.process.wait(60) == 0
+        assert head.lines()[2:] == ["saved"]
+
+
+def test_one_process_keeps_a_node_running(tmp_path: Path) -> None:
+    with supervised(tmp_path) as head:
+        second = subprocess.run(
+            head.command, env=head.environ, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert second.returncode == 1
+        assert f"process {head.process.pid} keeps a node on {head.data} running" in second.stderr
+        assert len(head.lines()) == 2
