@@ -24,6 +24,7 @@ from support.deployment import DEPLOY, MOUNT, container, documents, path_with
 from support.source_tree import ROOT
 
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
+from rocketray.cluster import DEFAULT_CLUSTER
 
 SCHEMAS = ROOT / "tests/data/kubernetes/schemas.json"
 FILES = ("kuberay.yaml", "statefulset.yaml")
@@ -113,11 +114,24 @@ def test_the_data_of_a_node_outlives_its_pod_and_its_pod_waits_for_it() -> None:
         assert template["spec"]["terminationGracePeriodSeconds"] >= 120
 
 
-def test_a_pod_of_the_stateful_set_shows_its_programs_all_that_they_need() -> None:
-    template = documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]
-    assert template["spec"]["shareProcessNamespace"] is True
-    node, program = (container(template, name) for name in ("node", "program"))
-    assert node["volumeMounts"] == program["volumeMounts"]
+def test_a_program_sees_the_processes_and_files_of_the_ray_in_its_pod() -> None:
+    (group,) = documents("kuberay.yaml")["RayCluster"]["spec"]["workerGroupSpecs"]
+    node = documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]
+    for template, ray in ((group["template"], "ray-worker"), (node, "node")):
+        assert template["spec"]["shareProcessNamespace"] is True
+        mounts = container(template, ray)["volumeMounts"]
+        assert container(template, "program")["volumeMounts"] == mounts
+        assert {"name": "tmp", "mountPath": "/tmp"} in mounts
+
+
+def test_a_program_beside_a_worker_joins_the_ray_of_the_cluster() -> None:
+    cluster = documents("kuberay.yaml")["RayCluster"]
+    (group,) = cluster["spec"]["workerGroupSpecs"]
+    variables = {each["name"]: each for each in container(group["template"], "program")["env"]}
+    assert variables["RAY_ADDRESS"]["value"] == f"{cluster['metadata']['name']}-head-svc:6379"
+    assert variables["ROCKETRAY_CLUSTER"]["value"] == DEFAULT_CLUSTER
+    secret = variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]
+    assert secret == {"name": cluster["spec"]["authOptions"]["secretName"], "key": "auth_token"}
 
 
 def test_ray_on_kubernetes_asks_for_the_token_and_is_open_to_its_pods_only() -> None:
@@ -127,8 +141,7 @@ def test_ray_on_kubernetes_asks_for_the_token_and_is_open_to_its_pods_only() -> 
     policy = objects["NetworkPolicy"]["spec"]
     assert policy["podSelector"]["matchLabels"] == own
     (rule,) = policy["ingress"]
-    assert all("podSelector" in each for each in rule["from"])
-    assert {"podSelector": {"matchLabels": own}} in rule["from"]
+    assert rule == {"from": [{"podSelector": {"matchLabels": own}}]}
 
 
 def test_the_image_has_the_frozen_ray() -> None:
