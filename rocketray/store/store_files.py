@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -171,12 +171,18 @@ class StoreFiles:
             was_closed=lock.was_clean,
             clock_ms=self._clock_ms,
         )
+        changed = [] if self._is_foreign else self._clean_stop.changed_files(self.queues)
+        difference = f"the content of {', '.join(changed)}" if changed else None
+        trust = Trust.LOG if changed else trust
         report = make_agree(trust=trust, salvage=salvage)
         if report.was_clean:
             difference = self._clean_stop.difference(self.log, self.queues, self.index, checkpoint)
             if difference is not None:
-                _LOG.warning("%s: changed since it was closed: %s", self._directory, difference)
                 report = make_agree(trust=Trust.LOG)
+        if difference is not None:
+            cause = f"it changed since it was closed: {difference}"
+            _LOG.warning("%s: %s", self._directory, cause)
+            report = replace(report, cause=cause)
         self.recovery = report
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
         if not report.was_clean:

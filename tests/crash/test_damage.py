@@ -9,15 +9,21 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.errors import CorruptRecordError
 from rocketray.message import StoredMessage
+from rocketray.store import store_files
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
+from rocketray.store.queues.consume_queue import QueueEntry
+from rocketray.store.recovery.recovery import read_past_recovery
 
 MESSAGES = 40
 
@@ -73,6 +79,13 @@ def newest(directory: Path) -> Path:
 
 
 NOTICED: dict[str, Callable[[Path], object]] = {
+    "flipped bit in the last queue file": lambda d: flip(newest(d / "consumequeue/Trade/1"), 7),
+    "flipped tags code in the first queue file": lambda d: flip(
+        d / "consumequeue/Trade/1" / f"{0:020d}", 39
+    ),
+    "queue files exchanged": lambda d: swap(
+        *(d / "consumequeue/Trade/1" / f"{start:020d}" for start in (0, 140))
+    ),
     "no queue": lambda d: shutil.rmtree(d / "consumequeue" / "Trade" / "1"),
     "no last queue file": lambda d: newest(d / "consumequeue/Trade/1").unlink(),
     "no middle queue file": lambda d: (d / "consumequeue/Trade/1" / f"{140:020d}").unlink(),
@@ -114,13 +127,6 @@ def test_a_queue_file_that_is_too_long_is_cut_to_its_size(
 
 
 HIDDEN: dict[str, Callable[[Path], object]] = {
-    "flipped bit in the last queue file": lambda d: flip(newest(d / "consumequeue/Trade/1"), 7),
-    "flipped bit in the first queue file": lambda d: flip(
-        d / "consumequeue/Trade/1" / f"{0:020d}", 27
-    ),
-    "queue files exchanged": lambda d: swap(
-        *(d / "consumequeue/Trade/1" / f"{start:020d}" for start in (0, 140))
-    ),
     "flipped bit in the first index file": lambda d: flip(min((d / "index").iterdir()), 83),
     "index files exchanged": lambda d: swap(*sorted((d / "index").iterdir())[:2]),
 }
@@ -136,6 +142,79 @@ def test_what_opening_does_not_look_at_is_found_and_repaired_on_request(
     with MessageStore(directory, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
         assert check_whole(store) == MESSAGES
         assert store.verify().problems == ()
+
+
+def test_a_changed_queue_file_is_named_in_the_log_and_in_the_report(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = f"consumequeue/Trade/1/{0:020d}"
+    flip(directory / file, 39)
+    reopen(directory).close()
+    cause = f"it changed since it was closed: the content of {file}"
+    assert cause in caplog.text
+    past = read_past_recovery(directory)
+    assert past is not None
+    assert past.report.cause == cause
+    assert past.report.queue_entries_put == 1
+
+
+def test_a_changed_queue_file_is_repaired_also_by_the_opening_after_one_that_was_killed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip(directory / "consumequeue/Trade/1" / f"{0:020d}", 39)
+
+    def is_killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_files, "recover", is_killed)
+        with pytest.raises(KeyboardInterrupt):
+            reopen(directory)
+    assert (directory / "abort").exists()
+    with reopen(directory) as store:
+        assert store.verify().problems == ()
+
+
+@pytest.mark.parametrize("salvage", Salvage)
+@pytest.mark.parametrize("position", [9, 30], ids=["tags code", "bitmap"])
+def test_units_in_a_changed_file_are_not_used_any_more(
+    tmp_path: Path, position: int, salvage: Salvage
+) -> None:
+    """A wrong bitmap would make a filter reject its message, and the log does not tell of it."""
+    config = replace(SMALL, consume_queue_ext=True, consume_queue_ext_segment_bytes=1024)
+    with MessageStore(tmp_path, config, clock_ms=FakeClock(), bitmap_source=Bitmaps()) as store:
+        for number in range(MESSAGES):
+            store.put([message(number)], 0)
+    files = sorted((tmp_path / "consumequeue_ext/Trade/0").iterdir())
+    assert len(files) > 1
+    with MessageStore(tmp_path, clock_ms=FakeClock(), adds_units=False) as store:
+        assert store.recovery is not None
+        assert store.recovery.was_clean
+        assert all(entry.unit for entry in entries(store))
+    flip(files[0], position)
+    with MessageStore(tmp_path, salvage=salvage, clock_ms=FakeClock(), adds_units=False) as store:
+        assert check_whole(store) == MESSAGES
+        assert not any(entry.unit for entry in entries(store))
+        assert store.verify().problems == ()
+
+
+def entries(store: MessageStore) -> list[QueueEntry]:
+    queue = store._files.queues.get("Trade", 0)
+    return [queue.entry(at) for at in range(MESSAGES)]
+
+
+class Bitmaps:
+    """The same for every message."""
+
+    def bitmaps(
+        self,
+        topic: str,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.uint8]:
+        del topic, data, starts
+        return np.full((len(sizes), 14), 255, np.uint8)
 
 
 @pytest.mark.parametrize("field", ["size", "magic", "crc", "queue offset", "offset", "body"])

@@ -164,6 +164,7 @@ def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> 
 
 def _shown_report(report: RecoveryReport) -> dict[str, Any]:
     return {
+        "cause": report.cause,
         "files": report.files_read,
         "records": report.records_read,
         "filesRepaired": report.files_repaired,

@@ -27,6 +27,7 @@ from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file import MappedFile
 from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
+from rocketray.store.files.written_sums import WrittenSums
 
 from .consume_queue_ext import ConsumeQueueExt, ExtUnit
 
@@ -100,6 +101,8 @@ class ConsumeQueue:
             file_system=file_system,
         )
         """Its files, which may hold entries behind ``max_offset``, too."""
+        self.sums = WrittenSums(self.files)
+        """The checksums of the entries up to the last flush."""
         if self.files.repaired and min(self.files.repaired) < self.files.starts[-1]:
             self.files.clear()  # entries in the middle are missing: all are rebuilt
         self.ext = ext
@@ -261,6 +264,7 @@ class ConsumeQueue:
         if end > self._flushed:
             self.files.flush(self._flushed * ENTRY_BYTES, end * ENTRY_BYTES)
             self._flushed = end
+        self.sums.cover(end * ENTRY_BYTES)
 
     def close(self) -> None:
         """Unmap the files."""

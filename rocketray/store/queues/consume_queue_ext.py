@@ -27,6 +27,7 @@ from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file import MappedFile
 from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
+from rocketray.store.files.written_sums import WrittenSums
 
 __all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "ExtUnit", "unit_row"]
 
@@ -78,6 +79,8 @@ class ConsumeQueueExt:
             directory, segment_bytes, read_only=read_only, repair=repair, file_system=file_system
         )
         """Its files, which may hold bytes behind the last unit, too."""
+        self.sums = WrittenSums(self.files)
+        """The checksums of the units up to the last flush."""
         self._end = self._flushed = self.files.min_offset
 
     def unit(self, address: int) -> ExtUnit | None:
@@ -190,6 +193,7 @@ class ConsumeQueueExt:
         if end > self._flushed:
             self.files.flush(self._flushed, end)
             self._flushed = end
+        self.sums.cover(end)
 
     def _keep(self, address: int, tags_code: int, store_timestamp_ms: int) -> bool:
         """End the units with the one at *address*, if it matches and follows the previous ones."""

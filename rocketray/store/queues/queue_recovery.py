@@ -16,7 +16,14 @@ from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 
 from .consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, QueueEntry, decode_entry, place_of
 
-__all__ = ["clear_tail", "find_begin", "find_end", "last_before", "put_entries"]
+__all__ = [
+    "clear_tail",
+    "find_begin",
+    "find_end",
+    "forget_checksums",
+    "last_before",
+    "put_entries",
+]
 
 
 def put_entries(
@@ -99,6 +106,13 @@ def clear_tail(queue: ConsumeQueue) -> int:
     if queue.ext is not None:
         queue.ext.cut_tail()
     return -(-queue.files.cut(queue.max_offset * ENTRY_BYTES, keep=False) // ENTRY_BYTES)
+
+
+def forget_checksums(queue: ConsumeQueue) -> None:
+    """Forget the checksums of a queue whose entries and units may be changed."""
+    queue.sums.clear()
+    if queue.ext is not None:
+        queue.ext.sums.clear()
 
 
 def _find_entries_end(queue: ConsumeQueue, log_end: int) -> int:

@@ -1,14 +1,21 @@
 """``stopped.json``: the content of a store at its close, so that the next opening notices a loss.
 
-    {"log": [0, 4711], "queues": {"Trade/0": [0, 12]}, "index": [["2026…", 37, 4500]], "time": 17…}
+    {"log": [0, 4711], "queues": {"Trade/0": [0, 12]}, "index": [["2026…", 37, 4500]],
+     "checkpoint": 17…, "checksums": {"consumequeue/Trade/0": {"00000000000000000000": [240, 34…]}}}
 
 It is written when everything else is on disk, and removed before anything is written again. A file
 that was lost or cut short while the store was closed shows as a difference. RocketMQ does not
 know the file and does not change it: a store that RocketMQ wrote to then differs from it, rightly.
+
+Checksums are kept of what readers trust without a look at the log: a wrong tags code in a queue, or
+a wrong bitmap beside it, would make a filter reject a message that its group should receive. What
+RocketMQ adds to a file is behind the bytes that they cover.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +24,17 @@ import orjson
 from rocketray.errors import CorruptRecordError
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.file_system import FileSystem, replace_file
+from rocketray.store.files.mapped_file_queue import MappedFileQueue
+from rocketray.store.files.written_sums import WrittenSums
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
+from rocketray.store.queues.consume_queue import ConsumeQueue
 from rocketray.store.queues.queue_table import QueueTable
 
 __all__ = ["CleanStop"]
 
 _NAME = "stopped.json"
+_CHECKSUMS = "checksums"
 _MAX_BYTES = 256 * 1024 * 1024  # a million queues
 
 
@@ -38,20 +49,46 @@ class CleanStop:
     def write(
         self, log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
     ) -> None:
-        """Write the current ends; durable on return."""
-        content = orjson.dumps(_summary(log, queues, index, checkpoint))
+        """Write the current ends and checksums, after a flush; durable on return."""
+        sums = {
+            self._name(files): sums.table()
+            for queue in queues.all()
+            for files, sums in _summed(queue)
+        }
+        ends = _ends(log, queues, index, checkpoint)
+        content = orjson.dumps({**ends, _CHECKSUMS: sums})
         replace_file(self._file_system, self._path, content)
+
+    def changed_files(self, queues: QueueTable) -> list[str]:
+        """Return the queue files that differ from their checksums, by their paths in the store.
+
+        The units of a changed file are dropped: the log does not tell whether a bitmap is right.
+        """
+        before = self._read() or {}
+        tables = before.get(_CHECKSUMS)
+        if not isinstance(tables, dict):
+            return []
+        changed = []
+        for queue in queues.all():
+            for files, sums in _summed(queue):
+                name = self._name(files)
+                table = tables.get(name, {})
+                found = sums.restore(table if isinstance(table, dict) else {})
+                changed += [f"{name}/{each}" for each in found]
+                if found and queue.ext is not None and files is queue.ext.files:
+                    queue.ext.clear()
+        return changed
 
     def difference(
         self, log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
     ) -> str | None:
         """Return a difference to the written ends, or None."""
         before = self._read()
-        now = _summary(log, queues, index, checkpoint)
+        now = _ends(log, queues, index, checkpoint)
         if before is None:
             is_new = not log.files.starts and not now["queues"] and not now["index"]
             return None if is_new else f"there is no readable {_NAME}"
-        if before.keys() != now.keys():
+        if before.keys() != {*now, _CHECKSUMS}:
             return f"{_NAME} is not of this version"
         for name, value in now.items():
             if before[name] != value:
@@ -79,6 +116,9 @@ class CleanStop:
         """Remove the file before the store changes; durable when the directory is synced."""
         self._file_system.unlink(self._path)
 
+    def _name(self, files: MappedFileQueue) -> str:
+        return files.directory.relative_to(self._path.parent).as_posix()
+
     def _read(self) -> dict[str, Any] | None:
         try:
             value: Any = orjson.loads(self._file_system.read(self._path, _MAX_BYTES))
@@ -87,7 +127,14 @@ class CleanStop:
         return value if isinstance(value, dict) else None
 
 
-def _summary(
+def _summed(queue: ConsumeQueue) -> Iterator[tuple[MappedFileQueue, WrittenSums]]:
+    """Yield the files of *queue* that have checksums, with them."""
+    yield queue.files, queue.sums
+    if queue.ext is not None:
+        yield queue.ext.files, queue.ext.sums
+
+
+def _ends(
     log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
 ) -> dict[str, Any]:
     return {
@@ -109,4 +156,8 @@ def _first_difference(before: Any, now: Any) -> str:
         for name in sorted({*before, *now}):
             if before.get(name) != now.get(name):
                 return f"{name} was {before.get(name)} and is {now.get(name)}"
+    if isinstance(before, list) and isinstance(now, list):
+        for one, other in zip_longest(before, now):
+            if one != other:
+                return f"it was {one} and is {other}"
     return f"it was {before} and is {now}"

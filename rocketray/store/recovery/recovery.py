@@ -25,7 +25,7 @@ Invariants
 
 ``recovered.json`` has the report of the last recovery:
 
-    {"time_ms": 17…, "start_offset": 0, "end_offset": 4711, "records_read": 12, …, "holes": […]}
+    {"time_ms": 17…, "cause": "…", "start_offset": 0, "end_offset": 4711, …, "holes": […]}
 
 It is for people: no code depends on it, and a store without it, or with a damaged one, is valid. An
 opening after a clean stop leaves it unchanged. A directory of RocketMQ's gets none.
@@ -49,7 +49,13 @@ from rocketray.store.files.store_settings import Salvage
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.log.log_walk import next_record, walk
-from rocketray.store.queues.queue_recovery import clear_tail, find_begin, find_end, last_before
+from rocketray.store.queues.queue_recovery import (
+    clear_tail,
+    find_begin,
+    find_end,
+    forget_checksums,
+    last_before,
+)
 from rocketray.store.queues.queue_table import QueueTable
 
 from .replay import Hole, QueueGapError, Replay, put_keys
@@ -86,11 +92,13 @@ class Trust(Enum):
 class RecoveryReport:
     """The findings and actions of a store's opening. Offsets and sizes are bytes of the log.
 
+    ``cause`` says why the log was read, in words; it is empty after a clean stop.
     ``queue_entries_cut`` counts entries of lost records: messages that were acknowledged for
     ``memory`` at most. ``files_repaired`` were short or missing and are extended with zeros now.
     """
 
     was_clean: bool
+    cause: str
     start_offset: int
     end_offset: int
     files_read: int
@@ -130,6 +138,8 @@ def recover(
     if replay is not None:
         log.trust_end(replay.end)
     else:
+        for queue in queues.all():
+            forget_checksums(queue)
         if trust is Trust.CHECKPOINT and salvage is Salvage.NOTHING:
             replay = _replay_from_checkpoint(log, queues, index, checkpoint)
         else:
@@ -144,6 +154,7 @@ def recover(
         _check_end(replay, checkpoint)
     return RecoveryReport(
         was_clean=was_clean,
+        cause="" if was_clean else _cause(trust, salvage),
         start_offset=replay.start,
         end_offset=replay.end,
         files_read=sum(replay.start < at + log.files.segment_bytes for at in log.files.starts),
@@ -156,6 +167,14 @@ def recover(
         holes=tuple(sorted(replay.holes, key=lambda hole: hole.start)),
         elapsed_ms=clock_ms() - began_ms,
     )
+
+
+def _cause(trust: Trust, salvage: Salvage) -> str:
+    if salvage is not Salvage.NOTHING:
+        return "a repair was requested"
+    if trust is Trust.CHECKPOINT:
+        return "the last writer did not close the store"
+    return "it changed since it was closed: a queue's last entry has no record"
 
 
 def recover_read_only(
@@ -333,9 +352,10 @@ def read_past_recovery(
         numbers = {
             field.name: _number(value[field.name])
             for field in fields(RecoveryReport)
-            if field.name not in {"holes", "was_clean"}
+            if field.name not in {"holes", "was_clean", "cause"}
         }
-        report = RecoveryReport(was_clean=False, holes=holes, **numbers)
+        cause = str(value["cause"])
+        report = RecoveryReport(was_clean=False, cause=cause, holes=holes, **numbers)
         return PastRecovery(_number(value["time_ms"]), report)
     except (FileNotFoundError, StoreError, LookupError, TypeError, ValueError):
         return None

@@ -19,6 +19,7 @@ from rocketray.store.recovery.replay import Hole
 
 REPORT = RecoveryReport(
     was_clean=False,
+    cause="it changed since it was closed",
     start_offset=1,
     end_offset=2,
     files_read=3,
