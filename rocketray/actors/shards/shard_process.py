@@ -38,18 +38,19 @@ from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard, why_closed
 
-__all__ = ["Opened", "ShardProcess"]
+__all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS = 1000
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 60.0
 _ADVICE = "repair the cause; each call opens it again, and so does a timer"
-_SHARED_FILE_SIZES = {
+SHARED_FILE_SIZES = {
     "commit_log_segment_bytes": 16 * 1024 * 1024,
     "consume_queue_segment_entries": 50_000,
     "index_hash_slots": 20_000,
     "index_entries": 100_000,
 }
+"""The greatest sizes of the files of new shards in the shared process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,4 +261,4 @@ class ShardProcess:
 
 
 def _smaller(sizes: Mapping[str, int]) -> dict[str, int]:
-    return {name: min(size, sizes.get(name, size)) for name, size in _SHARED_FILE_SIZES.items()}
+    return {name: min(size, sizes.get(name, size)) for name, size in SHARED_FILE_SIZES.items()}

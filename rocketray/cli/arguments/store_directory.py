@@ -27,6 +27,7 @@ __all__ = [
     "SlotsOption",
     "foreign_settings",
     "open_stores",
+    "shard_directories",
     "store_directories",
     "told_settings",
 ]
@@ -84,7 +85,7 @@ def store_directories(directory: Path) -> list[Path]:
     """Return the store directories that *directory* is or holds, by topic and queue id.
 
     Raises:
-        StoreError: it is none and holds none.
+        StoreError: it is none and holds none, or one without its settings.
     """
     from rocketray.store.files.store_settings import is_foreign, is_store  # noqa: PLC0415 - orjson
 
@@ -92,14 +93,24 @@ def store_directories(directory: Path) -> list[Path]:
         return [directory]
     shards = directory / "shards"
     if shards.is_dir():
-        found = [
-            path for path in shards.glob("*/*") if path.name.isdecimal() and not is_foreign(path)
-        ]
-        return sorted(found, key=lambda path: (path.parent.name, int(path.name)))
+        paths = shard_directories(directory)
+        for path in paths:
+            if is_foreign(path) and is_store(path):
+                raise StoreError(
+                    f"{path} has no store.json, so it was lost; restore it from a copy, or from "
+                    f"the catalog: rocketray store recover {path}"
+                )
+        return [path for path in paths if is_store(path)]
     raise StoreError(
         f"{directory} is not a store: it has neither store.json, nor a commitlog directory, nor a "
         "data directory's shards"
     )
+
+
+def shard_directories(data: Path) -> list[Path]:
+    """Return the directories of the shards of a node's data directory, by topic and queue id."""
+    found = [path for path in data.glob("shards/*/*") if path.name.isdecimal() and path.is_dir()]
+    return sorted(found, key=lambda path: (path.parent.name, int(path.name)))
 
 
 def foreign_settings(

@@ -8,10 +8,13 @@
   upgrade, so that an older rocketray is not locked out silently.
 - A directory with a log and without this file was written by RocketMQ. The caller gives its sizes,
   and it is opened read-only, or for recovery.
+- A file that was lost or damaged can be written again (recovery/lost_settings.py).
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -31,8 +34,10 @@ __all__ = [
     "is_foreign",
     "is_store",
     "read_settings",
+    "restore_settings",
     "settle_config",
     "upgrade_store",
+    "usual_size",
 ]
 
 _NAME = "store.json"
@@ -79,8 +84,9 @@ def settle_config(
         return _of_foreign(file_system, directory, given)
     if file_system.names(directory / "commitlog"):
         raise ConfigError(
-            f"{directory} was written by RocketMQ: it has a commit log and no {_NAME}; "
-            "open it read-only with its file sizes, or choose another directory"
+            f"{directory} has a commit log and no {_NAME}: RocketMQ wrote it, or the file was "
+            "lost; open it read-only with its file sizes, or restore the file: rocketray store "
+            f"recover {directory}"
         )
     config = given or StoreConfig()
     _write(file_system, directory, config)
@@ -127,6 +133,37 @@ def upgrade_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> in
         return version
     finally:
         lock.release(clean=False)
+
+
+def restore_settings(
+    directory: Path, config: StoreConfig, file_system: FileSystem = SYSTEM_FILES
+) -> None:
+    """Write the lost or damaged settings of *directory*, which must not be open.
+
+    A damaged file is kept beside it, with the suffix ``.damaged``.
+
+    Raises:
+        StoreLockedError: the directory is open.
+    """
+    lock = StoreLock(directory, file_system)
+    try:
+        path = directory / _NAME
+        if file_system.exists(path):
+            file_system.rename(path, path.with_name(f"{_NAME}.damaged"))
+        _write(file_system, directory, config)
+    finally:
+        lock.release(clean=False)
+
+
+def usual_size(paths: Iterable[Path]) -> int:
+    """Return the size of most of the files *paths*, the largest on a tie; 0 without files.
+
+    The others were cut short, or a crash came before their size was durable.
+    """
+    sizes = Counter(
+        path.stat().st_size for path in paths if path.name.isdecimal() and path.is_file()
+    )
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)
 
 
 def allow_units(directory: Path, config: StoreConfig, file_system: FileSystem) -> StoreConfig:
@@ -183,7 +220,8 @@ def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None
         return int(version), StoreConfig(**value)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise StoreError(
-            f"{path} has no valid store settings ({error}); restore it from a copy"
+            f"{path} has no valid store settings ({error}); restore it from a copy, or from the "
+            f"catalog of its node: rocketray store recover {path.parent}"
         ) from None
 
 
