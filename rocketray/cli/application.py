@@ -30,6 +30,7 @@ from .messages.transactions import transactions
 from .nodes.apps import down, scale, status, up
 from .nodes.start import disk, start
 from .nodes.topics import topics
+from .nodes.topology import topology
 from .store.store_commands import stores
 from .terminal.output import OutputClosedError, drop_output, print_any_text
 
@@ -138,7 +139,7 @@ def _root(
         raise typer.BadParameter("--ray-address before a command needs --cluster NAME, too")
 
 
-for of_node in (start, disk, up, status, scale, down):
+for of_node in (start, disk, topology, up, status, scale, down):
     application.command()(of_node)
 application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")

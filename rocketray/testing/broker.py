@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.filtering.filter_rules import FilterRules
@@ -140,7 +141,7 @@ class Broker:
         self._stepped.beat()
         found = [description for description in self.groups.all() if description.group == group]
         return sum(
-            lag.count for description in found for lag in self.filters.lag(description).values()
+            lag.count for description in found for lag in lag_of(self.node, description).values()
         )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from rocketray.actors.topics.catalog import SHARED_PROCESS
 from rocketray.store.retention import DiskUse
 
 from .member import Member
-from .node import EMPTY_DISK
+from .node import EMPTY_DISK, shards_of
 from .stepped_node import SteppedNode
 
 __all__ = ["Faults"]
@@ -99,5 +99,5 @@ class Faults:
     def _watch_disk(self, disk: DiskUse) -> None:
         self._stepped.disk = disk
         for topic in self._node.topics.all():
-            for shard in self._node.shards_of(topic):
+            for shard in shards_of(self._node, topic):
                 shard.writer.watch_disk(disk)

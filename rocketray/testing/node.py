@@ -32,7 +32,7 @@ from rocketray.actors.topics.topics import TopicsApi
 from rocketray.message import StoredMessage
 from rocketray.store.retention import DiskUse, ExpiredFile
 
-__all__ = ["EMPTY_DISK", "LocalNode"]
+__all__ = ["EMPTY_DISK", "LocalNode", "shards_of"]
 
 EMPTY_DISK = DiskUse(0, 1 << 40)
 
@@ -112,7 +112,7 @@ class LocalNode(NodeClient):
         """Return all stored messages of a topic, queue by queue, in order within each."""
         return [
             message
-            for shard in self.shards_of(topic)
+            for shard in shards_of(self, topic)
             for message in shard.writer.store.reads.scan()
         ]
 
@@ -125,10 +125,6 @@ class LocalNode(NodeClient):
         for process in self.processes.values():
             process.close()
         remove_runtime(self.data)
-
-    def shards_of(self, topic: str) -> list[OwnedShard]:
-        """Return the shards of a topic, by queue."""
-        return [self.shard(topic, queue_id) for queue_id in range(self.topics.get(topic).queues)]
 
     def open_shards(self, topic: TopicConfig, queues: range) -> None:
         """Open the shards of queues of a topic; leave those alone that are open."""
@@ -152,6 +148,11 @@ class LocalNode(NodeClient):
 
     def _start_process(self, name: str) -> ShardProcess:
         return ShardProcess(self.data, name, self.sizes, clock_ms=self.clock_ms)
+
+
+def shards_of(node: LocalNode, topic: str) -> list[OwnedShard]:
+    """Return the shards of a topic, by queue."""
+    return [node.shard(topic, queue_id) for queue_id in range(node.topics.get(topic).queues)]
 
 
 class _LocalShards:
@@ -193,13 +194,16 @@ class _LocalShards:
                     found |= {place: closed.get(place) for place in places}
         return found
 
+    def remove_files(self, topic: TopicConfig) -> None:
+        """Do nothing: there is one disk."""
+
     def set_writable(self, topic: TopicConfig) -> None:
-        for shard in self._node.shards_of(topic.name):
+        for shard in shards_of(self._node, topic.name):
             shard.set_writable(topic.writable)
 
     def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> list[list[Answer] | None]:
         return [
-            [shard.keep_bitmaps(order.living) for shard in self._node.shards_of(order.topic.name)]
+            [shard.keep_bitmaps(order.living) for shard in shards_of(self._node, order.topic.name)]
             for order in orders
         ]
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -31,6 +31,7 @@ from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import config_directory, filters_file, node_file, shard_directory
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, namespace_of
+from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.delay import Delay
@@ -351,7 +352,8 @@ def test_a_member_of_another_node_reads_through_the_gateway(
     found = read_all(connection, "Far", "a", lambda found: len(found) == 50)
     assert sorted(found) == list(range(0, 100, 2))
     with connection.consumer("far", "Far", Subscription.tags("a")) as member:
-        assert isinstance(member._streams, FetchedStreams)
+        sources = cast("DiskStreams", member._streams)._sources
+        assert {disk: type(source) for disk, source in sources.items()} == {"": FetchedStreams}
 
 
 def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connection) -> None:
@@ -359,7 +361,7 @@ def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connect
     connection.topics.ensure("Labels", 1)
     connection.topics.ensure("HostedLabels", 1, internal=True)
     coordinator = find_actor(DEFAULT_CLUSTER, COORDINATOR_NAME)
-    ray.get(coordinator.open_gateway.remote())
+    ray.get(coordinator.open_gateway.remote(""))
     home = ray.get(coordinator.home.remote())
     assert home.ray_node == ""
     wanted = {DISK_LABEL: home.uuid}

@@ -71,7 +71,7 @@ def test_a_node_that_is_refused_or_fails_harms_no_other_and_starts_later(tmp_pat
         assert told.startswith(
             f"cluster 'default' on this Ray is the node on {tmp_path / 'first'} of "
         )
-        assert "a cluster has one node; stop that one" in told
+        assert "to join it with this directory as a further disk, give its name" in told
         assert len(told.splitlines()) == 1
         assert send_one(first) == 2
     assert actors() == []

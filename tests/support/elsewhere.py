@@ -27,12 +27,12 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
+from rocketray.actors.cluster.filter_actor import FilterActor
 from rocketray.actors.cluster.gateway_actor import GatewayActor
 from rocketray.actors.cluster.node import ensure_node
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import node_file
-from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -57,7 +57,7 @@ def main(address: str, data: str) -> None:
     with connection.producer() as producer:
         for queue_id in range(_QUEUES):
             producer.send(_TOPIC, b"before", queue_id=queue_id)
-    ray.get(find_actor(CLUSTER, COORDINATOR_NAME).open_gateway.remote())
+    ray.get(find_actor(CLUSTER, COORDINATOR_NAME).open_gateway.remote(""))
     tests = Path(__file__).parent.parent
     bring_up(_APP, cluster=CLUSTER, data=Path(data), directory=tests, consumers=_HOSTS)
     node_json = node_file(Path(data)).read_text()

@@ -1,8 +1,8 @@
 """Two raylets of one Ray that do not see each other's files, as on two machines.
 
-The second one has mounts, a host name and process ids of its own: an empty disk lies over the data
-directory, over shared memory and over the directory of the first one's Ray, and its host name is
-``elsewhere``.
+The second one has mounts, a host name and process ids of its own: a disk of its own lies over the data
+directory, empty ones over shared memory and over the directory of the first one's Ray, and its host
+name is ``elsewhere``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from support.own_mounts import with_mounts
 
 __all__ = ["ELSEWHERE", "MachinesApart", "machines_apart"]
@@ -30,7 +31,10 @@ _START_S = 60.0
 _STOP_S = 20.0
 _STARTED = "Ray runtime started"
 _OWN_NAMES = ("--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
-_OWN_FILES = 'hostname "$1"; for each in "$2" "$3" "$4"; do mount -t tmpfs none "$each"; done'
+_OWN_FILES = (
+    'hostname "$1"; mount --bind "$2" "$3"; for each in "$4" "$5"; do mount -t tmpfs none "$each"; '
+    "done"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +43,60 @@ class MachinesApart:
 
     address: str
     environ: Mapping[str, str]
+    _second: _SecondMachine
+
+    def on_second(self, *command: str) -> list[str]:
+        """Return the command before which *command* runs on the second machine."""
+        return [*self._second.entered(), *command]
+
+    def lose_second(self) -> None:
+        """Switch the second machine off: every process on it ends, and its disk stays."""
+        self._second.lose()
+
+    def start_second(self) -> None:
+        """Switch it on again: its raylet joins the Ray."""
+        self._second.start()
+
+
+class _SecondMachine:
+    """The second raylet, in name spaces of its own."""
+
+    def __init__(self, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
+        self._command = command
+        self._log = log
+        self._environ = environ
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; return when its raylet has joined."""
+        self._process = _start(self._command, self._log, self._environ)
+
+    def entered(self) -> list[str]:
+        """Return the command that enters its name spaces."""
+        assert self._process is not None
+        pid = self._process.pid
+        (inside,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        rights = [] if os.getuid() == 0 else ["--user", "--preserve-credentials"]
+        return ["nsenter", f"--target={inside}", *rights, "--mount", "--uts", "--pid"]
+
+    def lose(self) -> None:
+        """End it with all that has its process ids."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
 
 @contextmanager
-def machines_apart(directory: Path, data: Path) -> Iterator[MachinesApart]:
-    """Start both; *data* is there on the first one only. Skips where the system allows no such thing."""
-    first, second = directory / "r1", directory / "r2"
-    for each in (first, second, data):
-        each.mkdir()
-    hidden = data, Path("/dev/shm"), first
+def machines_apart(directory: Path, data: Path, *, disk: str = "") -> Iterator[MachinesApart]:
+    """Start both; the second one has a disk of its own at *data*: ``directory / "second"`` here.
+
+    The label of its raylet says that it has *disk*. Skips where the system allows no such thing.
+    """
+    first, second, its_data = directory / "r1", directory / "r2", directory / "second"
+    for each in (first, second, data, its_data):
+        each.mkdir(exist_ok=True)
+    hidden = its_data, data, Path("/dev/shm"), first
     apart = with_mounts("two machines", _OWN_FILES, ELSEWHERE, *hidden, names=_OWN_NAMES)
     with socket.create_server((_HERE, 0)) as free:
         port = free.getsockname()[1]
@@ -65,31 +114,36 @@ def machines_apart(directory: Path, data: Path) -> Iterator[MachinesApart]:
     head += [f"--node-ip-address={_HERE}", f"--temp-dir={first}"]
     worker = [*apart, *start, f"--address={address}"]
     worker += [f"--node-ip-address={_THERE}", f"--temp-dir={second}"]
+    if disk:
+        worker += ["--labels", f"rocketray-disk={disk}"]
     with ExitStack() as running:
-        ended = signal.SIGTERM  # ray start --block ends what it started
-        running.enter_context(_started(head, directory / "r1.log", environ, ended))
-        switched_off = signal.SIGKILL  # with unshare all ends that has its process ids
-        running.enter_context(_started(worker, directory / "r2.log", with_another, switched_off))
-        yield MachinesApart(address, environ)
+        head_process = _start(head, directory / "r1.log", environ)
+        running.callback(_end, head_process)
+        there = _SecondMachine(worker, directory / "r2.log", with_another)
+        running.callback(there.lose)
+        there.start()
+        yield MachinesApart(address, environ, there)
 
 
-@contextmanager
-def _started(
-    command: Sequence[str], log: Path, environ: Mapping[str, str], end: signal.Signals
-) -> Iterator[None]:
+def _start(
+    command: Sequence[str], log: Path, environ: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environ))
+    deadline = time.monotonic() + _START_S
+    while _STARTED not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            _end(process)
+            pytest.fail(log.read_text())
+        time.sleep(0.1)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what ray start --block started."""
+    process.send_signal(signal.SIGTERM)
     try:
-        deadline = time.monotonic() + _START_S
-        while _STARTED not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-        yield
-    finally:
-        process.send_signal(end)
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

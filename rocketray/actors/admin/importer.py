@@ -177,7 +177,7 @@ class Importer:
                 )
             shard = self._target.shard_calls(config, queue_id)
             self._queues[topic, queue_id] = _Queue(
-                topic, queue_id, shard, stored, last, data=self._target.files("an import")
+                topic, queue_id, shard, stored, last, data=self._target.files("an import", config)
             )
 
     def _is_from_source(self, message: StoredMessage) -> bool:

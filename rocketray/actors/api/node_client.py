@@ -7,26 +7,32 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rocketray.actors.calls.endpoint import CallTransport, client_of
-from rocketray.actors.filtering.filter_api import FILTERS, FilterApi
+from rocketray.actors.disks.disks_api import DISKS, DisksApi
+from rocketray.actors.filtering.filter_api import FilterApi, filters_of
+from rocketray.actors.filtering.lag import FilteredLag
+from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of, shards_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topics import TOPICS, Topics
 from rocketray.cluster import DEFAULT_CLUSTER
-from rocketray.errors import NodeElsewhereError
+from rocketray.errors import NodeElsewhereError, ShardUnavailableError
 
 from .node_messages import NodeMessages
 from .system_api import DELAYS, TRANSACTIONS, NodeDelays, NodeTransactions
 
-__all__ = ["NodeClient"]
+__all__ = ["NodeClient", "lag_of"]
+
+_RETRY_AFTER_MS = 1000
 
 
 class NodeClient:
-    """The calls of the node on one data directory."""
+    """The calls of a cluster: to its coordinator, and to the actors of one of its disks."""
 
     def __init__(
         self,
@@ -34,8 +40,12 @@ class NodeClient:
         transport: CallTransport,
         clock_ms: Callable[[], int] = system_clock_ms,
         cluster: str = DEFAULT_CLUSTER,
+        disk: str = "",
     ) -> None:
+        """Take the data directory on *disk*; without a name it is the coordinator's disk."""
         self.data = data
+        self.disk = disk
+        """The name of the disk; see :meth:`at` for the others."""
         self.cluster = cluster
         """The name of the node's cluster on its Ray."""
         self.clock_ms = clock_ms
@@ -47,8 +57,10 @@ class NodeClient:
         """The calls about consumer groups."""
         self.sessions: SessionsApi = client_of(transport, SESSIONS)
         """The calls of group members."""
-        self.filters: FilterApi = client_of(transport, FILTERS)
-        """The calls of the filter actor."""
+        self.filters: FilterApi = client_of(transport, filters_of(disk))
+        """The calls of the disk's filter actor."""
+        self.disks: DisksApi = client_of(transport, DISKS)
+        """The calls about the disks of the cluster."""
         self.messages = NodeMessages(transport, self.topics)
         """The lookups of stored messages."""
         self.transactions = NodeTransactions(client_of(transport, TRANSACTIONS), self.topics)
@@ -65,23 +77,53 @@ class NodeClient:
         shards = shards_of(self.topics.get(topic))
         return self._transport.call_each(shards, ShardApi.statistics)
 
+    def at(self, disk: str) -> NodeClient:
+        """Return a client for the files and the filter actor of another disk.
+
+        Raises:
+            ShardUnavailableError: the cluster has no such disk.
+        """
+        if disk == self.disk:
+            return self
+        home = self.disks.homes().get(disk)
+        if home is None:
+            raise ShardUnavailableError(
+                f"on disk {disk}", _RETRY_AFTER_MS, f"cluster {self.cluster!r} has no such disk"
+            )
+        return NodeClient(Path(home.data), self._transport, self.clock_ms, self.cluster, disk)
+
     def in_background(self, run: Callable[[], None]) -> None:
         """Run a function that makes calls beside the caller; see :class:`CallTransport`."""
         self._transport.in_background(run)
 
     def is_local(self) -> bool:
-        """Return whether this process is on the node's machine, and can map the shards' memory."""
-        return self._transport.is_local()
+        """Return whether this process is on the disk's machine, and can map the shards' memory."""
+        return self._transport.is_local(self.disk)
 
-    def files(self, use: str) -> Path:
-        """Return the data directory, for a *use* that reads its files.
+    def files(self, use: str, topic: TopicConfig | None = None) -> Path:
+        """Return the data directory, for a *use* that reads its files, such as those of *topic*.
 
         Raises:
-            NodeElsewhereError: this process is not on the node's machine.
+            NodeElsewhereError: this process is not on the disk's machine, or queues of the topic
+                are on other disks.
         """
-        if self._transport.has_files():
+        if topic is not None and {*topic.by_disk()} != {self.disk}:
+            raise NodeElsewhereError(
+                f"{use} is not supported yet for topic {topic.name!r}: it reads the files of all "
+                "queues on one disk, and the topic has queues on several; see: rocketray topology"
+            )
+        if self._transport.has_files(self.disk):
             return self.data
         raise NodeElsewhereError(
             f"{use} is not supported yet from another machine than the node's: it reads the files "
             f"of {self.data} there, and this is {socket.gethostname()}; do it on that machine"
         )
+
+
+def lag_of(node: NodeClient, group: GroupDescription) -> dict[int, FilteredLag]:
+    """Return a group's lag in each queue of its topic that has an offset, from all disks."""
+    lags: dict[int, FilteredLag] = {}
+    for disk, queues in node.topics.get(group.topic).by_disk(group.offsets).items():
+        there = {queue: group.offsets[queue] for queue in queues}
+        lags |= node.at(disk).filters.lag(replace(group, offsets=there))
+    return lags

@@ -33,6 +33,7 @@ __all__ = [
     "does_wait",
     "is_once",
     "method_of",
+    "on_disk",
     "once",
     "process_actor",
     "run_in_thread",
@@ -51,6 +52,14 @@ Arguments = ParamSpec("Arguments")
 ResultT = TypeVar("ResultT")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _WAITS, _ONCE = "__waits__", "__once__"
+
+
+def on_disk(name: str, disk: str) -> str:
+    """Return the name of an actor, or of a process, that a cluster has once for each disk.
+
+    *disk* is the UUID of a joined disk; it is empty for the disk that has the coordinator.
+    """
+    return f"{name}@{disk}" if disk else name
 
 
 def process_actor(process: str) -> str:
@@ -85,11 +94,11 @@ class CallTransport(Protocol):
     def in_background(self, run: Callable[[], None], /) -> None:
         """Run a function that makes calls, beside the caller; or at once if calls take no time."""
 
-    def is_local(self) -> bool:
-        """Return whether this process can map the memory of the objects' processes."""
+    def is_local(self, disk: str) -> bool:
+        """Return whether this process can map the memory of the processes of a disk."""
 
-    def has_files(self) -> bool:
-        """Return whether this process can read the files of the objects' processes."""
+    def has_files(self, disk: str) -> bool:
+        """Return whether this process can read the files of a disk."""
 
 
 def waits(method: _Method) -> _Method:
@@ -211,10 +220,10 @@ class InProcess:
         """Call one object after the other."""
         return [self.call(each, method.__name__, *arguments, **options) for each in endpoints]
 
-    def is_local(self) -> bool:
+    def is_local(self, _: str) -> bool:
         """Return whether producers send through shared memory."""
         return self.shares_memory
 
-    def has_files(self) -> bool:
+    def has_files(self, _: str) -> bool:
         """Return True: the files are those of this process."""
         return True

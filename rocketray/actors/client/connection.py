@@ -21,8 +21,8 @@ from rocketray.actors.groups.member_options import MemberOptions, check_member
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray, pinned, ray
-from rocketray.actors.remote.fetch_api import GATEWAY
-from rocketray.actors.remote.fetched_streams import FetchedStreams
+from rocketray.actors.remote.disk_streams import DiskStreams
+from rocketray.actors.remote.fetch_api import FetchApi, gateway_of
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
@@ -98,7 +98,8 @@ class Connection(NodeClient):
                 token and Path(str(token)),
                 node.get("raylet"),
             )
-        return Connection(directory, str(node.get("cluster", DEFAULT_CLUSTER)), node)
+        data = Path(str(node.get("coordinatorData", directory)))
+        return Connection(data, str(node.get("cluster", DEFAULT_CLUSTER)), node)
 
     def lose(self, error: StreamError) -> None:
         """Raise *error* from now on: Ray is lost, and a call would wait or start another Ray."""
@@ -129,14 +130,17 @@ class Connection(NodeClient):
     ) -> GroupConsumer:
         """Return a new member of *group*; see :class:`MemberOptions`.
 
-        On another node than the shards', it fetches from the node's gateway.
+        It maps the queues of disks on its own machine, and fetches those of others from the
+        gateways of their disks.
         """
         check_member(group, topic, subscription, options)
-        if self.is_local():
-            return GroupConsumer(self, group, topic, subscription, **options)
-        self._node.open_gateway()
-        streams = FetchedStreams(client_of(self._ray, GATEWAY), group, topic)
+        streams = DiskStreams(self, group, self.topics.get(topic), self._gateway)
         return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
+
+    def _gateway(self, disk: str) -> FetchApi:
+        """Return the calls of a disk's gateway, which is started if it does not run."""
+        self._node.open_gateway(disk)
+        return client_of(self._ray, gateway_of(disk))
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
         """Explain why the message with id or key *message* was, or was not, delivered to *group*.

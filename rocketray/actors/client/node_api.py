@@ -15,12 +15,9 @@ class NodeApi(Protocol):
     def problems(self) -> list[str]:
         """Return the problems of the node, a line each; none when it is healthy."""
 
-    def node_id(self) -> str:
-        """Return the Ray node that the coordinator and the shards run on."""
-
     @waits
-    def open_gateway(self) -> None:
-        """Start the gateway; return when members on other nodes may join."""
+    def open_gateway(self, disk: str) -> None:
+        """Start the gateway of a disk; return when members on other machines may join."""
 
 
 NODE = Endpoint(COORDINATOR_NAME, NodeApi)

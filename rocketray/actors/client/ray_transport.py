@@ -24,10 +24,12 @@ from rocketray.actors.calls.endpoint import (
     method_of,
     run_in_thread,
 )
+from rocketray.actors.disks.disks_api import DISKS
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayError,
     RayTaskError,
+    is_here,
     raised_there,
     ray,
 )
@@ -36,7 +38,6 @@ from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
 
 from .actor_names import RETRY_AFTER_MS, find_actor
-from .node_api import NODE
 
 __all__ = ["WAITING_GROUP", "RayTransport", "begin"]
 
@@ -56,6 +57,7 @@ class RayTransport:
         self._cluster = cluster
         self._node = node
         self._coordinator = find_actor(cluster, COORDINATOR_NAME)
+        self._are_local: Mapping[str, bool] = {}  # by disk; a process stays on its Ray node
         self._left: StreamError | None = None
 
     def lose(self, error: StreamError) -> None:
@@ -78,18 +80,20 @@ class RayTransport:
         begun = [self._begin(each, method, *arguments, **options) for each in endpoints]
         return [self._result(reference) for reference in begun]
 
-    def is_local(self) -> bool:
-        """Return whether this process is on the node's machine: one Ray node has all shards."""
-        here = str(ray.get_runtime_context().get_node_id())
-        return here == client_of(self, NODE).node_id()
+    def is_local(self, disk: str) -> bool:
+        """Return whether this process is on the Ray node that a disk's actors are bound to."""
+        if disk not in self._are_local:
+            homes = client_of(self, DISKS).homes()
+            self._are_local = {name: is_here(home) for name, home in homes.items()}
+        return self._are_local.get(disk, False)
 
     def in_background(self, run: Callable[[], None], /) -> None:
         """Run a function that makes calls in a thread of its own."""
         run_in_thread(run)
 
-    def has_files(self) -> bool:
-        """Return whether this process is on the node's machine, where its files can be read."""
-        return self.is_local()
+    def has_files(self, disk: str) -> bool:
+        """Return whether this process is on a disk's machine, where its files can be read."""
+        return self.is_local(disk)
 
     def _begin(
         self, endpoint: Endpoint[Any], method: Callable[..., Any], *arguments: Any, **options: Any

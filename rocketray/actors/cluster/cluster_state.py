@@ -49,6 +49,7 @@ from .groups_file import GroupsFile
 __all__ = ["ClusterState", "ExpiryOrder", "Problems"]
 
 _LOG = logging.getLogger(__name__)
+EndOf = Callable[[TopicConfig, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +105,14 @@ class ClusterState:
         clock_ms: Callable[[], int],
         steady_ms: Callable[[], int] | None = None,
         placement: Placement = ONE_EACH,
+        *,
+        end_elsewhere: EndOf = lambda *_: LONG_MAX,
     ) -> None:
         """Load the state that an earlier coordinator saved.
 
         *clock_ms* is the wall clock; *steady_ms*, the same by default, is monotonic, and times the
-        sessions of members. *placement* says which processes new queues are in.
+        sessions of members. *placement* says where new queues are. *end_elsewhere* returns the end
+        of a queue on another disk.
 
         Raises:
             StoreError: a file of the state cannot be read. ConfigError: it has another form.
@@ -117,6 +121,7 @@ class ClusterState:
         self._rules = rules
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms or clock_ms
+        self._end_elsewhere = end_elsewhere
         self._lock = threading.RLock()
         self.problems = Problems(data)
         """The problems of the node, for its operator; all parts note theirs here."""
@@ -160,7 +165,10 @@ class ClusterState:
 
     def _end_of(self, topic: str, queue_id: int) -> int:
         """Return the end of a queue; the greatest offset if its shard has never run."""
-        self.topics.catalog.get(topic).check_queue(queue_id)
+        config = self.topics.catalog.get(topic)
+        config.check_queue(queue_id)
+        if config.disk_of(queue_id):
+            return self._end_elsewhere(config, queue_id)
         try:
             return ControlPage(control_path(self._data, topic, queue_id)).visible()
         except FileNotFoundError:

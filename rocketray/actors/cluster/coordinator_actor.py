@@ -17,10 +17,12 @@ import threading
 from functools import partial
 from typing import Any, cast
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, ServedObjects
+from rocketray.actors.calls.endpoint import GATEWAY_NAME, ServedObjects, on_disk
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.ray_transport import begin
+from rocketray.actors.disks.disk_agent import DiskAgent
+from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
@@ -30,6 +32,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     RayActorError,
     RayTaskError,
     ray,
+    zone_of_machine,
 )
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
@@ -41,7 +44,9 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.names import QueuesPerProcess
 
 from .cluster_state import ClusterState
+from .disk_service import DiskService
 from .gateway_actor import GATEWAY_THREADS, GatewayActor
+from .node_disks import NodeDisks
 from .node_shards import NodeShards
 from .one_node import start_actor
 from .topic_service import TopicService
@@ -54,6 +59,8 @@ OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
 CLOSED_INTERVAL_S = 2.0
+DISKS_INTERVAL_S = 2.0
+_GATEWAY_S = 30.0
 _OPEN_RAY = (
     "Ray: it asks for no token, so any program that can reach its ports can run code as the node's "
     "user; unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
@@ -73,28 +80,34 @@ class CoordinatorActor(ServedObjects):
         super().__init__()
         self._home = home
         StoreConfig(**cast("Any", shard_sizes))  # raises for a size that does not exist
+        disks = NodeDisks(home, DiskAgent(home.directory(), zone_of_machine()))
         self._state = ClusterState(
             home.directory(),
             rules,
             system_clock_ms,
             steady_clock_ms,
-            Placement(queues_per_process),
+            Placement(queues_per_process, spread=disks.register.spread),
+            end_elsewhere=disks.end_of,
         )
         if not asks_for_token():
             self._state.problems.note("Ray", _OPEN_RAY)
-        self._shards = NodeShards(home, shard_sizes)
+        self._shards = NodeShards(home, shard_sizes, disks, lambda: self._state.topics.catalog)
         self._topics = TopicService(self._state, self._shards)
+        self._disks = DiskService(disks, self._state, self._topics, rules)
+        disks.look()
         self._topics.start_all()
         self._state.begin_to_listen()  # the shards' restart took time
         self.serve(NodeApi, lambda: self)
         self.serve(SessionsApi, lambda: self._state)
         self.serve(GroupsApi, lambda: self._state.administration)
         self.serve(TopicsApi, lambda: self._topics)
+        self.serve(DisksApi, lambda: self._disks)
         self._stop = threading.Event()
         start = partial(start_periodic_task, stop=self._stop)
         start("saving offsets and filters", OFFSETS_INTERVAL_S, work=self._state.save)
         start("removing old files", EXPIRE_INTERVAL_S, work=self.expire)
         start("looking for closed shards", CLOSED_INTERVAL_S, work=self._topics.note_closed)
+        start("looking at the disks", DISKS_INTERVAL_S, work=self._disks.look)
         order = self._topics.order_bitmaps
         start("requesting bitmaps", BITMAPS_INTERVAL_S, work=order, at_once=True)
 
@@ -111,6 +124,7 @@ class CoordinatorActor(ServedObjects):
         for order in self._state.expiry_orders():
             shard = shard_of(order.topic, order.queue_id)
             try:
+                self._disks.check(order.topic.disk_of(order.queue_id))
                 answer = begin(cluster, shard, ShardApi.expire, order.policy, order.needed_from)
                 asked.append((shard.actor, answer))
             except ShardUnavailableError:
@@ -121,18 +135,19 @@ class CoordinatorActor(ServedObjects):
             except (RayActorError, RayTaskError, GetTimeoutError) as error:
                 _LOG.warning("%s did not remove its old files: %s", name, error)
 
-    def open_gateway(self) -> None:
-        """Start the gateway; return when members on other nodes may join."""
-        gateway = start_actor(GatewayActor, GATEWAY_NAME, GATEWAY_THREADS, self._home)
-        ray.get(gateway.ready.remote())
+    def open_gateway(self, disk: str) -> None:
+        """Start the gateway of a disk; return when members on other machines may join.
+
+        Raises:
+            ShardUnavailableError: the disk does not answer.
+        """
+        home, name = self._disks.check(disk), on_disk(GATEWAY_NAME, disk)
+        gateway = start_actor(GatewayActor, name, GATEWAY_THREADS, home)
+        ray.get(gateway.ready.remote(), timeout=_GATEWAY_S)
 
     def home(self) -> Home:
         """Return where every actor that uses the node's files has to run."""
         return self._home
-
-    def node_id(self) -> str:
-        """Return the Ray node that this actor, and with it every shard, runs on."""
-        return str(ray.get_runtime_context().get_node_id())
 
     def stop(self) -> None:
         """Save the offsets, then stop every shard: all their data is on disk on return."""

@@ -1,4 +1,4 @@
-"""The gateway actor, from which group members on other nodes than the shards fetch messages.
+"""The gateway actor of a disk, from which group members on other machines fetch messages.
 
 Each member may have one waiting fetch, which takes a thread. There are as many threads as sessions
 may be, and ``_SPARE_THREADS`` for calls that return at once: those never wait behind fetches.
@@ -30,7 +30,9 @@ class GatewayActor(ServedObjects):
     def __init__(self, home: Home) -> None:
         super().__init__()
         data = home.directory()
-        node = NodeClient(data, RayTransport(data, home.cluster))
+        node = NodeClient(
+            data, RayTransport(data, home.cluster), cluster=home.cluster, disk=home.disk
+        )
         self._sessions = FetchSessions(node, time.monotonic)
         self.serve(FetchApi, lambda: self._sessions)
         self._stop = threading.Event()

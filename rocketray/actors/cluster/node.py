@@ -2,6 +2,8 @@
 
 start   lock DATA/node.lock, start or join Ray, then filter actor, coordinator, shards; last of all
         write DATA/node.json, so a process that finds the node finds one that answers
+join    where the cluster has its coordinator on another disk: lock, join Ray, filter actor; then
+        the coordinator takes the disk into the cluster, and starts its shards there
 stop    the same backwards; all acknowledged messages are on disk on return
 lost    when its Ray does not answer any more (ray_watch.py), a thread ends the processes of the
         node's own Ray and releases the directory. Every call of this process to the node raises the
@@ -20,16 +22,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME, client_of, on_disk
 from rocketray.actors.client.connection import Connection, lose_node
-from rocketray.actors.client.ray_transport import WAITING_GROUP
+from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport
+from rocketray.actors.disks.disks_api import DISKS
+from rocketray.actors.disks.joined_cluster import note_joined, read_joined
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, token_file
 from rocketray.actors.files.private_files import DATA_MODE
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
 from rocketray.actors.files.state_files import write_json
-from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
 from rocketray.actors.ray_process.ray_runtime import (
@@ -57,16 +60,23 @@ from rocketray.errors import ConfigError, NodeNotRunningError
 from rocketray.names import QueuesPerProcess, check_queues_per_process
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
+from .filter_actor import FILTER_THREADS, FilterActor
 from .gateway_actor import GatewayActor
-from .one_node import end_actors, make_room, start_actor
+from .one_node import (
+    coordinator_elsewhere,
+    end_actors,
+    make_room,
+    start_actor,
+    stop_actors,
+)
 from .shard_process_actor import ShardProcessActor
 
 __all__ = ["Node", "NodeOptions", "ensure_node"]
 
 _LOG = logging.getLogger(__name__)
-_FILTER_THREADS = 4
 _WATCH_INTERVAL_S = 0.5
 _LOOK_S = 1.0
+_AWAIT_S = 60.0  # machines of a cluster start in any order
 _ACTORS = frozenset(
     actor.__name__ for actor in (CoordinatorActor, FilterActor, GatewayActor, ShardProcessActor)
 )
@@ -77,7 +87,9 @@ class NodeOptions:
     """The options of a node.
 
     ``ray_address``: a Ray to join; without it the node starts one of its own on loopback.
-    ``cluster``: the name by which programs find the node from every machine of that Ray.
+    ``cluster``: the name by which programs find the node from every machine of that Ray. If the
+    coordinator of a cluster of that name runs there, on another directory, the node joins it as a
+    further disk. Without a name it is ``default``, and joins none.
     ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
     ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
     predicates.
@@ -94,7 +106,7 @@ class NodeOptions:
     """
 
     ray_address: str | None = None
-    cluster: str = DEFAULT_CLUSTER
+    cluster: str | None = None
     num_cpus: int | None = None
     shard_sizes: tuple[tuple[str, int], ...] = ()
     allow_predicates: tuple[str, ...] | None = None
@@ -106,10 +118,26 @@ class NodeOptions:
 
     def __post_init__(self) -> None:
         check_queues_per_process(self.queues_per_process)
-        check_cluster(self.cluster)
+        if self.cluster is not None:
+            check_cluster(self.cluster)
         if not 0o700 <= self.data_mode <= 0o777:
             raise ConfigError(
                 f"data mode {self.data_mode:o} is not 700 to 777: the node itself needs all three"
+            )
+
+    def check_joining(self) -> None:
+        """Raise :class:`ConfigError` for an option that is the whole cluster's."""
+        given = {
+            "--allow-predicates": self.allow_predicates,
+            "--predicate-time-limit-ms": self.predicate_time_limit_ms,
+            "--property-filter": self.property_filter,
+            "--queues-per-process": self.queues_per_process,
+        }
+        named = [name for name, value in given.items() if value is not None]
+        if named or self.shard_sizes or self.own_predicates:
+            raise ConfigError(
+                f"{', '.join(named) or 'these options'}: a disk that joins cluster "
+                f"{self.cluster!r} takes the cluster's; give them to the node of its coordinator"
             )
 
 
@@ -124,6 +152,8 @@ class Node:
             StoreLockedError: another process runs a node on the directory.
         """
         self.data = data_directory(data).resolve()
+        self.owner: Home | None = None
+        """The home of the coordinator whose cluster the disk joined; None if it is here."""
         self._options = options or NodeOptions()
         self._lock = lock_node(self.data, self._options.data_mode)
         self._owns_ray = not has_ray()
@@ -149,19 +179,68 @@ class Node:
             self._token = _start_ray(self.data, self._options, disk)
         if self._token is None:
             warn_of_readable_token()
-        self._home = Home(
-            *(str(self.data), disk, socket.gethostname(), ray_node_of(disk)),
-            cluster=self._options.cluster,
-        )
+        cluster = self._options.cluster or DEFAULT_CLUSTER
+        place = str(self.data), disk, socket.gethostname(), ray_node_of(disk)
+        self._home = Home(*place, cluster=cluster)
+        self.owner = self._find_owner()
         remove_runtime(self.data)
         self._runtime = RuntimeLock(self.data)
         for path in remove_abandoned():
             _LOG.info("removed %s, of a node that has ended", path)
+        if self.owner is not None:
+            self._join(self.owner)
+        else:
+            self._begin()
+        write_json(node_file(self.data), self.description(), backup=False)
+
+    def _find_owner(self) -> Home | None:
+        """Return the home of the coordinator to join; None if the node has its own.
+
+        Raises:
+            ConfigError: the directory belongs to another cluster, or cannot join this one.
+            NodeNotRunningError: it belongs to a cluster whose coordinator does not run.
+        """
+        joined = read_joined(self.data)
+        if joined is not None and joined.cluster != self._home.cluster:
+            raise ConfigError(
+                f"{self.data} is a disk of cluster {joined.cluster!r}; start it with: --cluster "
+                f"{joined.cluster} --ray-address HOST:PORT"
+            )
+        if self._starts_ray or (self._options.cluster is None and joined is None):
+            owner = None
+        else:
+            owner = coordinator_elsewhere(self._home, _LOOK_S if joined is None else _AWAIT_S)
+        if joined is not None and owner is None:
+            raise NodeNotRunningError(
+                f"{self.data} is a disk of cluster {joined.cluster!r}, whose coordinator does not "
+                f"run: start the node on directory {joined.coordinator} first, on the same Ray "
+                "(--ray-address)"
+            )
+        if owner is not None:
+            self._options.check_joining()
+            note_joined(self._home, owner)
+        return owner
+
+    def _join(self, owner: Home) -> None:
+        """Have the coordinator, at *owner*, take this disk into its cluster."""
+        self._home = replace(self._home, is_joined=True)
+        disks = client_of(RayTransport(Path(owner.data), self._home.cluster), DISKS)
+        make_room(self._home)
+        name = on_disk(FILTER_NAME, self._home.disk)
+        arguments = self._home, disks.rules()
+        self._filter = start_actor(FilterActor, name, FILTER_THREADS, *arguments, is_alone=True)
+        self._leaves_actors = True
+        ray.get(self._filter.home.remote())
+        self._watch = watch_ray(ray.get(self._filter.pid.remote()), is_own=False)
+        disks.join(self._home)
+
+    def _begin(self) -> None:
+        """Start the actors of a cluster whose coordinator is on this disk."""
         rules = _settle_rules(self.data, self._options)
         if not self._starts_ray:
             make_room(self._home)
         self._filter = start_actor(
-            FilterActor, FILTER_NAME, _FILTER_THREADS, self._home, rules, is_alone=True
+            FilterActor, FILTER_NAME, FILTER_THREADS, self._home, rules, is_alone=True
         )
         self._leaves_actors = not self._starts_ray
         self._coordinator = start_actor(
@@ -177,7 +256,6 @@ class Node:
         )
         ray.get([actor.home.remote() for actor in (self._filter, self._coordinator)])
         self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self._starts_ray)
-        write_json(node_file(self.data), self.description(), backup=False)
 
     def description(self) -> dict[str, Any]:
         """Return the content of node.json."""
@@ -186,6 +264,7 @@ class Node:
             "address": ray.get_runtime_context().gcs_address,
             "raylet": self._watch.raylet,
             "cluster": self._home.cluster,
+            "coordinatorData": str(self._coordinator_data()),
             "namespace": namespace_of(self._home.cluster),
             "authMode": auth_mode(),
             "tokenPath": None if self._token is None else str(self._token),
@@ -240,7 +319,7 @@ class Node:
         self._let_go_of_memory()
         self._let_go_of_directory()
         self._lost = f"{said}; {end}"
-        lose_node(self.data, NodeNotRunningError(self._lost))
+        lose_node(self._coordinator_data(), NodeNotRunningError(self._lost))
         if self._owns_ray:
             leave_ray(is_lost=True)
 
@@ -251,7 +330,7 @@ class Node:
             NodeNotRunningError: its Ray is lost.
         """
         self._check_ray()
-        return Connection(self.data, self._home.cluster)
+        return Connection(self._coordinator_data(), self._home.cluster)
 
     def stop(self) -> None:
         """Stop all actors; all their data is on disk on return.
@@ -262,8 +341,11 @@ class Node:
         self._check_ray()
         node_file(self.data).unlink(missing_ok=True)
         try:
-            for actor in (self._coordinator, self._filter):
-                self._get(actor.stop.remote())
+            if self._home.is_joined:
+                stop_actors(self._home)
+            else:
+                for actor in (self._coordinator, self._filter):
+                    self._get(actor.stop.remote())
         finally:
             with self._ending:
                 self._stopped.set()
@@ -281,6 +363,9 @@ class Node:
             except RayTaskError as error:
                 raise raised_there(error, self.data) from None
 
+    def _coordinator_data(self) -> Path:
+        return self.data if self.owner is None else Path(self.owner.data)
+
     def _check_ray(self) -> None:
         if self._lost is not None:
             raise NodeNotRunningError(self._lost)
@@ -289,7 +374,7 @@ class Node:
         self._let_go_of_memory()
         try:
             if self._leaves_actors:
-                end_actors(self._home.cluster)
+                end_actors(self._home.cluster, self._home.disk)
         finally:
             if self._owns_ray and ray.is_initialized():
                 leave_ray()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,12 +21,13 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
 )
 from rocketray.actors.shards.owned_shard import why_closed
-from rocketray.actors.shards.shard_api import ShardApi, shards_of
+from rocketray.actors.shards.shard_api import ShardApi, shard_of, shards_of
 from rocketray.actors.shards.shard_process import Opened
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, is_shared
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ActorError, ShardUnavailableError, StreamError
 
+from .node_disks import NodeDisks
 from .one_node import start_actor
 from .shard_process_actor import ShardProcessActor
 
@@ -36,39 +37,59 @@ _LOG = logging.getLogger(__name__)
 _PROCESS_THREADS = 16
 _CLOSED_TIMEOUT_S = 2.0
 _BITMAPS_TIMEOUT_S = 10.0
+_STOP_S = 60.0
+_JOINED_S = 10.0
+CatalogNow = Callable[[], TopicCatalog]
 
 
 class NodeShards:
     """The shards of all topics of a node: its :class:`TopicShards`."""
 
-    def __init__(self, home: Home, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, home: Home, sizes: Mapping[str, int], disks: NodeDisks, catalog: CatalogNow
+    ) -> None:
         """Take *sizes*, fields of :class:`~rocketray.config.StoreConfig` for new shards."""
         self._home = home
+        self._disks = disks
+        self._catalog = catalog
         self._sizes = dict(sizes)
 
     def start(
         self, topics: list[TopicConfig], queues: range | None = None, wait_s: float | None = None
     ) -> Started:
-        """See :class:`TopicShards`; a closed shard does not keep the others from running."""
+        """See :class:`TopicShards`; a closed shard does not keep the others from running.
+
+        Without *wait_s* it waits until all on the coordinator's own disk answer.
+        """
         asked: dict[Any, list[str]] = {}
         began, waiting = [], []
         closed: dict[str, StreamError] = {}
+        unavailable = self._prepare({disk for topic in topics for disk in topic.by_disk(queues)})
+        own: list[Any] = []
         for topic in topics:
             for process, queue_ids in topic.by_process(queues).items():
+                disk = topic.disk_of(queue_ids[0])
                 places = [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
+                if disk in unavailable:
+                    closed |= dict.fromkeys(places, unavailable[disk])
+                    continue
                 name = process_actor(process)
                 actor = actor_or_none(self._home.cluster, name)
                 if actor is None:
                     began += places
-                    arguments = process, self._sizes
-                    actor = start_actor(
-                        ShardProcessActor, name, _PROCESS_THREADS, self._home, *arguments
-                    )
-                asked[actor.open.remote(topic, queue_ids)] = places
-        answers = [*asked]
+                    home = self._disks.register.homes[disk]
+                    arguments = home, process, self._sizes
+                    actor = start_actor(ShardProcessActor, name, _PROCESS_THREADS, *arguments)
+                answer = actor.open.remote(topic, queue_ids)
+                asked[answer] = places
+                if not disk:
+                    own.append(answer)
         late: set[Any] = set()
-        if answers:
-            late = set(ray.wait(answers, num_returns=len(answers), timeout=wait_s)[1])
+        if own and wait_s is None:
+            ray.wait(own, num_returns=len(own), timeout=None)
+        if asked:
+            timeout_s = _JOINED_S if wait_s is None else wait_s
+            late = set(ray.wait([*asked], num_returns=len(asked), timeout=timeout_s)[1])
         for answer, places in asked.items():
             if answer in late:
                 waiting += places
@@ -77,6 +98,17 @@ class NodeShards:
             began += [place for place in new if place not in began]
             closed |= why
         return Started(closed, tuple(waiting), tuple(began))
+
+    def _prepare(self, disks: Iterable[str]) -> dict[str, StreamError]:
+        """Have each disk keep the catalog that its shards read; return why some cannot."""
+        why: dict[str, StreamError] = {}
+        for disk in disks:
+            try:
+                self._disks.check(disk)
+                self._disks.keep_catalog(disk, self._catalog())
+            except StreamError as error:
+                why[disk] = error
+        return why
 
     def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
         """See :class:`TopicShards`; a process that does not answer in time is left out."""
@@ -97,12 +129,16 @@ class NodeShards:
         return found
 
     def stop(self, topics: Iterable[TopicConfig]) -> None:
-        """Stop the processes of all *topics*: all their data is on disk on return.
+        """Stop the processes of all *topics* on the coordinator's disk: all is saved on return.
 
         A queue that was never started, because the creation of its topic was interrupted, has no
         data.
         """
-        names = {process_actor(process) for topic in topics for process in topic.by_process()}
+        names = {
+            process_actor(process)
+            for topic in topics
+            for process in topic.by_process(topic.by_disk().get("", ()))
+        }
         actors = [actor_or_none(self._home.cluster, name) for name in sorted(names)]
         ray.get([actor.stop.remote() for actor in actors if actor is not None])
 
@@ -129,31 +165,41 @@ class NodeShards:
             actor = find_actor(self._home.cluster, process_actor(process))
         except ShardUnavailableError:
             return  # no process, no shard
-        if process == SHARED_PROCESS:
-            ray.get(actor.remove.remote(topic.name))
+        if is_shared(process):
+            ray.get(actor.remove.remote(topic.name), timeout=_STOP_S)
             return
         try:
-            ray.get(actor.stop.remote())
+            ray.get(actor.stop.remote(), timeout=_STOP_S)
         except RayError as error:
             _LOG.warning("process %s did not stop, so it is killed: %s", process, error)
         ray.kill(actor)
 
     def set_writable(self, topic: TopicConfig) -> None:
+        """See :class:`TopicShards`.
+
+        A shard that does not answer now reads the permission from the catalog when it is opened.
+        """
+        unavailable = self._prepare(topic.by_disk())
+        calls = [
+            begin(
+                self._home.cluster, shard_of(topic, queue_id), ShardApi.set_writable, topic.writable
+            )
+            for queue_id in range(topic.queues)
+            if topic.disk_of(queue_id) not in unavailable
+        ]
+        if calls:
+            ray.get(ray.wait(calls, num_returns=len(calls), timeout=_STOP_S)[0])
+
+    def remove_files(self, topic: TopicConfig) -> None:
         """See :class:`TopicShards`."""
-        shards = shards_of(topic)
-        ray.get(
-            [
-                begin(self._home.cluster, shard, ShardApi.set_writable, topic.writable)
-                for shard in shards
-            ]
-        )
+        self._disks.remove_files(topic)
 
     def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> list[list[Answer] | None]:
         """See :class:`TopicShards`.
 
         A shard that is unavailable is told the next time, and delays the others by a bounded time.
         """
-        asked = [_ask_to_keep(self._home.cluster, order) for order in orders]
+        asked = [self._ask_to_keep(order) for order in orders]
         calls = [call for of_topic in asked for call in of_topic]
         if calls:
             ray.wait(calls, num_returns=len(calls), timeout=_BITMAPS_TIMEOUT_S)
@@ -161,6 +207,19 @@ class NodeShards:
             _answers(order, of_topic) if of_topic else None
             for order, of_topic in zip(orders, asked, strict=True)
         ]
+
+    def _ask_to_keep(self, order: BitmapOrder) -> list[Any]:
+        """Return the calls that tell a topic's shards; none if one of them is unavailable."""
+        try:
+            for disk in order.topic.by_disk():
+                self._disks.check(disk)
+            return [
+                begin(self._home.cluster, shard, ShardApi.keep_bitmaps, order.living)
+                for shard in shards_of(order.topic)
+            ]
+        except ShardUnavailableError as error:
+            _LOG.debug("topic %s: bitmaps are set later: %s", order.topic.name, error)
+            return []
 
 
 def _opened(answer: Any, places: list[str]) -> tuple[list[str], dict[str, StreamError]]:
@@ -179,16 +238,6 @@ def _opened(answer: Any, places: list[str]) -> tuple[list[str], dict[str, Stream
     of_queue = {int(place.rpartition("/")[2]): place for place in places}
     closed = {of_queue[queue_id]: reason for queue_id, reason in opened.closed.items()}
     return [of_queue[queue_id] for queue_id in opened.new], closed
-
-
-def _ask_to_keep(cluster: str, order: BitmapOrder) -> list[Any]:
-    """Return the calls that tell a topic's shards; none if one of them is unavailable."""
-    try:
-        shards = shards_of(order.topic)
-        return [begin(cluster, shard, ShardApi.keep_bitmaps, order.living) for shard in shards]
-    except ShardUnavailableError as error:
-        _LOG.warning("topic %s: bitmaps are set later: %s", order.topic.name, error)
-        return []
 
 
 def _answers(order: BitmapOrder, calls: list[Any]) -> list[Answer] | None:

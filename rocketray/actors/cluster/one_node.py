@@ -1,28 +1,38 @@
-"""The rule that a cluster of one name has one node on a Ray: its actors are found by their names.
+"""The rule that each disk of a cluster has one node on a Ray: its actors are found by their names.
 
 Detached actors outlive the process that started them. The actors of a node that was killed, or
 whose start failed, are ended by the next node of the same directory. That node holds the
 directory's lock, so the process that they belonged to is gone. The actors of another directory's
 node are left alone. All actors of a node are started here.
+
+The names of the actors of a joined disk end with ``@`` and its UUID.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import Any
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME
-from rocketray.actors.client.actor_names import find_actor
+from rocketray.actors.calls.endpoint import (
+    COORDINATOR_NAME,
+    FILTER_NAME,
+    GATEWAY_NAME,
+    process_actor,
+)
+from rocketray.actors.client.actor_names import actor_or_none, find_actor
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, cluster_of, namespace_of, pinned, ray
 from rocketray.errors import ActorError, ShardUnavailableError
 
-__all__ = ["end_actors", "make_room", "start_actor"]
+__all__ = ["coordinator_elsewhere", "end_actors", "make_room", "start_actor", "stop_actors"]
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
 _END_S = 20.0
+_STOP_S = 60.0
+_OF_DISK = re.compile(r".*@([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
 _LOOK_AGAIN_S = 0.1
 
 
@@ -32,9 +42,13 @@ def make_room(home: Home) -> None:
     Actors that do not answer may be those of a raylet that was lost: Ray is about to end them.
 
     Raises:
-        ActorError: another directory's node runs on this Ray, or the owner of the actors is
-            unknown.
+        ActorError: another directory's node has that name on this Ray, or the owner of the actors
+            is unknown.
     """
+    if home.is_joined:
+        if _names(home.cluster, home.disk):
+            _end_left(home.cluster, home)
+        return
     for cluster in _other_clusters(home.cluster):
         owner = _owner(cluster)
         if owner is not None and owner.uuid == home.uuid:  # it was started by another name
@@ -49,11 +63,27 @@ def make_room(home: Home) -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
+def coordinator_elsewhere(home: Home, wait_s: float) -> Home | None:
+    """Return the home of the cluster's coordinator, if it is on another disk.
+
+    Without one, or if it does not answer, ask again for *wait_s*.
+    """
+    end = time.monotonic() + wait_s
+    while True:
+        is_there = actor_or_none(home.cluster, COORDINATOR_NAME) is not None
+        owner = _owner(home.cluster) if is_there else None
+        if owner is not None:
+            return None if owner.uuid == home.uuid else owner
+        if time.monotonic() > end:
+            return None
+        time.sleep(_LOOK_AGAIN_S)
+
+
 def _end_left(cluster: str, home: Home) -> None:
     """End the actors that an earlier node of this directory left in *cluster*."""
-    names = ", ".join(_names(cluster))
+    names = ", ".join(_names(cluster, home.disk))
     _LOG.warning("ending actors that an earlier node on %s left on this Ray: %s", home.data, names)
-    end_actors(cluster)
+    end_actors(cluster, home.disk)
 
 
 def start_actor(
@@ -96,20 +126,40 @@ def _name_is_taken(cluster: str, owner: Home | None = None) -> ActorError:
     """Return the error for a second node of one cluster."""
     whose = "a node" if owner is None else f"the node on {owner.data} of {owner.machine}"
     return ActorError(
-        f"cluster {cluster!r} on this Ray is {whose} already ({', '.join(_names(cluster))}), and "
-        "a cluster has one node; stop that one, give this one another name with --cluster, or "
-        "leave --ray-address out: the node then starts a Ray of its own"
+        f"cluster {cluster!r} on this Ray is {whose} already ({', '.join(_names(cluster))}); to "
+        f"join it with this directory as a further disk, give its name with --cluster {cluster}; "
+        "else stop that one, give this one another name with --cluster, or leave --ray-address "
+        "out: the node then starts a Ray of its own"
     )
 
 
-def end_actors(cluster: str) -> None:
-    """End every actor of the cluster on this Ray; return when their names are free.
+def stop_actors(home: Home) -> None:
+    """Stop the actors of a joined disk: all their data is on disk on return.
+
+    Raises:
+        ActorError: some do not stop in time.
+    """
+    names = _names(home.cluster, home.disk)
+    for kind in (GATEWAY_NAME, process_actor(""), FILTER_NAME):  # the filter's process is the agent
+        actors = [find_actor(home.cluster, name) for name in names if name.startswith(kind)]
+        stopping = [actor.stop.remote() for actor in actors]
+        if stopping:
+            stopped, late = ray.wait(stopping, num_returns=len(stopping), timeout=_STOP_S)
+            ray.get(stopped)
+            if late:
+                raise ActorError(
+                    f"{len(late)} actors of {home.data} have not stopped in {_STOP_S} s"
+                )
+
+
+def end_actors(cluster: str, disk: str = "") -> None:
+    """End every actor of a disk of the cluster on this Ray; return when their names are free.
 
     Raises:
         ActorError: some do not end.
     """
     end = time.monotonic() + _END_S
-    while names := _names(cluster):
+    while names := _names(cluster, disk):
         for name in names:
             try:
                 ray.kill(ray.get_actor(name, namespace=namespace_of(cluster)))
@@ -120,10 +170,17 @@ def end_actors(cluster: str) -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _names(cluster: str) -> list[str]:
+def _names(cluster: str, disk: str = "") -> list[str]:
+    """Return the names of the actors of a disk."""
     found = ray.util.list_named_actors(all_namespaces=True)
     namespace = namespace_of(cluster)
-    return sorted(each["name"] for each in found if each["namespace"] == namespace)
+    names = sorted(each["name"] for each in found if each["namespace"] == namespace)
+    return [name for name in names if _disk_of(name) == disk]
+
+
+def _disk_of(name: str) -> str:
+    found = _OF_DISK.fullmatch(name)
+    return found[1] if found else ""
 
 
 def _other_clusters(cluster: str) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Protocol, Unpack
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.actors.topics.catalog import TopicConfig, TopicOptions
 from rocketray.actors.topics.topic_start import Started
-from rocketray.errors import StreamError, TopicNotFoundError
+from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
 from rocketray.store.retention import RetentionPolicy
 
@@ -22,6 +22,7 @@ from .cluster_state import ClusterState
 __all__ = ["TopicService", "TopicShards"]
 
 _LOG = logging.getLogger(__name__)
+_COME_BACK_S = 20.0
 _TOPIC_LOCKS = 64  # topics that share a lock only wait for each other
 
 
@@ -38,6 +39,9 @@ class TopicShards(Protocol):
 
     def remove(self, topic: TopicConfig) -> None:
         """Stop the shards of a deleted topic for good."""
+
+    def remove_files(self, topic: TopicConfig) -> None:
+        """Remove the files of a deleted topic from all disks but the coordinator's."""
 
     def set_writable(self, topic: TopicConfig) -> None:
         """Have the shards accept batches of producers, or refuse them, as the topic says."""
@@ -66,6 +70,11 @@ class TopicService:
         """Finish the deletions of an earlier coordinator, then start the shards of all topics."""
         self._finish_deletions()
         self._start_shards(list(self.all().values()), None, None)
+
+    def start_again(self) -> None:
+        """Do the same after a disk came back; running shards are left alone."""
+        self._finish_deletions()
+        self._start_shards(list(self.all().values()), None, _COME_BACK_S)
 
     def all(self) -> dict[str, TopicConfig]:
         """Return all topics by name."""
@@ -144,6 +153,7 @@ class TopicService:
         """Remove the files of a deleted topic; files that stay are a problem until they go."""
         subject = f"deleted topic {deleted.name}"
         try:
+            self._shards.remove_files(deleted)
             self._topics.remove_files(deleted)
         except (StreamError, OSError) as error:
             line = f"files of the deleted topic {deleted.name} are not removed yet: {error}"
@@ -169,8 +179,11 @@ class TopicService:
         for topic in topics:
             for queue_id in range(topic.queues) if queues is None else queues:
                 name = f"{topic.name}/{queue_id}"
-                if name in started.closed:
-                    self._state.problems.note(f"queue {name}", str(started.closed[name]))
+                reason = started.closed.get(name)
+                if isinstance(reason, ShardUnavailableError):
+                    continue  # its disk does not answer, which is noted once for all its queues
+                if reason is not None:
+                    self._state.problems.note(f"queue {name}", str(reason))
                 elif name not in started.waiting:
                     self._state.problems.resolve(f"queue {name}")
                     made.setdefault(topic.name, []).append(queue_id)

@@ -27,20 +27,23 @@ from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .stream_source import QueueBounds, TakenMatches
 
-__all__ = ["QueueStream", "QueueStreams", "queue_bounds"]
+__all__ = ["QueueStream", "QueueStreams", "member_bell", "queue_bounds"]
 
 _NOT_MADE_RETRY_MS = 5000
 
 
 class QueueStreams:
-    """The streams of a member of *group* on the machine of the shards; see ``StreamSource``."""
+    """The streams of a member of *group* on the machine of a disk; see ``StreamSource``."""
 
-    def __init__(self, node: NodeClient, group: str, topic: str) -> None:
+    def __init__(
+        self, node: NodeClient, group: str, topic: str, bell: Doorbell | None = None
+    ) -> None:
+        """Take the client at the disk. *bell* is the member's, if it has streams of other disks."""
         self._node = node
         self._group = group
         self._topic = topic
-        self._path = consumer_directory(node.data) / owned_name(f"{uuid.uuid4().hex}.bell")
-        self.bell = Doorbell(self._path)
+        self._owns_bell = bell is None
+        self.bell = bell or member_bell(node)
 
     def start(self) -> None:
         """Do nothing: the filter actor works for the streams."""
@@ -52,12 +55,18 @@ class QueueStreams:
     def open(self, queue_id: int, part: QueuePart, start: int) -> QueueStream:
         """Return a stream that begins at *start*, and is not attached yet."""
         wanted = self._topic, queue_id, self._group, part.subscription
-        description = StreamDescription(*wanted, start, str(self._path), part.stop)
+        description = StreamDescription(*wanted, start, str(self.bell.path), part.stop)
         return QueueStream(self._node, description)
 
     def close(self) -> None:
-        """Remove the doorbell."""
-        self.bell.unlink()
+        """Remove the doorbell, unless the member has it."""
+        if self._owns_bell:
+            self.bell.unlink()
+
+
+def member_bell(node: NodeClient) -> Doorbell:
+    """Return a new doorbell of a member on the machine of the client's disk."""
+    return Doorbell(consumer_directory(node.data) / owned_name(f"{uuid.uuid4().hex}.bell"))
 
 
 class QueueStream:

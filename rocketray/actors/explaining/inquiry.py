@@ -285,7 +285,8 @@ class _Inquiry:
 
 def _ask_predicate(node: NodeClient, subscription: Subscription, message: StoredMessage) -> bool:
     place = message.topic, message.queue_id, message.queue_offset
-    return node.filters.ask_predicate(subscription, place)
+    disk = node.topics.get(message.topic).disk_of(message.queue_id)
+    return node.at(disk).filters.ask_predicate(subscription, place)
 
 
 def _others(wanted: str, ordered: Sequence[StoredMessage]) -> Iterator[ExplainStep]:

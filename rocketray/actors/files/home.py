@@ -40,7 +40,8 @@ class Home:
 
     ``machine`` is the name of the machine that the node was started on. ``ray_node`` is the Ray
     node that the actors are bound to; it is empty if a label binds them. ``cluster`` is the name by
-    which all find them in Ray.
+    which all find them in Ray. A directory that ``is_joined`` belongs to a cluster whose
+    coordinator is on another disk.
     """
 
     data: str
@@ -48,6 +49,12 @@ class Home:
     machine: str
     ray_node: str = ""
     cluster: str = DEFAULT_CLUSTER
+    is_joined: bool = False
+
+    @property
+    def disk(self) -> str:
+        """The disk's name in the catalog: empty for the disk that has the coordinator."""
+        return self.uuid if self.is_joined else ""
 
     def directory(self) -> Path:
         """Return the data directory, which exists and has the expected UUID.

@@ -6,6 +6,8 @@
     DATA/config/topics.json             the topics, in RocketMQ's form (topics/catalog.py)
     DATA/config/groups.json             the consumer groups (cluster/groups_file.py)
     DATA/config/groupJournal/           the journals of the groups, a file for each
+    DATA/config/disks.json              the disks that joined the cluster (disks/disk_register.py)
+    DATA/config/joined.json             on a disk that joined: its cluster (disks/joined_cluster.py)
     DATA/shards/<topic>/<queueId>/      a store directory, and beside its files the `control` page
                                         and config/consumerFilter.json, the filters of its bitmaps
     RUNTIME/                            rings and doorbells in shared memory, removed with the node

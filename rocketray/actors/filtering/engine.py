@@ -1,6 +1,6 @@
-"""The filter actor: one per node, it runs all filter streams of the node's groups.
+"""The filter engine: one per disk, it runs all filter streams of the groups on the disk's queues.
 
-Its state is in the members' rings, so a restarted actor finds them in their directory and resumes.
+Its state is in the members' rings, so a restarted one finds them in their directory and resumes.
 One thread serves all streams; predicates, which are users' code, run in threads of their own.
 """
 
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from pathlib import Path
 
-from rocketray.actors.calls.endpoint import ServedObjects
-from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import consumer_directory, filter_doorbell_path
 from rocketray.actors.files.runtime_lock import RuntimeLock
 from rocketray.actors.ipc.control_page import Doorbell
@@ -22,26 +19,23 @@ from rocketray.actors.ipc.match_ring import MatchRing
 from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.kernels import warm
 
-from .filter_api import FilterApi, FilterStatistics
+from .filter_api import FilterStatistics
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
 from .lag import LagCounter
 from .predicate_stream import PredicateStream, ask_once
 
-__all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine"]
+__all__ = ["MATCH_RING_SUFFIX", "FilterEngine"]
 
 _LOG = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.5
 _SWEEP_INTERVAL_S = 10.0
 MATCH_RING_SUFFIX = ".match"
-# A computing predicate would otherwise delay all other filters, by 5 ms at each of their kernels.
-_SWITCH_INTERVAL_S = 0.0005
 
 
 class FilterEngine:
-    """All streams of a node, served in turn by one thread: the object behind ``FilterApi``."""
+    """All streams of a disk, served in turn by one thread: the object behind ``FilterApi``."""
 
     def __init__(self, data: Path, rules: FilterRules) -> None:
         self._data = data
@@ -160,35 +154,3 @@ class FilterEngine:
         if kind == "CLASS":
             return PredicateStream(path, self._data, self._rules, self._doorbell.ring)
         return FilterStream(path, self._data, self._rules)
-
-
-class FilterActor(ServedObjects):
-    """The Ray shell of :class:`FilterEngine`; a thread that fails ends the process."""
-
-    def __init__(self, home: Home, rules: FilterRules) -> None:
-        super().__init__()
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        warm()
-        self._home = home
-        data = home.directory()
-        self._engine = FilterEngine(data, rules)
-        self.serve(FilterApi, lambda: self._engine)
-        self._engine.attach_all()
-        self._stop = threading.Event()
-        threading.Thread(target=self._run, name="filter", daemon=True).start()
-
-    def home(self) -> Home:
-        """Return the home of the actor's node."""
-        return self._home
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._stop.set()
-        self._engine.wake()
-
-    def _run(self) -> None:
-        try:
-            self._engine.run(self._stop)
-        except BaseException:  # noqa: BLE001 - a thread that fails ends the process
-            _LOG.exception("the filter actor ends; Ray starts a new one")
-            os._exit(1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import FILTER_NAME, Endpoint
+from rocketray.actors.calls.endpoint import FILTER_NAME, Endpoint, on_disk
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.filters.subscription import Subscription
 
 from .lag import FilteredLag
 
-__all__ = ["FILTERS", "FilterApi", "FilterStatistics"]
+__all__ = ["FilterApi", "FilterStatistics", "filters_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +42,6 @@ class FilterApi(Protocol):
         """Return the current statistics."""
 
 
-FILTERS = Endpoint(FILTER_NAME, FilterApi)
+def filters_of(disk: str) -> Endpoint[FilterApi]:
+    """Return the endpoint of the filter actor of a disk."""
+    return Endpoint(on_disk(FILTER_NAME, disk), FilterApi)

@@ -172,6 +172,7 @@ class Doorbell:
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file = SharedFile(path, _PAGE_BYTES)
         self._line = self._file.line(0)
         self._muted = self._file.line(1)

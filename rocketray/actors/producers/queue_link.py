@@ -76,7 +76,8 @@ class QueueLink:
     ) -> None:
         """Take *on_idle*, which is called when calls have ended; see :class:`CallSender`."""
         self.name = f"{topic.name}/{queue_id}"
-        self.data = node.data
+        place = node.at(topic.disk_of(queue_id))
+        self.data = place.data
         self.topic = topic.name
         self.is_closed_topic = is_closed_topic(topic.name)
         """Whether programs may not send here, only the node's own parts."""
@@ -98,7 +99,7 @@ class QueueLink:
         self._closed: StreamError | None = None
         shard = node.shard_calls(topic, queue_id)
         self._calls = CallSender(self.name, shard, node.in_background, lambda: on_idle(self))
-        self._ring = RingSender(node.data, topic, queue_id, shard) if node.is_local() else None
+        self._ring = RingSender(self.data, topic, queue_id, shard) if place.is_local() else None
         self._sender: BatchSender = self._ring or self._calls
 
     def try_send(self, payload: memoryview, batch: Batch) -> bool:

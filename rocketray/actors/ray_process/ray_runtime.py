@@ -50,6 +50,7 @@ __all__ = [
     "RayTaskError",
     "cluster_of",
     "has_ray",
+    "is_here",
     "join_ray",
     "leave_ray",
     "logs_directory",
@@ -62,6 +63,7 @@ __all__ = [
     "ray_node_of",
     "start_ray",
     "watch_ray",
+    "zone_of_machine",
 ]
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ logger = logging.getLogger(__name__)
 _NAMESPACE = "rocketray"
 DISK_LABEL = "rocketray-disk"
 """The label of a Ray node that has a data directory; its value is the directory's UUID."""
+_ZONE_LABEL = "ray.io/availability-zone"  # the name that Ray gives it
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _OWN_SETTINGS = {
@@ -220,6 +223,17 @@ def ray_node_of(disk: str) -> str:
     context = ray.get_runtime_context()
     labels: Mapping[str, str] = context.get_node_labels()
     return "" if labels.get(DISK_LABEL) == disk else str(context.get_node_id())
+
+
+def is_here(home: Home) -> bool:
+    """Return whether the actors of *home* are bound to this process's Ray node."""
+    return ray_node_of(home.uuid) == home.ray_node
+
+
+def zone_of_machine() -> str:
+    """Return the availability zone that the label of this process's Ray node names, or empty."""
+    labels: Mapping[str, str] = ray.get_runtime_context().get_node_labels()
+    return labels.get(_ZONE_LABEL, "")
 
 
 def watch_ray(worker: int, *, is_own: bool) -> RayWatch:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, Endpoint
+from rocketray.actors.calls.endpoint import GATEWAY_NAME, Endpoint, on_disk
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
-__all__ = ["GATEWAY", "POLL_MAX_S", "Fetch", "FetchApi", "FetchedQueue", "QueueFetch"]
+__all__ = ["POLL_MAX_S", "Fetch", "FetchApi", "FetchedQueue", "QueueFetch", "gateway_of"]
 
 POLL_MAX_S = 15.0  # as long as RocketMQ's brokers suspend a pull
 
@@ -81,4 +81,6 @@ class FetchApi(Protocol):
         """Drop a session."""
 
 
-GATEWAY = Endpoint(GATEWAY_NAME, FetchApi)
+def gateway_of(disk: str) -> Endpoint[FetchApi]:
+    """Return the endpoint of the gateway of a disk."""
+    return Endpoint(on_disk(GATEWAY_NAME, disk), FetchApi)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rocketray.actors.consumers.stream_source import QueueBounds, TakenMatches
+from rocketray.actors.consumers.stream_source import MemberBell, QueueBounds, TakenMatches
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
@@ -34,7 +34,7 @@ from rocketray.store.reading.record_spans import EntryColumns
 
 from .fetch_api import POLL_MAX_S, Fetch, FetchApi, FetchedQueue, QueueFetch
 
-__all__ = ["CREDIT_BYTES", "MEMBER_BYTES", "FetchedStream", "FetchedStreams"]
+__all__ = ["CREDIT_BYTES", "MEMBER_BYTES", "FetchedStream", "FetchedStreams", "LocalBell"]
 
 _LOG = logging.getLogger(__name__)
 CREDIT_BYTES = 4 * 1024 * 1024
@@ -52,9 +52,10 @@ class FetchedStreams:
         group: str,
         topic: str,
         clock_s: Callable[[], float] = time.monotonic,
+        bell: MemberBell | None = None,
     ) -> None:
-        """Prepare to fetch; *clock_s* is monotonic."""
-        self.bell = _Bell()
+        """Prepare to fetch; *clock_s* is monotonic. *bell* is the member's, if it has others."""
+        self.bell: MemberBell = bell or LocalBell()
         self.failure: StreamError | None = None
         """Why the last fetch failed; the next ``take`` without messages raises it, once."""
         self._gateway = gateway
@@ -323,7 +324,7 @@ class FetchedStream:
         return TakenMatches(_NO_ENTRIES, nothing, self._position)
 
 
-class _Bell:
+class LocalBell:
     """A bell in this process; see ``MemberBell``."""
 
     def __init__(self) -> None:
@@ -331,14 +332,17 @@ class _Bell:
         self._count = 0
 
     def count(self) -> int:
+        """Return the number of rings."""
         return self._count
 
     def ring(self) -> None:
+        """Wake the sleeper, or keep it from falling asleep."""
         with self._rung:
             self._count += 1
             self._rung.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> None:
+        """Sleep until it was rung since :meth:`count` returned *seen*, or the time is over."""
         with self._rung:
             self._rung.wait_for(lambda: self._count != seen, timeout_s)
 

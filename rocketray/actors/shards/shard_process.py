@@ -1,9 +1,9 @@
 """A shard process: one to many shards of a node, behind one doorbell.
 
 A process costs 170 MB, whatever the number of its shards. So the queues of a topic share a few, and
-those of many small topics, the node's own among them, share one: ``SHARED_PROCESS``, whose files
-are smaller than those of others. The unit of ownership stays the shard, with its own directory,
-lock and epoch.
+those of many small topics, the node's own among them, share one on each disk: ``SHARED_PROCESS``,
+whose files are smaller than those of others. The unit of ownership stays the shard, with its own
+directory, lock and epoch.
 
 :class:`ShardProcess` is plain Python; shard_threads.py gives it threads, and
 cluster/shard_process_actor.py an address.
@@ -31,7 +31,7 @@ from typing import Any
 from rocketray.actors.files.paths import filter_doorbell_path, process_doorbell_path
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog, TopicConfig
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, is_shared
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 
@@ -82,7 +82,7 @@ class ShardProcess:
         """
         self.data = data
         self.name = name
-        self._sizes = {**sizes, **_smaller(sizes)} if name == SHARED_PROCESS else {**sizes}
+        self._sizes = {**sizes, **_smaller(sizes)} if is_shared(name) else {**sizes}
         self._clock_ms = clock_ms
         self._opening = threading.Lock()
         self._is_ended = False

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
+from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.errors import ConfigError, TopicNotFoundError
@@ -41,17 +42,28 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .placement import ONE_EACH, Placement
 from .system_retention import default_retention, is_kept_by_node
 
-__all__ = ["SHARED_PROCESS", "BitmapMode", "TopicCatalog", "TopicConfig", "TopicOptions"]
+__all__ = [
+    "SHARED_PROCESS",
+    "BitmapMode",
+    "TopicCatalog",
+    "TopicConfig",
+    "TopicOptions",
+    "is_shared",
+]
 
 _SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
 SHARED_PROCESS = "shared"
-"""The name of the process with the queues of many small topics, the node's own among them."""
+"""The name of the process with the queues of many small topics, the node's own among them.
+
+It is the one on the coordinator's disk; each joined disk has another one.
+"""
 _SHARD_NUMBER_MAX = (1 << 24) - 1  # the rest of 10.0.0.0/8
 _PERM_READ_WRITE = 6
 _READABLE = 4
 _WRITABLE = 2
 _INTERNAL = "topic.internal"
 _PROCESSES, _QUEUES_PER_PROCESS = "queues.processes", "queues.per.process"
+_DISKS = "queues.disks"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 _BITMAPS = "filter.bitmaps"
 _TOPIC_ID = "topic.id"
@@ -86,7 +98,9 @@ class TopicConfig:
     wherever they are kept: offsets are invalid in a topic with another id. An ``internal`` topic
     belongs to the node or to an app itself, such as retries, changelogs and replies.
     ``processes`` has the number of each queue's process among those of the topic; it is empty if
-    they are in the shared process (see placement.py). ``queues_per_process`` is what was asked for.
+    they are in the shared processes (see placement.py). ``queues_per_process`` is what was asked
+    for. ``disks`` has the disk of each queue: the UUID of a joined disk, or empty text for the disk
+    that has the coordinator; it is empty if all queues are there.
     ``bitmaps`` says whether the shards keep filter bitmaps: always, never, or if that pays off (see
     bitmap_orders.py). ``made`` are the queues that have answered once.
     """
@@ -102,6 +116,7 @@ class TopicConfig:
     queues_per_process: QueuesPerProcess = None
     bitmaps: BitmapMode = "auto"
     made: frozenset[int] = field(default=frozenset(), compare=False)
+    disks: tuple[str, ...] = ()
 
     @property
     def writable(self) -> bool:
@@ -115,13 +130,25 @@ class TopicConfig:
 
     def process_of(self, queue_id: int) -> str:
         """Return the name of the process that has the shard of a queue."""
-        return f"{self.name}:{self.processes[queue_id]}" if self.processes else SHARED_PROCESS
+        name = f"{self.name}:{self.processes[queue_id]}" if self.processes else SHARED_PROCESS
+        return on_disk(name, self.disk_of(queue_id))
+
+    def disk_of(self, queue_id: int) -> str:
+        """Return the disk of a queue; empty for the one that has the coordinator."""
+        return self.disks[queue_id] if self.disks else ""
 
     def by_process(self, queues: Iterable[int] | None = None) -> dict[str, list[int]]:
         """Return the processes of all queues, or of some, each with its queues."""
+        return self._by(self.process_of, queues)
+
+    def by_disk(self, queues: Iterable[int] | None = None) -> dict[str, list[int]]:
+        """Return the disks of all queues, or of some, each with its queues."""
+        return self._by(self.disk_of, queues)
+
+    def _by(self, of: Callable[[int], str], queues: Iterable[int] | None) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for queue_id in range(self.queues) if queues is None else queues:
-            found.setdefault(self.process_of(queue_id), []).append(queue_id)
+            found.setdefault(of(queue_id), []).append(queue_id)
         return found
 
     def check_queue(self, queue_id: int) -> None:
@@ -144,6 +171,7 @@ class TopicConfig:
             _INTERNAL: "true" if self.internal else None,
             _PROCESSES: ",".join(map(str, self.processes)),
             _QUEUES_PER_PROCESS: self.queues_per_process,
+            _DISKS: ",".join(self.disks) if self.disks else None,
             _BITMAPS: None if self.bitmaps == "auto" else self.bitmaps,
             _MADE: ",".join(map(str, sorted(self.made))) or None,
         }
@@ -179,12 +207,14 @@ class TopicConfig:
                 queues_per_process=_queues_per_process(attributes.get(_QUEUES_PER_PROCESS)),
                 bitmaps=_bitmap_mode(attributes.get(_BITMAPS, "auto")),
                 made=frozenset(map(int, filter(None, attributes.get(_MADE, "").split(",")))),
+                disks=_disks(attributes.get(_DISKS)),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
         for what, count in (
             ("store hosts", len(config.store_hosts)),
             ("queues with a process", len(config.processes) or config.queues),
+            ("queues with a disk", len(config.disks) or config.queues),
         ):
             if count != config.queues:
                 raise ConfigError(
@@ -254,7 +284,7 @@ class TopicCatalog:
 
         The *options* are for a new topic; an existing one keeps its own. System topics
         are internal by their name, and have limits by it (system_retention.py). Internal topics are
-        in the shared process, others where *placement* says.
+        in the shared process on the coordinator's disk, others where *placement* says.
 
         Raises:
             ConfigError: a queue would be removed; its messages would be out of reach. Or a
@@ -292,12 +322,21 @@ class TopicCatalog:
         topic = existing or TopicConfig(
             name, 0, (), new_id, retention=retention, internal=internal, queues_per_process=asked
         )
+        present = topic.disks or ("",) * topic.queues
+        disks = ("",) * queues if internal else placement.spread(present, queues)
         stays_shared = existing is not None and not existing.processes
         processes: tuple[int, ...] = ()
         if not stays_shared:
-            processes = placement.place(topic.processes, queues, topic.queues_per_process)
-        topic = replace(topic, queues=queues, store_hosts=hosts, processes=processes)
+            processes = placement.place(topic.processes, disks, topic.queues_per_process)
+        if not any(disks):
+            disks = ()
+        topic = replace(topic, queues=queues, store_hosts=hosts, processes=processes, disks=disks)
         return replace(self._with(topic), next_shard_number=self.next_shard_number + added)
+
+    def of_disk(self, disk: str) -> TopicCatalog:
+        """Return the catalog of the topics that have queues on *disk*."""
+        there = {name: topic for name, topic in self.topics.items() if disk in topic.by_disk()}
+        return replace(self, topics=there, deleted={})
 
     def with_made(self, made: Mapping[str, Iterable[int]]) -> TopicCatalog:
         """Return the catalog that records, by topic, which queues were made."""
@@ -356,6 +395,11 @@ class TopicCatalog:
         return None
 
 
+def is_shared(process: str) -> bool:
+    """Return whether a process, of any disk, has the queues of many small topics."""
+    return process.partition("@")[0] == SHARED_PROCESS
+
+
 def _bitmap_mode(mode: str) -> BitmapMode:
     if mode not in get_args(BitmapMode):
         raise ConfigError(f"bitmaps are {mode!r}; give auto, on or off")
@@ -373,6 +417,12 @@ def _processes(written: str | None, name: str, queues: int) -> tuple[int, ...]:
     if any(process < 0 for process in processes):
         raise ConfigError(f"topics.json: topic {name!r} has a process below 0")
     return processes
+
+
+def _disks(written: str | None) -> tuple[str, ...]:
+    if written is None:
+        return ()
+    return tuple(str(uuid.UUID(disk)) if disk else "" for disk in written.split(","))
 
 
 def _queues_per_process(written: str | None) -> QueuesPerProcess:

@@ -1,58 +1,108 @@
-"""The processes of a topic's queues: how many there are, and which queue is in which.
+"""The places of a topic's queues: the disk of each queue, and its process there.
+
+The queues of a topic are spread over the disks of the cluster: over zones first, then over the
+disks of a zone, then to where there is most room. The node's own topics are on the coordinator's
+disk.
 
 A process has up to *queues per process* queues of one topic. Where neither the topic nor the node
-says how many, a topic has as many processes as the machine has cores, or as queues if these are
-fewer: more processes than cores store no faster, and each costs 170 MB. The queues of a topic whose
-queues per process are ``shared`` are in the node's shared process, with those of other topics.
+says how many, a topic has as many processes on a disk as the machine has cores, or as queues if
+these are fewer: more processes than cores store no faster, and each costs 170 MB. The queues of a
+topic whose queues per process are ``shared`` are in the shared process of their disk, with those of
+other topics.
 
 Invariants
-  1. A queue stays in its process. A topic that gets more queues has them added to the processes
-     with the fewest queues, and to new ones.
+  1. A queue stays on its disk, and in its process. A topic that gets more queues has them added to
+     the processes with the fewest queues, and to new ones.
+  2. All queues of a process are on one disk.
 """
 
 from __future__ import annotations
 
 import heapq
 import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count as numbers
 
 from rocketray.names import SHARED, QueuesPerProcess, check_queues_per_process
 
-__all__ = ["ONE_EACH", "Placement"]
+__all__ = ["ONE_EACH", "DiskSpace", "Placement", "Spread", "all_on_one", "spread_over"]
+
+Spread = Callable[[Sequence[str], int], tuple[str, ...]]
+"""Returns the disks of that many queues, from those of the existing queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """A disk that takes new queues: its name in the catalog, zone and free bytes."""
+
+    disk: str
+    zone: str
+    free_bytes: int
+
+
+def all_on_one(present: Sequence[str], queues: int) -> tuple[str, ...]:
+    """Return the disks of a topic's queues where there is no disk but the coordinator's."""
+    return (*present, *[""] * (queues - len(present)))
+
+
+def spread_over(disks: Iterable[DiskSpace], present: Sequence[str], queues: int) -> tuple[str, ...]:
+    """Return the disks of *queues* queues of a topic, the first of which are on *present*.
+
+    Each new queue is put into the zone, and there on the disk, with the fewest queues of the topic.
+    Of disks with equally many the one with the most room is taken.
+    """
+    candidates = sorted(disks, key=lambda disk: (-disk.free_bytes, disk.disk))
+    of_disk = Counter(present)
+    zones = {each.disk: each.zone for each in candidates}
+    of_zone: Counter[str] = Counter(zones[disk] for disk in present if disk in zones)
+    placed = [*present]
+    while len(placed) < queues:
+        best = min(candidates, key=lambda each: (of_zone[each.zone], of_disk[each.disk]))
+        placed.append(best.disk)
+        of_zone[best.zone] += 1
+        of_disk[best.disk] += 1
+    return (*placed,)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The rule of a node for topics that have none of their own."""
+    """The rule for topics that have none of their own; ``spread`` says which disks they use."""
 
     queues_per_process: QueuesPerProcess = None
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    spread: Spread = all_on_one
 
     def __post_init__(self) -> None:
         check_queues_per_process(self.queues_per_process)
 
     def place(
-        self, present: tuple[int, ...], queues: int, own: QueuesPerProcess
+        self, present: tuple[int, ...], disks: Sequence[str], own: QueuesPerProcess
     ) -> tuple[int, ...]:
-        """Return the number of the process of each of *queues* queues; none if they are shared.
+        """Return the number of the process of each queue; none if they are shared.
 
-        *present* are those of the queues that the topic has, if they are not shared; *own* are its
-        own queues per process.
+        *disks* are those of all queues. *present* are the processes of the queues that the topic
+        has, if they are not shared; *own* are its own queues per process.
         """
         wanted = own or self.queues_per_process
         if wanted == SHARED and not present:
             return ()
-        count = -(-queues // wanted) if isinstance(wanted, int) else min(queues, self.cores)
-        loads = [0] * max(count, 1 + max(present, default=-1))
-        for process in present:
-            loads[process] += 1
-        waiting = [(load, process) for process, load in enumerate(loads)]
-        heapq.heapify(waiting)
-        placed = [*present]
-        while len(placed) < queues:
-            load, process = waiting[0]
-            placed.append(process)
-            heapq.heapreplace(waiting, (load + 1, process))
+        unused = numbers(1 + max(present, default=-1))
+        placed = [*present, *[-1] * (len(disks) - len(present))]
+        for disk in dict.fromkeys(disks):
+            queues = [queue for queue, its_disk in enumerate(disks) if its_disk == disk]
+            loads = Counter(placed[queue] for queue in queues if queue < len(present))
+            most = self.cores if not isinstance(wanted, int) else -(-len(queues) // wanted)
+            for _ in range(min(most, len(queues)) - len(loads)):
+                loads[next(unused)] = 0
+            waiting = [(load, process) for process, load in loads.items()]
+            heapq.heapify(waiting)
+            for queue in queues:
+                if queue >= len(present):
+                    load, process = waiting[0]
+                    placed[queue] = process
+                    heapq.heapreplace(waiting, (load + 1, process))
         return (*placed,)
 
 

@@ -20,7 +20,7 @@ from rocketray.actors.files.paths import (
 from rocketray.errors import StoreError
 from rocketray.store.files.store_settings import read_settings
 
-from .catalog import SHARED_PROCESS, TopicConfig
+from .catalog import TopicConfig, is_shared
 
 __all__ = ["check_is_there", "check_no_files", "check_store_host", "remove_files"]
 
@@ -88,7 +88,7 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
     else:
         shutil.rmtree(directory)
     for process in topic.by_process():
-        if process != SHARED_PROCESS:
+        if not is_shared(process):
             process_doorbell_path(data, process).unlink(missing_ok=True)
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rocketray.actors.client.connection import Connection
+    from rocketray.actors.filtering.lag import FilteredLag
     from rocketray.actors.groups.group_descriptions import GroupDescription
 
 __all__ = ["groups"]
@@ -97,8 +98,14 @@ def progress(
         print_line(f"{name} total: {sum(row[name] or 0 for row in rows)}")
 
 
+def _lag_of(connection: Connection, group: GroupDescription) -> dict[int, FilteredLag]:
+    from rocketray.actors.api.node_client import lag_of  # noqa: PLC0415 - imports NumPy
+
+    return lag_of(connection, group)
+
+
 def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str, Any]]:
-    lags = connection.filters.lag(group)
+    lags = _lag_of(connection, group)
     for queue, shard in enumerate(connection.shard_statistics(group.topic)):
         offset = group.offsets.get(queue, -1)
         done = max(offset, shard.min_queue_offset)
@@ -197,7 +204,7 @@ def lag(
                 "exactness": found.exactness.value,
             }
             for each in chosen_groups(connection.groups.all(), group)
-            for queue, found in connection.filters.lag(each).items()
+            for queue, found in _lag_of(connection, each).items()
         ]
     columns = ("group", "topic", "queue", "next offset", "diff", "lag", "exactness")
     keys = {"queue": "queueId", "next offset": "offset"}

@@ -34,13 +34,16 @@ def start(
         ),
     ] = None,
     cluster: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
             envvar=CLUSTER_VARIABLE,
-            help="The name by which programs on all machines of the Ray find the node.",
+            help="The name by which programs on all machines of the Ray find the node. If a "
+            "cluster of that name runs there, the node joins it as a further disk.  "
+            f"[default: {DEFAULT_CLUSTER}, which joins none]",
+            show_default=False,
         ),
-    ] = DEFAULT_CLUSTER,
+    ] = None,
     allow_predicates: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,7 +117,12 @@ def start(
         else:
             print_line(f"ready: pid {node.description()['pid']}, data {node.data}")
             print_line(f"logs:  {node.description()['logs']}")
-            print_line(f"try:   rocketray topics create Trade --data {node.data}")
+            if node.owner is None:
+                print_line(f"try:   rocketray topics create Trade --data {node.data}")
+            else:
+                print_line(
+                    f"joined: cluster {node.owner.cluster}, whose coordinator is on {node.owner.data} of {node.owner.machine}"
+                )
         if note := node.note():
             progress(note)
         while not signalled.wait(_LOOK_AGAIN_S):
@@ -122,7 +130,8 @@ def start(
                 progress(said)
                 os._exit(1)  # Ray's own way out waits a minute for the GCS, and prints stacks
         progress("stopping")
-        _take_apps_down(cluster)
+        if node.owner is None:
+            _take_apps_down(cluster or DEFAULT_CLUSTER)
 
 
 def disk(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:

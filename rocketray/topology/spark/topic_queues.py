@@ -14,7 +14,7 @@ from rocketray.actors.files.paths import config_directory, control_path, identit
 from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.data_directory import DATA_VARIABLE
-from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.errors import ConfigError, NodeElsewhereError, TopicNotFoundError
 
 from .offset_rules import Bounds, QueueKey
 
@@ -31,6 +31,7 @@ class TopicQueues:
 
         Raises:
             TopicNotFoundError: one of them is not in the catalog.
+            NodeElsewhereError: one has queues on other disks.
             ConfigError: no node has ever run on the directory.
         """
         self._data = data
@@ -87,6 +88,12 @@ class TopicQueues:
         for name in self._topics:
             if name not in catalog.topics:
                 raise TopicNotFoundError(name, str(self._data))
+            if catalog.topics[name].disks:
+                raise NodeElsewhereError(
+                    f"topic {name!r} has queues on several disks, and Spark reads those of one "
+                    f"directory ({self._data}) only: that is not supported yet; see where they "
+                    "are with: rocketray topology"
+                )
         return [catalog.topics[name] for name in self._topics]
 
     def _bounds_of(self, key: QueueKey) -> Bounds:

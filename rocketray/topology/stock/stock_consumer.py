@@ -69,6 +69,9 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         connection = await self.transport.connect()
         self._topics = set(topics)
         counts = {topic: await self.transport.queue_count(topic) for topic in self._topics}
+        known = await asyncio.to_thread(connection.topics.all)
+        for name in map(topic_name, self._topics):
+            connection.files("a stock Faust app", known.get(name))
         if self._log is None:
             self._log = LogReader(connection.files("a stock Faust app"))
         if self.app.client_only:

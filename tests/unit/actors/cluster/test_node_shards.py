@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from rocketray.actors.calls.endpoint import process_actor
 from rocketray.actors.client import actor_names
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.cluster import node_shards
+from rocketray.actors.cluster.node_disks import NodeDisks
 from rocketray.actors.cluster.node_shards import NodeShards
+from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
 from rocketray.actors.shards.shard_api import ShardApi, shard_of
@@ -22,6 +25,11 @@ from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 
 HOME = Home("/data", "1", "here")
+
+
+def shards_here() -> NodeShards:
+    """The shards of a cluster with one disk."""
+    return NodeShards(HOME, {}, NodeDisks(HOME, DiskAgent(Path(HOME.data))), TopicCatalog)
 
 
 class Actor:
@@ -44,7 +52,8 @@ class Actor:
 class FakeRay:
     """As much of Ray as stopping a shard needs."""
 
-    def get(self, call: Actor) -> None:
+    def get(self, call: Actor, timeout: float | None = None) -> None:
+        assert timeout
         call.answer()
 
     def kill(self, actor: Actor) -> None:
@@ -65,7 +74,7 @@ def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
 
     monkeypatch.setattr(node_shards, "find_actor", find)
     monkeypatch.setattr(node_shards, "ray", FakeRay())
-    NodeShards(HOME, {}).remove(TopicCatalog().with_topic("T", 3).get("T"))
+    shards_here().remove(TopicCatalog().with_topic("T", 3).get("T"))
     assert [actor and (actor.stopped, actor.killed) for actor in actors] == [
         (False, True),
         None,
@@ -167,31 +176,31 @@ def test_some_queues_of_a_topic_are_started_and_those_that_run_are_left_alone(
     topic = TopicCatalog().with_topic("T", 64).get("T")
     cluster.silent = {"shards:T:9"}
     cluster.damaged = {"shards:T:10": {10: StoreError("damaged")}}
-    first = NodeShards(HOME, {}).start([topic], range(8, 12), 20.0)
+    first = shards_here().start([topic], range(8, 12), 20.0)
     assert (first.waiting, first.began) == (("T/9",), ("T/8", "T/9", "T/10", "T/11"))
     assert {name: str(error) for name, error in first.closed.items()} == {"T/10": "damaged"}
     assert cluster.actors == {f"shards:T:{queue}": f"T:{queue}" for queue in range(8, 12)}
     cluster.silent.clear()
-    again = NodeShards(HOME, {}).start([topic], range(8, 16), 20.0)
+    again = shards_here().start([topic], range(8, 16), 20.0)
     assert (again.waiting, again.began) == ((), ("T/12", "T/13", "T/14", "T/15"))
-    assert len(NodeShards(HOME, {}).start([topic]).began) == 64 - 8
+    assert len(shards_here().start([topic]).began) == 64 - 8
 
 
 def test_the_topics_of_the_shared_process_come_to_one_that_runs(cluster: StartingRay) -> None:
     catalog = TopicCatalog().with_topic("%RETRY%a", 2).with_topic("%RETRY%b", 1)
     first, second = catalog.topics.values()
-    assert NodeShards(HOME, {}).start([first]).began == ("%RETRY%a/0", "%RETRY%a/1")
-    assert NodeShards(HOME, {}).start([first, second]).began == ("%RETRY%b/0",)
+    assert shards_here().start([first]).began == ("%RETRY%a/0", "%RETRY%a/1")
+    assert shards_here().start([first, second]).began == ("%RETRY%b/0",)
     assert [*cluster.actors] == ["shards:shared"]
 
 
 def test_the_processes_say_which_shards_are_closed(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
-    assert NodeShards(HOME, {}).closed([topic]) == {}
-    NodeShards(HOME, {}).start([topic], range(3))
+    assert shards_here().closed([topic]) == {}
+    shards_here().start([topic], range(3))
     cluster.silent = {"shards:T:1"}
     cluster.closed = {"shards:T:2": {"T/2": "its disk failed"}}
-    assert NodeShards(HOME, {}).closed([topic]) == {"T/0": None, "T/2": "its disk failed"}
+    assert shards_here().closed([topic]) == {"T/0": None, "T/2": "its disk failed"}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +215,7 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 ) -> None:
     topic = TopicCatalog().with_topic("T", 2).get("T")
     cluster.failing = {"shards:T:0": error}
-    started = NodeShards(HOME, {}).start([topic])
+    started = shards_here().start([topic])
     assert [*started.closed] == ["T/0"]
     closed = str(started.closed["T/0"])
     assert re.fullmatch(
@@ -217,10 +226,10 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 
 def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
-    NodeShards(HOME, {}).start([topic], range(2), 20.0)
+    shards_here().start([topic], range(2), 20.0)
     with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic being created"):
         begin(DEFAULT_CLUSTER, shard_of(topic, 3), ShardApi.statistics)
-    NodeShards(HOME, {}).stop([topic])
+    shards_here().stop([topic])
     assert cluster.stopped == ["shards:T:0", "shards:T:1"]
 
 

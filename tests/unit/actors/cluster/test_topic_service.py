@@ -40,6 +40,9 @@ class Shards:
         assert not {place.partition("/")[0] for place in self._closed} - {t.name for t in topics}
         return dict(self._closed)
 
+    def remove_files(self, topic: TopicConfig) -> None:
+        """There is one disk."""
+
     def set_writable(self, topic: TopicConfig) -> None:
         raise NotImplementedError
 

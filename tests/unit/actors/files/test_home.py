@@ -14,11 +14,11 @@ import pytest
 
 from rocketray.actors.cluster.cluster_state import Problems
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
+from rocketray.actors.cluster.filter_actor import FilterActor
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
 from rocketray.actors.files.home import Home, identity_of, settle_identity
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import identity_file
-from rocketray.actors.filtering.engine import FilterActor
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.errors import DataDirectoryError, StoreError, StoreLockedError
 

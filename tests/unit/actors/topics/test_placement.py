@@ -1,4 +1,4 @@
-"""How a topic's queues are spread over processes, and that a queue stays in its own."""
+"""How a topic's queues are spread over disks and processes, and that a queue stays where it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import random
 
 import pytest
 
-from rocketray.actors.topics.placement import ONE_EACH, Placement
+from rocketray.actors.topics.placement import (
+    ONE_EACH,
+    DiskSpace,
+    Placement,
+    all_on_one,
+    spread_over,
+)
 from rocketray.errors import ConfigError
 from rocketray.names import SHARED, QueuesPerProcess
 
@@ -32,14 +38,52 @@ def test_a_new_topic_has_as_many_processes_as_it_or_the_node_says_or_cores(
     own: QueuesPerProcess,
     processes: tuple[int, ...],
 ) -> None:
-    assert Placement(rule, cores).place((), queues, own) == processes
+    assert Placement(rule, cores).place((), ("",) * queues, own) == processes
 
 
 def test_queues_that_come_later_go_where_there_is_most_room() -> None:
-    assert Placement(None, 2).place((0,), 4, None) == (0, 1, 0, 1)
-    assert Placement(None, 1).place((0, 1, 2), 6, None) == (0, 1, 2, 0, 1, 2)
-    assert Placement(None, 8).place((0, 0, 0, 0), 6, 4) == (0, 0, 0, 0, 1, 1)
-    assert ONE_EACH.place((0, 1), 3, None) == (0, 1, 2)
+    assert Placement(None, 2).place((0,), ("",) * 4, None) == (0, 1, 0, 1)
+    assert Placement(None, 1).place((0, 1, 2), ("",) * 6, None) == (0, 1, 2, 0, 1, 2)
+    assert Placement(None, 8).place((0, 0, 0, 0), ("",) * 6, 4) == (0, 0, 0, 0, 1, 1)
+    assert ONE_EACH.place((0, 1), ("",) * 3, None) == (0, 1, 2)
+
+
+def test_a_process_has_queues_of_one_disk_only() -> None:
+    assert Placement(None, 2).place((), ("", "b", "", "b", "", "b"), None) == (0, 2, 1, 3, 0, 2)
+    assert Placement(3).place((), ("a", "b", "a", "b"), None) == (0, 1, 0, 1)
+    assert Placement(None, 1).place((0, 0), ("", "", "b", ""), None) == (0, 0, 1, 0)
+    assert Placement(SHARED).place((), ("", "b"), None) == ()
+
+
+def test_queues_are_spread_over_zones_then_over_disks_then_to_where_there_is_room() -> None:
+    near = [DiskSpace("", "z1", 10), DiskSpace("b", "z1", 30), DiskSpace("c", "z2", 20)]
+    assert spread_over(near, (), 2) == ("b", "c")
+    assert spread_over(near, (), 6) == ("b", "c", "", "c", "b", "c")
+    assert spread_over(near, ("c", "c"), 4) == ("c", "c", "b", "")
+    assert spread_over(near[:1], (), 2) == ("", "")
+    assert spread_over(near, ("gone",), 2) == ("gone", "b")
+    assert all_on_one((), 3) == ("", "", "")
+    assert all_on_one(("b",), 3) == ("b", "", "")
+
+
+def test_however_disks_are_no_queue_moves_and_no_disk_of_a_zone_gets_two_more(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(200):
+        disks = [
+            DiskSpace(f"d{number}", rng.choice("xyz"), rng.randrange(5))
+            for number in range(rng.randint(1, 9))
+        ]
+        present: tuple[str, ...] = ()
+        for queues in sorted(rng.randint(1, 60) for _ in range(3)):
+            placed = spread_over(rng.sample(disks, len(disks)), present, queues)
+            assert placed[: len(present)] == present
+            zones: dict[str, list[int]] = {}
+            for disk in disks:
+                zones.setdefault(disk.zone, []).append(placed.count(disk.disk))
+            sums = [sum(each) for each in zones.values()]
+            assert max(sums) - min(sums) <= 1
+            assert all(max(each) - min(each) <= 1 for each in zones.values())
+            present = placed
 
 
 def test_however_a_topic_grows_no_queue_moves_and_no_process_gets_too_many(seed: int) -> None:
@@ -47,14 +91,17 @@ def test_however_a_topic_grows_no_queue_moves_and_no_process_gets_too_many(seed:
     for _ in range(200):
         most = rng.choice((None, 1, 2, 5, 64))
         placement = Placement(most, cores=rng.randint(1, 8))
+        disks = [rng.choice(("", "b", "c")) for _ in range(200)]
         present: tuple[int, ...] = ()
         for queues in sorted(rng.randint(1, 200) for _ in range(4)):
-            placed = placement.place(present, queues, None)
+            placed = placement.place(present, disks[:queues], None)
             assert placed[: len(present)] == present
             assert len(placed) == queues
             loads = [placed.count(process) for process in range(1 + max(placed))]
             assert min(loads) > 0
             assert most is None or max(loads) <= most
+            owners = set(zip(placed, disks, strict=False))
+            assert len(owners) == len(set(placed))
             present = placed
 
 

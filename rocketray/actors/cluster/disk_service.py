@@ -1,0 +1,97 @@
+"""The coordinator's service for the disks of a cluster: they join, go away, and come back.
+
+A disk joins with the node that is started on it. From then on the catalog may have queues there. A
+disk that does not answer is a problem in ``rocketray status``; its queues are closed meanwhile, and
+those of other disks are left alone. When it answers again, its shards are started.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from rocketray.actors.disks.disks_api import DiskReport
+from rocketray.actors.files.home import Home
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.errors import ConfigError, StreamError
+
+from .cluster_state import ClusterState
+from .node_disks import NodeDisks
+from .topic_service import TopicService
+
+__all__ = ["DiskService"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class DiskService:
+    """The object behind ``DisksApi``."""
+
+    def __init__(
+        self, disks: NodeDisks, state: ClusterState, topics: TopicService, rules: FilterRules
+    ) -> None:
+        self._disks = disks
+        self._state = state
+        self._topics = topics
+        self._rules = rules
+        self._looking = threading.Lock()
+
+    def homes(self) -> dict[str, Home]:
+        """Return the homes of all disks by name; the coordinator's own has an empty name."""
+        return dict(self._disks.register.homes)
+
+    def reports(self) -> dict[str, DiskReport]:
+        """Return the last report of each disk that answers, by name."""
+        return dict(self._disks.register.reports)
+
+    def rules(self) -> FilterRules:
+        """Return the filter rules of the cluster."""
+        return self._rules
+
+    def check(self, disk: str) -> Home:
+        """Return the home of a disk that answers; raises as :meth:`NodeDisks.check`."""
+        return self._disks.check(disk)
+
+    def join(self, home: Home) -> None:
+        """Take a disk into the cluster, or back; return when its shards answer.
+
+        Raises:
+            ConfigError: it is the coordinator's own disk.
+        """
+        if home.uuid == self._disks.register.homes[""].uuid:
+            raise ConfigError(
+                f"{home.data} on {home.machine} is a copy of the data directory of cluster "
+                f"{home.cluster!r}, which runs elsewhere: a disk joins with an empty directory"
+            )
+        self._disks.register.add(home)
+        self.look()
+
+    def look(self) -> None:
+        """Ask all disks for their state, and start the shards of those that came back."""
+        with self._looking:
+            started = self._disks.look()
+            if started:
+                _LOG.info("disks that answer now: %s", ", ".join(started))
+                self._topics.start_again()
+            register, catalog = self._disks.register, self._state.topics.catalog
+            for disk, home in register.homes.items():
+                if not disk:
+                    continue
+                subject = f"disk {disk}"
+                if disk not in register.reports:
+                    queues = sum(
+                        len(each.by_disk().get(disk, ())) for each in catalog.topics.values()
+                    )
+                    self._state.problems.note(
+                        subject,
+                        f"disk {disk}, {home.data} on {home.machine}, does not answer; its "
+                        f"{queues} queues are unavailable: start its node there again with: "
+                        f"rocketray start --cluster {home.cluster} --ray-address HOST:PORT "
+                        f"--data {home.data}",
+                    )
+                    continue
+                self._state.problems.resolve(subject)
+                try:
+                    self._disks.keep_catalog(disk, catalog)
+                except (StreamError, OSError) as error:
+                    _LOG.warning("disk %s does not keep its topics yet: %s", disk, error)

@@ -1,0 +1,148 @@
+"""The disks of a cluster, as the coordinator reaches them: by calls to the agent on each.
+
+The coordinator's own disk has its agent in the coordinator itself. No call waits for a disk that
+does not answer longer than a few seconds, and none is made to a disk that did not answer the last
+question.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Concatenate
+
+from rocketray.actors.calls.endpoint import Arguments
+from rocketray.actors.client.actor_names import RETRY_AFTER_MS
+from rocketray.actors.client.ray_transport import begin
+from rocketray.actors.disks.disk_agent import DiskAgent
+from rocketray.actors.disks.disk_register import DiskRegister
+from rocketray.actors.disks.disks_api import DiskApi, DiskReport, agent_of
+from rocketray.actors.files.home import Home
+from rocketray.actors.ray_process.ray_runtime import (
+    RayError,
+    RayTaskError,
+    raised_there,
+    ray,
+)
+from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.errors import ShardUnavailableError
+
+__all__ = ["NodeDisks"]
+
+_LOG = logging.getLogger(__name__)
+_REPORT_S = 2.0
+_CALL_S = 10.0
+
+
+class NodeDisks:
+    """The agents of all disks; safe to use from several threads."""
+
+    def __init__(self, home: Home, own: DiskAgent) -> None:
+        """Load the register of the coordinator's *home*, whose agent is *own*.
+
+        Raises as :class:`DiskRegister`.
+        """
+        self._cluster = home.cluster
+        self.register = DiskRegister(home)
+        self._own = own
+        self._kept: dict[str, dict[str, Any]] = {}
+        """The catalog that each joined disk keeps, as JSON."""
+
+    def look(self) -> list[str]:
+        """Ask each disk for its report; return those that have started since the last time."""
+        asked: dict[Any, str] = {}
+        for disk in self.register.homes:
+            if disk:
+                try:
+                    asked[begin(self._cluster, agent_of(disk), DiskApi.report)] = disk
+                except ShardUnavailableError:
+                    self.register.take_report(disk, None)
+        answers = ray.wait([*asked], num_returns=len(asked), timeout=_REPORT_S)[0] if asked else []
+        found: list[tuple[str, DiskReport | None]] = [("", self._own.report())]
+        for call, disk in asked.items():
+            found.append((disk, _report(call) if call in answers else None))
+        started = [disk for disk, report in found if self.register.take_report(disk, report)]
+        for disk in started:
+            self._kept.pop(disk, None)
+        return [disk for disk in started if disk]
+
+    def check(self, disk: str) -> Home:
+        """Return the home of a disk that answers.
+
+        Raises:
+            ShardUnavailableError: it does not, or it is not of this cluster.
+        """
+        home = self.register.homes.get(disk)
+        if home is None or (disk and disk not in self.register.reports):
+            raise ShardUnavailableError(f"on disk {disk}", RETRY_AFTER_MS, _away(home))
+        return home
+
+    def keep_catalog(self, disk: str, catalog: TopicCatalog) -> None:
+        """Have a disk keep the catalog of its topics, if that has changed.
+
+        Raises:
+            ShardUnavailableError: the disk does not answer.
+        """
+        part = catalog.of_disk(disk)
+        written = {name: topic.to_json() for name, topic in part.topics.items()}
+        if disk and self._kept.get(disk) != written:
+            self._call(disk, DiskApi.keep_catalog, part)
+            self._kept[disk] = written
+
+    def remove_files(self, topic: TopicConfig) -> None:
+        """Remove the files of a deleted topic from the joined disks.
+
+        Raises:
+            ShardUnavailableError: a disk does not answer. StoreError, OSError: a file stays.
+        """
+        for disk in filter(None, topic.by_disk()):
+            self._call(disk, DiskApi.remove_files, topic)
+
+    def end_of(self, topic: TopicConfig, queue_id: int) -> int:
+        """Return the end of a queue on a joined disk.
+
+        Raises:
+            ShardUnavailableError: the disk does not answer.
+        """
+        self.check(topic.disk_of(queue_id))
+        call = begin(self._cluster, shard_of(topic, queue_id), ShardApi.statistics)
+        found: ShardStatistics = self._result(topic.disk_of(queue_id), call)
+        return found.max_queue_offset
+
+    def _call(
+        self,
+        disk: str,
+        method: Callable[Concatenate[DiskApi, Arguments], object],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Any:
+        self.check(disk)
+        return self._result(
+            disk, begin(self._cluster, agent_of(disk), method, *arguments, **options)
+        )
+
+    def _result(self, disk: str, call: Any) -> Any:
+        home = self.register.homes[disk]
+        try:
+            return ray.get(call, timeout=_CALL_S)
+        except RayTaskError as error:
+            raise raised_there(error, Path(home.data)) from None
+        except RayError as error:
+            raise ShardUnavailableError(f"on disk {disk}", RETRY_AFTER_MS, _away(home)) from error
+
+
+def _report(call: Any) -> DiskReport | None:
+    try:
+        report: DiskReport = ray.get(call)
+    except RayError as error:
+        _LOG.warning("the agent of a disk failed: %r", error)
+        return None
+    return report
+
+
+def _away(home: Home | None) -> str:
+    if home is None:
+        return "it is not a disk of this cluster"
+    return f"the disk, {home.data} on {home.machine}, does not answer"

@@ -1,0 +1,1 @@
+"""Disks of a cluster: the register of those that joined, and the agent on each."""

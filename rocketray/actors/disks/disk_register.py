@@ -1,0 +1,93 @@
+"""The coordinator's register of the disks of a cluster: where each is, and its last report.
+
+    DATA/config/disks.json      {"version": 1, "cluster": NAME, "disks": {UUID: {"data": …}}}
+
+It has the disks that joined. The disk of the coordinator itself is not in the file.
+
+Invariants
+  1. A disk that joined stays in the register: the catalog may have queues there.
+  2. New queues are placed on disks that answered the last question about their state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
+from rocketray.actors.topics.placement import DiskSpace, spread_over
+from rocketray.errors import ConfigError
+
+from .disks_api import DiskReport
+
+__all__ = ["DiskRegister"]
+
+_VERSION = 1
+
+
+class DiskRegister:
+    """All disks of a cluster. For several threads: values are replaced, never changed."""
+
+    def __init__(self, home: Home) -> None:
+        """Load the disks that joined; *home* is that of the coordinator.
+
+        Raises:
+            StoreError: the file is damaged, or of another version.
+            ConfigError: the disks joined a cluster of another name.
+        """
+        self._file = config_directory(Path(home.data)) / "disks.json"
+        joined = read_state(self._file, _parsed, owns=True) or {}
+        for disk in joined.values():
+            if disk.cluster != home.cluster:
+                raise ConfigError(
+                    f"{home.data} is of cluster {disk.cluster!r}, which {len(joined)} other disks "
+                    f"joined by that name; start it with: --cluster {disk.cluster}"
+                )
+        self.homes: Mapping[str, Home] = {"": home, **joined}
+        """The home of each disk by name."""
+        self.reports: Mapping[str, DiskReport] = {}
+        """The last report of each disk that answers, by name."""
+
+    def add(self, home: Home) -> None:
+        """Save a disk that joins, or is somewhere else now."""
+        homes = {**self.homes, home.disk: home}
+        if homes != self.homes:
+            joined = {name: _to_json(each) for name, each in homes.items() if name}
+            value = {"version": _VERSION, "cluster": home.cluster, "disks": joined}
+            write_json(self._file, value)
+            self.homes = homes
+
+    def take_report(self, disk: str, report: DiskReport | None) -> bool:
+        """Take a disk's report, None if it did not answer; return whether its agent is new."""
+        before = self.reports.get(disk)
+        others = {name: each for name, each in self.reports.items() if name != disk}
+        self.reports = others if report is None else {**others, disk: report}
+        return report is not None and (before is None or before.incarnation != report.incarnation)
+
+    def spread(self, present: Sequence[str], queues: int) -> tuple[str, ...]:
+        """Return the disks of *queues* queues of a topic; see :func:`spread_over`."""
+        known = self.reports.items()
+        disks = [DiskSpace(name, report.zone, report.free_bytes) for name, report in known]
+        return spread_over(disks or [DiskSpace("", "", 0)], present, queues)
+
+
+def _to_json(home: Home) -> dict[str, Any]:
+    kept = asdict(home)
+    del kept["uuid"], kept["is_joined"]
+    return kept
+
+
+def _parsed(value: dict[str, Any]) -> dict[str, Home]:
+    if value["version"] != _VERSION:
+        raise UnknownVersionError(value["version"], _VERSION)
+    homes = {}
+    for uuid, kept in value["disks"].items():
+        data, machine, node, cluster = (
+            str(kept[name]) for name in ("data", "machine", "ray_node", "cluster")
+        )
+        homes[uuid] = Home(data, uuid, machine, node, cluster, is_joined=True)
+    return homes

@@ -1,0 +1,78 @@
+"""The record, on a disk, of the cluster that it joined: it never becomes another cluster by itself.
+
+    DATA/config/joined.json     {"version": 1, "cluster": NAME, "coordinator": UUID}
+
+If the coordinator is unavailable, a node that is started on such a disk waits for it. A
+coordinator of its own would begin an empty catalog beside that of the cluster.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.cluster import check_cluster
+from rocketray.errors import ConfigError
+
+__all__ = ["JoinedCluster", "note_joined", "read_joined"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedCluster:
+    """The cluster that a disk joined: its name, and the UUID of its coordinator's directory."""
+
+    cluster: str
+    coordinator: str
+
+
+def read_joined(data: Path) -> JoinedCluster | None:
+    """Return the cluster that the disk joined, or None.
+
+    Raises:
+        StoreError: the record and its copy are damaged.
+    """
+    return read_state(_file(data), _parsed, owns=False)
+
+
+def note_joined(home: Home, coordinator: Home) -> None:
+    """Record that the disk of *home* joins a cluster; the holder of its lock calls this.
+
+    Raises:
+        ConfigError: it joined another cluster before, or has topics of its own.
+    """
+    data, cluster = Path(home.data), JoinedCluster(home.cluster, coordinator.uuid)
+    before = read_joined(data)
+    if before == cluster:
+        return
+    there = f"cluster {cluster.cluster!r} ({coordinator.data} on {coordinator.machine})"
+    if before is not None:
+        raise ConfigError(
+            f"{data} joined another cluster {before.cluster!r}, with coordinator directory "
+            f"{before.coordinator}; it cannot join {there}: use an empty directory"
+        )
+    topics = TopicCatalog.load(data).topics
+    if topics:
+        raise ConfigError(
+            f"{data} has topics of its own ({', '.join(sorted(topics)[:5])}), so it cannot join "
+            f"{there}: give it another name with --cluster, or join with an empty directory"
+        )
+    write_json(_file(data), {"version": _VERSION, **asdict(cluster)})
+
+
+def _file(data: Path) -> Path:
+    return config_directory(data) / "joined.json"
+
+
+def _parsed(value: dict[str, Any]) -> JoinedCluster:
+    if value["version"] != _VERSION:
+        raise UnknownVersionError(value["version"], _VERSION)
+    check_cluster(value["cluster"])
+    return JoinedCluster(value["cluster"], str(uuid.UUID(value["coordinator"])))

@@ -1,0 +1,87 @@
+"""The streams of a member of a topic whose queues are on several disks: mapped here, else fetched.
+
+The queues of a disk on the member's machine are mapped; those of another disk are fetched from its
+gateway. All ring one bell. The sources are created as the member gets queues on their disks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.consumers.queue_stream import QueueStreams, member_bell
+from rocketray.actors.consumers.stream_source import (
+    MemberBell,
+    MemberStream,
+    QueueBounds,
+    StreamSource,
+)
+from rocketray.actors.groups.subscription_change import QueuePart
+from rocketray.actors.ipc.control_page import Doorbell
+from rocketray.actors.topics.catalog import TopicConfig
+
+from .fetch_api import FetchApi
+from .fetched_streams import FetchedStreams, LocalBell
+
+__all__ = ["DiskStreams"]
+
+
+class DiskStreams:
+    """The streams of one member of *group*; see ``StreamSource``."""
+
+    def __init__(
+        self,
+        node: NodeClient,
+        group: str,
+        topic: TopicConfig,
+        gateway: Callable[[str], FetchApi],
+    ) -> None:
+        """Take *gateway*, which returns the calls of a disk's gateway, and has it started."""
+        self._node = node
+        self._group = group
+        self._topic = topic
+        self._gateway = gateway
+        here = [place for disk in topic.by_disk() if (place := node.at(disk)).is_local()]
+        self._doorbell: Doorbell | None = member_bell(here[0]) if here else None
+        self.bell: MemberBell = self._doorbell or LocalBell()
+        """Rung when a stream has matches, or may raise."""
+        self._sources: dict[str, StreamSource] = {}
+        self._is_started = False
+
+    def start(self) -> None:
+        """Start the threads of the sources, of later ones too."""
+        self._is_started = True
+        for source in self._sources.values():
+            source.start()
+
+    def bounds(self, queue_id: int) -> QueueBounds:
+        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
+        return self._source(queue_id).bounds(queue_id)
+
+    def open(self, queue_id: int, part: QueuePart, start: int) -> MemberStream:
+        """Return a stream that begins at *start*, and is not attached yet."""
+        return self._source(queue_id).open(queue_id, part, start)
+
+    def close(self) -> None:
+        """Release everything; all streams are closed."""
+        for source in self._sources.values():
+            source.close()
+        if self._doorbell is not None:
+            self._doorbell.unlink()
+
+    def _source(self, queue_id: int) -> StreamSource:
+        if queue_id >= self._topic.queues:  # the topic has got more since
+            self._topic = self._node.topics.get(self._topic.name)
+        disk = self._topic.disk_of(queue_id)
+        if disk not in self._sources:
+            source = self._new_source(disk)
+            if self._is_started:
+                source.start()
+            self._sources[disk] = source
+        return self._sources[disk]
+
+    def _new_source(self, disk: str) -> StreamSource:
+        place = self._node.at(disk)
+        if self._doorbell is not None and place.is_local():
+            return QueueStreams(place, self._group, self._topic.name, self._doorbell)
+        return FetchedStreams(self._gateway(disk), self._group, self._topic.name, bell=self.bell)

@@ -1,0 +1,77 @@
+"""``rocketray topology``: the disks of a cluster, and where the queues of its topics are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.quantities import format_bytes
+
+if TYPE_CHECKING:
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.topics.catalog import TopicConfig
+
+__all__ = ["topology"]
+
+
+def topology(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+    """Show the disks of a cluster, and where queues are.
+
+    A disk is a data directory with a node. New queues are placed on disks that answer: over zones
+    first, then over the disks of a zone, then where there is most room. With --json, each disk is
+    an object with the key "disk", and each topic one with the key "topic" and its queues by disk.
+    """
+    with connect(data) as connection:
+        topics = connection.topics.all()
+        disks = _disks(connection, topics)
+    names = {disk["name"]: disk["disk"] for disk in disks}
+    placed = [(topic, topic.by_disk()) for _, topic in sorted(topics.items())]
+    if as_json:
+        for disk in disks:
+            print_json({key: value for key, value in disk.items() if key != "name"})
+        for topic, queues in placed:
+            by_disk = {names.get(disk, disk): ids for disk, ids in queues.items()}
+            print_json({"topic": topic.name, "internal": topic.internal, "queues": by_disk})
+        return
+    columns = ("disk", "machine", "directory", "zone", "state", "free", "queues")
+    rows = [
+        [disk[column] or None for column in columns[:5]]
+        + [None if disk["freeBytes"] is None else format_bytes(disk["freeBytes"]), disk["queues"]]
+        for disk in disks
+    ]
+    print_table(columns, rows, right=("free",))
+    shown = [(topic, queues) for topic, queues in placed if not topic.internal]
+    if shown:
+        print_line("")
+        print_table(
+            ("topic", *names.values()),
+            [
+                [topic.name, *(len(queues.get(name, ())) for name in names)]
+                for topic, queues in shown
+            ],
+        )
+
+
+def _disks(connection: Connection, topics: dict[str, TopicConfig]) -> list[dict[str, Any]]:
+    """Return the disks, the coordinator's first; ``name`` is the one in the catalog."""
+    reports = connection.disks.reports()
+    disks = []
+    for name, home in sorted(connection.disks.homes().items()):
+        report = reports.get(name)
+        disks.append(
+            {
+                "name": name,
+                "disk": home.uuid,
+                "machine": home.machine,
+                "directory": home.data,
+                "zone": "" if report is None else report.zone,
+                "state": "answers" if report is not None else "does not answer",
+                "isCoordinator": not name,
+                "freeBytes": None if report is None else report.free_bytes,
+                "totalBytes": None if report is None else report.total_bytes,
+                "queues": sum(len(topic.by_disk().get(name, ())) for topic in topics.values()),
+            }
+        )
+    return disks

@@ -1,0 +1,203 @@
+"""A cluster of two disks on two machines: queues on both, each machine used from the other, faults."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import COMMAND
+from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
+
+from rocketray.actors.files.home import settle_identity
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(360)]
+DRIVER = Path(__file__).parent.parent / "support" / "joined_disks.py"
+NAME = "trade"
+EACH = 50
+
+
+class Cluster:
+    """A node on each of two machines apart; the second one joins the cluster of the first."""
+
+    def __init__(self, machines: MachinesApart, directory: Path) -> None:
+        self.machines = machines
+        self.directory = directory
+        self.data = directory / "data"
+        self.disk = settle_identity(directory / "second")
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, machine: str, *options: str, prefix: tuple[str, ...] = ()) -> None:
+        """Start a node; return when it is ready."""
+        command = [COMMAND, "start", "--cluster", NAME, "--ray-address", self.machines.address]
+        command = [*prefix, *command, "--data", str(self.data), *options]
+        with self._log(machine).open("w") as output:
+            environ = dict(self.machines.environ)
+            node = subprocess.Popen(command, stdout=output, stderr=output, env=environ)
+        self.nodes[machine] = node
+        deadline = time.monotonic() + 90
+        while "ready: pid" not in self.said(machine):
+            assert node.poll() is None, self.said(machine)
+            assert time.monotonic() < deadline, self.said(machine)
+            time.sleep(0.1)
+
+    def start_second(self) -> None:
+        """Start the node on the second machine."""
+        self.start("second", prefix=tuple(self.machines.on_second()))
+
+    def said(self, machine: str) -> str:
+        """What a node printed so far."""
+        return self._log(machine).read_text()
+
+    def _log(self, machine: str) -> Path:
+        return self.directory / f"{machine}.log"
+
+    def run(self, *arguments: str, code: int = 0, prefix: tuple[str, ...] = ()) -> str:
+        """Run a command of rocketray; return what it printed."""
+        done = subprocess.run(
+            [*prefix, COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=dict(self.machines.environ),
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+    def drive(self, phase: str, prefix: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Run a phase of the driver, on the machine that *prefix* enters."""
+        done = subprocess.run(
+            [*prefix, sys.executable, str(DRIVER), phase, self.machines.address, NAME],
+            capture_output=True,
+            text=True,
+            env=dict(self.machines.environ),
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    def topology(self) -> list[dict[str, Any]]:
+        """What the command says of disks and topics."""
+        said = self.run(
+            *("--cluster", NAME, "--ray-address", self.machines.address, "topology", "--json")
+        )
+        return [json.loads(line) for line in said.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    # Ray puts sockets there, whose paths have at most 107 characters.
+    with tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        (directory / "second").mkdir()
+        disk = settle_identity(directory / "second")
+        with machines_apart(directory, directory / "data", disk=disk) as machines:
+            found = Cluster(machines, directory)
+            try:
+                found.start("first")
+                found.start_second()
+                yield found
+            finally:
+                for node in found.nodes.values():
+                    node.kill()
+                    node.wait()
+
+
+@pytest.mark.long(reason="two raylets and two nodes start; the tests below go on with them")
+def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(cluster: Cluster) -> None:
+    second = tuple(cluster.machines.on_second())
+    assert f"joined: cluster {NAME}, whose coordinator is on {cluster.data} of" in cluster.said(
+        "second"
+    )
+    filled = cluster.drive("fill")
+    spread = ["", cluster.disk, "", cluster.disk]
+    assert sorted(filled["places"]["Trade"]) == sorted(spread)
+    assert sorted(filled["places"]["Small"]) == sorted(spread[:2])
+    assert filled["by key"] == 4 * EACH
+    shards = {
+        disk: {
+            path.parent.name
+            for path in (cluster.directory / disk).glob("shards/Trade/*/store.json")
+        }
+        for disk in ("data", "second")
+    }
+    assert sorted(map(len, shards.values())) == [2, 2]
+    assert not shards["data"] & shards["second"]
+    consumed = cluster.drive("consume", second)
+    assert (consumed["paid"], consumed["dear"], consumed["small"]) == (2 * EACH, 40, 10)
+    assert consumed["lag"] == {"audit": 0, "dear": 0}
+    disks = {each["disk"]: each for each in cluster.topology() if "disk" in each}
+    assert disks[cluster.disk]["machine"] == ELSEWHERE
+    assert {(each["state"], each["isCoordinator"]) for each in disks.values()} == {
+        ("answers", True),
+        ("answers", False),
+    }
+
+
+def test_actors_that_were_killed_return_to_their_disk_with_all_that_they_had(
+    cluster: Cluster,
+) -> None:
+    killed = cluster.drive("kill", tuple(cluster.machines.on_second()))
+    assert set(killed["same machine"].values()) == {True}
+    assert {name.partition("@")[0] for name in killed["same machine"]} >= {
+        "filter",
+        "shards:shared",
+    }
+    assert killed["machines"] == 2
+    assert killed["offsets"] == [EACH] * 4
+
+
+def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:
+    cluster.machines.lose_second()
+    cluster.nodes["second"].wait(60)
+    away = cluster.drive("away")
+    assert (away["sent"], away["taken"]) == (2, 2)
+    assert len(away["problems"]) == 1
+    assert away["problems"][0].startswith(
+        f"disk {cluster.disk}, {cluster.data} on {ELSEWHERE}, does not answer; its 3 queues are "
+        "unavailable: start its node there again"
+    )
+    assert max(away["seconds"].values()) < 30
+    assert away["created"] == []
+    cluster.machines.start_second()
+    cluster.start_second()
+    back = cluster.drive("back")
+    assert back["problems"] == []
+    assert sorted(back["offsets"]) == [EACH + 1] * 4
+    assert back["taken"] == ["back", "back"]
+
+
+def test_mistakes_with_a_disk_are_named_and_change_nothing(cluster: Cluster) -> None:
+    second = tuple(cluster.machines.on_second())
+    stop = cluster.nodes.pop("second")
+    ended = subprocess.run(
+        [*second, "sh", "-c", f"kill -TERM $(grep -o '[0-9]*' {cluster.data}/node.lock)"],
+        check=False,
+    )
+    assert ended.returncode == 0
+    assert stop.wait(60) == 0, cluster.said("second")
+    address = "--ray-address", cluster.machines.address
+    of_disk = "--data", str(cluster.data)
+    alone = cluster.run("start", *of_disk, code=1, prefix=second)
+    assert f"is a disk of cluster '{NAME}'; start it with: --cluster {NAME}" in alone
+    other = cluster.run("start", "--cluster", "other", *address, *of_disk, code=1, prefix=second)
+    assert f"is a disk of cluster '{NAME}'" in other
+    options = "--cluster", NAME, *address, *of_disk, "--no-property-filter"
+    given = cluster.run("start", *options, code=1, prefix=second)
+    assert "--property-filter: a disk that joins cluster 'trade' takes the cluster's" in given
+    with_topics = cluster.directory / "own"
+    config = with_topics / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_bytes((cluster.data / "config" / "topics.json").read_bytes())
+    full = cluster.run("start", "--cluster", NAME, *address, "--data", str(with_topics), code=1)
+    assert "has topics of its own (" in full

@@ -1,0 +1,166 @@
+"""A driver that uses a cluster of two disks, on two machines apart, and prints what it found.
+
+Its arguments are a phase (a function here), the Ray's address and the name of the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import ray
+
+from rocketray.actors.api.node_client import lag_of
+from rocketray.actors.client.standalone import Client
+from rocketray.errors import StreamError
+from rocketray.filters.subscription import Subscription
+
+TOPIC, GROUP = "Trade", "audit"
+_WAIT_S = 60.0
+_EACH = 50
+
+
+def main(phase: str, address: str, cluster: str) -> None:
+    """Run one phase, and print one object."""
+    with Client(cluster=cluster, ray_address=address) as client:
+        found = globals()[phase](client)
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def fill(client: Client) -> dict[str, Any]:
+    """Create the topics, and send to all queues: with keys, tags and properties."""
+    client.topics.create(TOPIC, 4)
+    client.topics.create("Small", 2, queues_per_process="shared")
+    with client.producer(ack="disk") as producer:
+        for queue_id in range(4):
+            for number in range(_EACH):
+                body = b"%d-%d" % (queue_id, number)
+                tags = "pay" if number % 2 else "order"
+                properties = {"amount": str(number)}
+                producer.send(
+                    TOPIC, body, keys="filled", tags=tags, properties=properties, queue_id=queue_id
+                )
+        for number in range(10):
+            producer.send("Small", b"%d" % number)
+    return {
+        "places": {name: topic.disks for name, topic in client.topics.all().items()},
+        "by key": len(client.messages.query(TOPIC, "filled", max_count=1000)),
+    }
+
+
+def consume(client: Client) -> dict[str, Any]:
+    """Read all with a tag, and with SQL92, and say what is left."""
+    return {
+        "paid": len(_take(client, GROUP, Subscription.tags("pay"), 4 * _EACH // 2)),
+        "dear": len(_take(client, "dear", Subscription.sql("amount >= 40"), 40)),
+        "small": len(_take(client, "small", Subscription.tags("*"), 10, "Small")),
+        "lag": {
+            each.group: sum(lag.count for lag in lag_of(client, each).values())
+            for each in client.groups.all()
+            if each.topic == TOPIC
+        },
+    }
+
+
+def kill(client: Client) -> dict[str, Any]:
+    """Kill every actor of the joined disk; say which live there again, and what they have."""
+    before = _of_joined()
+    nodes = {each["NodeID"] for each in ray.nodes() if each["Alive"]}
+    for pid, _ in before.values():
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _WAIT_S
+    while any(_of_joined().get(name, (pid,))[0] == pid for name, (pid, _) in before.items()):
+        assert time.monotonic() < deadline, (before, _of_joined())
+        time.sleep(0.1)
+    after = _of_joined()
+    return {
+        "same machine": {name: node == before[name][1] for name, (_, node) in after.items()},
+        "machines": len(nodes),
+        "offsets": _offsets(client),
+    }
+
+
+def away(client: Client) -> dict[str, Any]:
+    """Use the cluster while the second machine is away."""
+    here = [queue for queue, disk in enumerate(client.topics.get(TOPIC).disks) if not disk]
+    _until(lambda: any("does not answer" in line for line in client.problems()))
+    with client.producer(ack="disk", timeout_s=10) as producer:
+        begin_s = time.monotonic()
+        for queue_id in here:
+            producer.send(TOPIC, b"while away", keys="away", tags="pay", queue_id=queue_id)
+        sent_s = time.monotonic() - begin_s
+    begin_s = time.monotonic()
+    taken = _take(client, GROUP, Subscription.tags("pay"), len(here))
+    taken_s = time.monotonic() - begin_s
+    began_s = time.monotonic()
+    created = client.topics.create("Meanwhile", 2).disks
+    return {
+        "problems": client.problems(),
+        "sent": len(here),
+        "taken": len(taken),
+        "seconds": {"send": sent_s, "take": taken_s, "create": time.monotonic() - began_s},
+        "created": created,
+    }
+
+
+def back(client: Client) -> dict[str, Any]:
+    """Use it when the second machine is there again."""
+    _until(lambda: not any("does not answer" in line for line in client.problems()))
+    gone = [queue for queue, disk in enumerate(client.topics.get(TOPIC).disks) if disk]
+    with client.producer(ack="disk") as producer:
+        for queue_id in gone:
+            producer.send(TOPIC, b"back", keys="back", tags="pay", queue_id=queue_id)
+    return {
+        "problems": client.problems(),
+        "offsets": _offsets(client),
+        "taken": sorted(_take(client, GROUP, Subscription.tags("pay"), len(gone))),
+    }
+
+
+def _take(
+    client: Client, group: str, subscription: Subscription, count: int, topic: str = TOPIC
+) -> list[str]:
+    bodies: list[str] = []
+    with client.consumer(group, topic, subscription) as member:
+        deadline = time.monotonic() + _WAIT_S
+        while len(bodies) < count and time.monotonic() < deadline:
+            try:
+                for batch in member.poll(1.0):
+                    bodies += [body.decode() for body in batch.bodies()]
+                    member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+            except StreamError:
+                time.sleep(0.1)  # a queue is unavailable
+    return bodies
+
+
+def _offsets(client: Client) -> list[int]:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return [each.max_queue_offset for each in client.shard_statistics(TOPIC)]
+        except StreamError:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def _of_joined() -> dict[str, tuple[int, str]]:
+    """The process and the Ray node of each actor of the joined disk that lives."""
+    return {
+        each["Name"]: (each["Pid"], each["Address"]["NodeID"])
+        for each in ray._private.state.actors().values()
+        if each["State"] == "ALIVE" and "@" in each["Name"]
+    }
+
+
+def _until(is_so: Any) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,107 @@
+"""A member of a topic on two disks: one mapped, one fetched, behind one bell."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.consumers.queue_stream import QueueStreams
+from rocketray.actors.remote.disk_streams import DiskStreams
+from rocketray.actors.remote.fetch_api import FetchApi
+from rocketray.actors.remote.fetched_streams import FetchedStreams
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.filters.subscription import Subscription
+
+FAR = "00000000-0000-0000-0000-000000000002"
+
+
+class TwoDisks:
+    """A node whose odd queues are said to be on another disk: their files are here all the same."""
+
+    def __init__(self, node: LocalNode, topic: TopicConfig, local: frozenset[str]) -> None:
+        self._node = node
+        self._topic = topic
+        self._local = local
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    def at(self, disk: str) -> Any:
+        self.asked.append(disk)
+        return _Place(self._node, is_here=disk in self._local)
+
+
+class _Place:
+    def __init__(self, node: LocalNode, *, is_here: bool) -> None:
+        self._node = node
+        self._is_here = is_here
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    def is_local(self) -> bool:
+        return self._is_here
+
+
+class OnTwoDisks:
+    """The configuration of a topic with the odd queues on the other disk."""
+
+    def __init__(self, topic: TopicConfig) -> None:
+        self.name, self.queues = topic.name, topic.queues
+
+    def disk_of(self, queue_id: int) -> str:
+        return FAR if queue_id % 2 else ""
+
+    def by_disk(self) -> dict[str, list[int]]:
+        return {"": [0, 2], FAR: [1, 3]}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as made:
+        made.topics.create("T", 4)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("local", "kinds"),
+    [
+        ({"", FAR}, {"": QueueStreams, FAR: QueueStreams}),
+        ({""}, {"": QueueStreams, FAR: FetchedStreams}),
+        (set(), {"": FetchedStreams, FAR: FetchedStreams}),
+    ],
+)
+def test_messages_of_all_queues_come_through_one_bell(
+    node: LocalNode, local: set[str], kinds: dict[str, type]
+) -> None:
+    topic: Any = OnTwoDisks(node.topics.get("T"))
+    place: Any = TwoDisks(node, topic, frozenset(local))
+    asked: list[str] = []
+
+    def gateway(disk: str) -> FetchApi:
+        asked.append(disk)
+        return node.gateway
+
+    streams = DiskStreams(place, "g", topic, gateway)
+    with (
+        GroupConsumer(node, "g", "T", Subscription.tags("*"), streams=streams) as member,
+        node.producer() as producer,
+    ):
+        sender = threading.Timer(
+            0.3, lambda: [producer.send("T", b"%d" % queue, queue_id=queue) for queue in range(4)]
+        )
+        sender.start()
+        bodies: list[bytes] = []
+        while len(bodies) < 4:
+            bodies += [body for batch in member.poll(10.0) for body in batch.bodies()]
+        sender.join()
+        assert sorted(bodies) == [b"0", b"1", b"2", b"3"]
+        assert {disk: type(source) for disk, source in streams._sources.items()} == kinds
+    assert sorted(asked) == sorted(disk for disk in kinds if disk not in local)
