@@ -43,10 +43,15 @@ def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
     """Raise :class:`StoreError` if the directory of a queue that was made is missing."""
     if queue_id in topic.made and read_settings(directory) is None:
         what = "has no store.json" if directory.exists() else "is missing"
+        advice = (
+            f"write the file again with: rocketray store recover {directory}"
+            if directory.exists() and any(directory.iterdir())
+            else "mount its disk, or restore it from a copy; if it is lost, delete the topic and "
+            "create it again"
+        )
         raise StoreError(
             f"{directory} {what}, and queue {topic.name}/{queue_id} was created there; nothing "
-            "is created in its place: mount its disk, or restore it from a copy; if it is lost, "
-            "delete the topic and create it again"
+            f"is created in its place: {advice}"
         )
 
 

@@ -73,9 +73,14 @@ def test_a_queue_that_was_made_and_has_no_directory_is_not_made_anew(data: Path)
         opened(0)
     assert not directory.exists()
     directory.mkdir()  # where its disk would be mounted
-    with pytest.raises(StoreError, match=r"has no store\.json, and queue T/0 was created there"):
+    with pytest.raises(
+        StoreError, match=r"has no store\.json, .* created there; .*: mount its disk"
+    ):
         opened(0)
     assert list(directory.iterdir()) == []
+    (directory / "commitlog").mkdir()
+    with pytest.raises(StoreError, match=f"with: rocketray store recover {directory}"):
+        opened(0)
 
 
 def make_ring(data: Path, name: str = "ring") -> ProducerRing:
