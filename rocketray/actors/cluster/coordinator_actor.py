@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, cast
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME, ServedObjects, on_disk
-from rocketray.actors.client.actor_names import find_actor
+from rocketray.actors.client.actor_names import RETRY_AFTER_MS, find_actor
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.disks.disk_agent import DiskAgent
@@ -60,7 +60,7 @@ EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
 CLOSED_INTERVAL_S = 2.0
 DISKS_INTERVAL_S = 2.0
-_GATEWAY_S = 30.0
+_GATEWAY_S = 10.0
 _OPEN_RAY = (
     "Ray: it asks for no token, so any program that can reach its ports can run code as the node's "
     "user; unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
@@ -143,7 +143,11 @@ class CoordinatorActor(ServedObjects):
         """
         home, name = self._disks.check(disk), on_disk(GATEWAY_NAME, disk)
         gateway = start_actor(GatewayActor, name, GATEWAY_THREADS, home)
-        ray.get(gateway.ready.remote(), timeout=_GATEWAY_S)
+        try:
+            ray.get(gateway.ready.remote(), timeout=_GATEWAY_S)
+        except (GetTimeoutError, RayActorError) as error:  # its machine went down a moment ago
+            reason = f"the gateway on {home.machine} does not start"
+            raise ShardUnavailableError(f"on disk {disk}", RETRY_AFTER_MS, reason) from error
 
     def home(self) -> Home:
         """Return where every actor that uses the node's files has to run."""
