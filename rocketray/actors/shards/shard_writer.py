@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rocketray.actors.files.paths import CONTROL_PAGE
@@ -119,7 +119,7 @@ class ShardWriter:
 
     def find_batch(self, first_key: str, last_key: str, count: int) -> Ack | None:
         """Return the outcome of *count* messages with these unique keys, if all are stored."""
-        with self._lock:
+        with self.reading():
             for found in self.store.reads.query(self._topic, first_key, _SAME_BATCHES_MAX):
                 last = found.queue_offset + count - 1
                 if last < self.appends.next_queue_offset():
@@ -203,9 +203,16 @@ class ShardWriter:
             return None
         return self.store.reads.view(entry.physical_offset)
 
-    def reading(self) -> threading.Lock:
-        """Return the lock under which queries read the store beside the writer."""
-        return self._lock
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold the lock under which queries read the store beside the writer.
+
+        Raises:
+            ShardUnavailableError: the shard was closed.
+        """
+        with self._lock:
+            self.appends.check_open()
+            yield
 
     def close(self) -> None:
         """Bring everything to disk and release the directory, also if that fails."""

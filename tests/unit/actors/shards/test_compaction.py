@@ -63,7 +63,7 @@ def test_old_files_are_read_while_producers_need_not_wait(
     read = QueueReader.messages
 
     def messages(reader: QueueReader, entries: EntryColumns) -> list[StoredMessage]:
-        waits.append(shard.writer.reading().locked())
+        waits.append(shard.writer._lock.locked())
         return read(reader, entries)
 
     monkeypatch.setattr(QueueReader, "messages", messages)
