@@ -92,6 +92,8 @@ class RetryModel(GroupModel):
         self.has_lost_answers = False
         """Answers to appends were lost, so what apps gave back may be stored twice."""
         self._given_back: list[Copy] = []
+        self._dropped: list[tuple[int, Copy]] = []
+        """What apps had not given back when they lost its queue, and when that was."""
         self._retries = queues
         self._owned: dict[tuple[SteppedFeed, int], Ownership] = {}
         self._of: dict[Delivery, Ownership] = {}
@@ -127,6 +129,8 @@ class RetryModel(GroupModel):
         assert not left or left[0] not in done, f"queue {number}: {left[0]} comes again in vain"
         if owned.in_hand or done & set(left):
             self.is_calm = False
+        self._dropped += [(self.broker.clock(), one) for one in pending if one.queue == number]
+        pending[:] = [one for one in pending if one.queue != number]
         self.revoke(app, number, committed)
 
     def handed(self, feed: SteppedFeed, delivery: Delivery, index: int) -> None:
@@ -262,6 +266,11 @@ class RetryModel(GroupModel):
                     self._finish(copy.queue, copy.queue_offset)
                     self._given_back.append(copy)
                     return copy
+        for dropped_ms, copy in self._dropped:
+            known = copy.sent.name, copy.sent.attempts, copy.is_dead_letter
+            if (dropped_ms, *known) == (self.broker.clock(), name, attempts, is_dead_letter):
+                self.is_calm = False  # it was on its way
+                return copy
         for copy in self._given_back:
             known = copy.sent.name, copy.sent.attempts, copy.is_dead_letter
             if known == (name, attempts, is_dead_letter) and self.has_lost_answers:

@@ -42,6 +42,10 @@ class OffsetLedger:
         for deliveries in self._outstanding.values():
             yield from deliveries
 
+    def holds(self, delivery: Delivery) -> bool:
+        """Return whether *delivery* is unfinished, and its queue was not revoked."""
+        return any(one is delivery for one in self._outstanding.get(delivery.queue_id, ()))
+
     def gaps(self) -> set[Delivery]:
         """Return unpassed deliveries before a begun one: left out, the begun one is redelivered."""
         found: set[Delivery] = set()

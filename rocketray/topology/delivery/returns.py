@@ -3,7 +3,7 @@
 Messages that wait together go as one batch, whose records are whole messages. A message counts as
 finished only when the node has it on disk; until then its queue is not committed past it, because a
 committed offset is on disk as well. A message that cannot be stored is tried again for as long as
-the app runs; after a restart it is redelivered from its queue.
+the app has its queue; after that it is redelivered from there, to the queue's next owner.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ _REFUSED_RETRY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """One returned message, and the callback for when the node has stored it."""
+    """One returned message, and the callback for when the node has stored it.
+
+    *topics* have to exist. It is dropped when *is_needed* says that its queue was revoked.
+    """
 
     back: SentBack
     topics: tuple[str, ...]
-    """The topics that have to exist."""
     on_stored: Callable[[], None]
+    is_needed: Callable[[], bool]
     retry_queues: int = RETRY_QUEUES
 
 
@@ -120,7 +123,7 @@ class Returns:
 
     async def _send(self, batch: Sequence[Return]) -> None:
         """Store a batch; if it is refused, store each message alone: most may be accepted."""
-        while True:
+        while batch := await self._needed(batch):
             try:
                 await self._store(batch)
             except (ShardUnavailableError, OSError) as error:
@@ -141,10 +144,19 @@ class Returns:
             else:
                 for one in batch:
                     one.on_stored()
-                async with self._changed:
-                    self._pending -= len(batch)
-                    self._changed.notify_all()
+                await self._end(len(batch))
                 return
+
+    async def _needed(self, batch: Sequence[Return]) -> Sequence[Return]:
+        """Drop those whose queues were revoked: the next owners get these messages from there."""
+        needed = [one for one in batch if one.is_needed()]
+        await self._end(len(batch) - len(needed))
+        return needed
+
+    async def _end(self, count: int) -> None:
+        async with self._changed:
+            self._pending -= count
+            self._changed.notify_all()
 
     async def _store(self, batch: Sequence[Return]) -> None:
         loop, connection = asyncio.get_running_loop(), await self._connect()

@@ -20,11 +20,12 @@ from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.producer import NodeProducer, SendResults
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import SCHEDULE_TOPIC
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.app.app import App
+from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module
 from rocketray.topology.delivery.failure import fail_message
 from rocketray.topology.delivery.inbox import Inbox
@@ -134,6 +135,45 @@ def test_a_message_that_is_settled_while_there_is_no_room_is_not_sent_back(
             assert second.is_finished() is (what == "acknowledged")
             body = first.shared.bodies[0]
         assert [one.body for one in Ladder(node).waiting()] == [body]
+
+    asyncio.run(scenario())
+    node.close()
+
+
+def test_what_could_not_be_sent_back_before_its_queue_was_revoked_comes_from_there_only(
+    node: FailingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returns_module, "_RETRY_S", 0.01)
+    monkeypatch.setattr(feed_module, "_REVOKE_TIMEOUT_S", 0.05)
+    forward, bodies, is_away = NodeProducer.forward, list[bytes](), True
+
+    def try_to(
+        producer: NodeProducer, topic: str, queue_id: int, messages: list[ForwardedMessage]
+    ) -> SendResults:
+        bodies.extend(one.body for one in messages)
+        if is_away:
+            raise ShardUnavailableError(topic, 1, "as the test asked")
+        return forward(producer, topic, queue_id, messages)
+
+    monkeypatch.setattr(NodeProducer, "forward", try_to)
+    node.topics.ensure("T", 2)
+    with node.producer() as producer:
+        for queue_id in range(2):
+            producer.send("T", b"%d" % queue_id, queue_id=queue_id)
+
+    async def scenario() -> None:
+        nonlocal is_away
+        async with feeding(node) as (feed, queue, _):
+            inbox = Inbox(queue)
+            for _ in range(2):
+                assert await fail_message(inbox, await queue.get(), ValueError("bad"), "it")
+            await until(lambda: {b"0", b"1"} <= {*bodies})
+            await feed._revoke([0])
+            is_away = False
+            await until(lambda: feed.statistics().sent_back == 1)
+            await feed._services.returns.flush(1.0)
+            assert not feed._services.returns._pending
+        assert [one.body for one in Ladder(node).waiting()] == [b"1"]
 
     asyncio.run(scenario())
     node.close()
