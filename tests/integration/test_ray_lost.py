@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,24 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, se
     if server == "gcs_server":
         with another_ray() as joined:
             assert "depend on the raylet" in start_again(data, tmp_path / "2.log", joined)
+
+
+def test_a_node_ends_when_its_ray_dies_while_it_stops(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    node = start_node(data, log, *ONE_PROCESS)
+    try:
+        gcs = children(node.pid)["gcs_server"]
+        os.kill(gcs, signal.SIGSTOP)  # so the node waits for it in the middle of stopping
+        node.send_signal(signal.SIGTERM)
+        time.sleep(3.0)
+        assert "stopping" in log.read_text()
+        assert node.poll() is None
+        os.kill(gcs, signal.SIGKILL)
+        assert node.wait(_NODE_ENDS_S) == 1, log.read_text()
+    finally:
+        if node.poll() is None:
+            node.kill()
+    assert "Ray is lost" in log.read_text()
 
 
 def start_again(data: Path, log: Path, joined: AnotherRay) -> str:

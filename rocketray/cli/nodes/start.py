@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from contextlib import ExitStack
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +18,9 @@ from rocketray.cli.terminal.output import print_json, print_line, print_result, 
 from rocketray.cli.terminal.quantities import parse_mode, parse_queues_per_process
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
+
+if TYPE_CHECKING:
+    from rocketray.actors.cluster.node import Node
 
 __all__ = ["disk", "start"]
 
@@ -125,10 +130,8 @@ def start(
                 )
         if note := node.note():
             progress(note)
-        while not signalled.wait(_LOOK_AGAIN_S):
-            if said := node.lost():
-                progress(said)
-                os._exit(1)  # Ray's own way out waits a minute for the GCS, and prints stacks
+        threading.Thread(target=_end_when_lost, args=[node], daemon=True).start()
+        signalled.wait()
         progress("stopping")
         if node.owner is None:
             _take_apps_down(cluster or DEFAULT_CLUSTER)
@@ -143,6 +146,14 @@ def disk(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> Non
     """
     found = identity_of(data)
     print_result({"data": str(data.resolve()), "disk": found}, found, as_json=as_json)
+
+
+def _end_when_lost(node: Node) -> None:
+    """End this process when the node's Ray is lost, also while it stops and waits for that Ray."""
+    while not (said := node.lost()):
+        time.sleep(_LOOK_AGAIN_S)
+    progress(said)
+    os._exit(1)  # Ray's own way out waits a minute for the GCS, and prints stacks
 
 
 def _take_apps_down(cluster: str) -> None:
