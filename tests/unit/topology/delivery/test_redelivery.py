@@ -280,6 +280,8 @@ def test_a_stop_waits_for_what_is_being_sent_on_and_nothing_is_sent_on_twice(
         async def number(value: bytes) -> str:
             if int(value) == count - 1:
                 is_at_last.set()
+                if count < 20:
+                    await until(lambda: app.should_stop)
                 await asyncio.sleep(0.1)
             return value.decode()
 
