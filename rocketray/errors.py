@@ -9,8 +9,8 @@
     ├─ BatchError     raised by handlers of lists
     ├─ UnsupportedPlatformError
     └─ ActorError     NodeNotRunningError · NodeElsewhereError · TopicNotFoundError
-                      ShardUnavailableError · ShardFencedError · StrategyConflictError
-                      SubscriptionConflictError · SubscriptionRefusedError
+                      ShardUnavailableError (ShardMovedError) · ShardFencedError
+                      StrategyConflictError · SubscriptionConflictError · SubscriptionRefusedError
                       TransactionDecidedError
 
 Invariants
@@ -42,6 +42,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PredicateError",
     "ShardFencedError",
+    "ShardMovedError",
     "ShardUnavailableError",
     "StoreClosedError",
     "StoreError",
@@ -262,6 +263,10 @@ class ShardUnavailableError(ActorError):
             f"shard {self.shard} is unavailable: {self.reason}; "
             f"try again in {self.retry_after_ms} ms"
         )
+
+
+class ShardMovedError(ShardUnavailableError):
+    """The queue is moving to another disk, or is there by now: look up where it is, then repeat."""
 
 
 class ShardFencedError(ActorError):

@@ -157,6 +157,19 @@ def test_actors_that_were_killed_return_to_their_disk_with_all_that_they_had(
     assert killed["offsets"] == [EACH] * 4
 
 
+@pytest.mark.parametrize("machine", ["first", "second"])
+def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
+    cluster: Cluster, machine: str
+) -> None:
+    prefix = tuple(cluster.machines.on_second()) if machine == "second" else ()
+    moved = cluster.drive("move", prefix)
+    assert moved["errors"] == moved["lost"] == []
+    assert moved["repeated"] == 0
+    assert moved["in order"]
+    assert moved["by id"]
+    assert moved["end"] == moved["sent"]
+
+
 def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:
     cluster.machines.lose_second()
     cluster.nodes["second"].wait(60)

@@ -5,12 +5,16 @@ Its arguments are a phase (a function here), the Ray's address and the name of t
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import sys
+import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Self
 
 import ray
 
@@ -119,6 +123,98 @@ def back(client: Client) -> dict[str, Any]:
         "offsets": _offsets(client),
         "taken": sorted(_take(client, GROUP, Subscription.tags("pay"), len(gone))),
     }
+
+
+def move(client: Client) -> dict[str, Any]:
+    """Move a queue to the other disk and back, while it is used from here."""
+    topic = f"Moving-{os.getpid()}"
+    disk = client.topics.create(topic, 2).disk_of(0)
+    disks = {*client.disks.homes()}
+    stopped = []
+    with _Traffic(client, topic) as traffic:
+        for _ in range(2):
+            traffic.go_on()
+            [disk] = disks - {disk}
+            moved = None
+            while moved is None:
+                moved = client.disks.move(topic, 0, disk, 5.0)
+            stopped.append(round(moved.stopped_s, 2))
+        traffic.go_on()
+    some = traffic.sent[:: len(traffic.sent) // 50]
+    found = [client.messages.view(offset_id) for _, offset_id in some]
+    bodies = [body for body, _ in traffic.sent]
+    return {
+        "errors": traffic.errors,
+        "lost": sorted({*bodies} - {*traffic.read})[:10],
+        "repeated": len(traffic.read) - len({*traffic.read}),
+        "in order": traffic.read == sorted(traffic.read, key=int),
+        "by id": [one.body.decode() for one in found if one] == [body for body, _ in some],
+        "sent": len(bodies),
+        "end": client.shard_statistics(topic)[0].max_queue_offset,
+        "stopped": stopped,
+        "silence": round(max(after - before for before, after in pairwise(traffic.times)), 2),
+    }
+
+
+class _Traffic:
+    """A producer and a member that use queue 0 of a topic, each in a thread."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self.sent: list[tuple[str, str]] = []
+        self.read: list[str] = []
+        self.errors: list[str] = []
+        self.times: list[float] = []
+        self._client = client
+        self._topic = topic
+        self._is_over = threading.Event()
+        runs = self._produce, self._consume
+        self._threads = [threading.Thread(target=self._guarded, args=[run]) for run in runs]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join(_WAIT_S)
+
+    def _is_all_read(self) -> bool:
+        return not self._threads[0].is_alive() and len(self.read) >= len(self.sent)
+
+    def go_on(self) -> None:
+        """Wait until more was sent and read."""
+        count = len(self.read)
+        _until(lambda: len(self.read) > count + 200 or self.errors)
+
+    def _produce(self) -> None:
+        with self._client.producer(ack="disk") as producer:
+            for number in itertools.count(0, 20):
+                bodies = [str(number + at) for at in range(20)]
+                waiting = [
+                    producer.send_async(self._topic, body.encode(), queue_id=0) for body in bodies
+                ]
+                for body, one in zip(bodies, waiting, strict=True):
+                    self.sent.append((body, one.result().offset_message_id))
+                self.times.append(time.monotonic())
+                if self._is_over.is_set():
+                    return
+
+    def _consume(self) -> None:
+        everything = Subscription.tags("*")
+        with self._client.consumer("movers", self._topic, everything) as member:
+            while not (self.errors or self._is_all_read()):
+                for batch in member.poll(0.2):
+                    self.read += [body.decode() for body in batch.bodies()]
+                    member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except Exception as error:  # noqa: BLE001 - told to the test
+            self.errors.append(repr(error))
+            self._is_over.set()
 
 
 def _take(

@@ -22,7 +22,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocketray.actors.files.paths import control_path, filters_file, journal_directory
@@ -198,7 +198,7 @@ class ClusterState:
                 )
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
             self._save_decisions()
-            return reply
+            return replace(reply, moves=topic.moves)
 
     def leave(self, beat: Heartbeat) -> None:
         """See :meth:`GroupRegistry.leave`."""

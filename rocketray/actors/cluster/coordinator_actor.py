@@ -49,6 +49,7 @@ from .gateway_actor import GATEWAY_THREADS, GatewayActor
 from .node_disks import NodeDisks
 from .node_shards import NodeShards
 from .one_node import start_actor
+from .queue_moves import QueueMoves
 from .topic_service import TopicService
 
 __all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
@@ -60,6 +61,7 @@ EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
 CLOSED_INTERVAL_S = 2.0
 DISKS_INTERVAL_S = 2.0
+MOVES_INTERVAL_S = 10.0
 _GATEWAY_S = 10.0
 _OPEN_RAY = (
     "Ray: it asks for no token, so any program that can reach its ports can run code as the node's "
@@ -93,7 +95,10 @@ class CoordinatorActor(ServedObjects):
             self._state.problems.note("Ray", _OPEN_RAY)
         self._shards = NodeShards(home, shard_sizes, disks, lambda: self._state.topics.catalog)
         self._topics = TopicService(self._state, self._shards)
-        self._disks = DiskService(disks, self._state, self._topics, rules)
+        moves = QueueMoves(
+            home.directory(), self._state, disks, self._shards, self._topics.comes_or_goes
+        )
+        self._disks = DiskService(disks, self._state, self._topics, rules, moves)
         disks.look()
         self._topics.start_all()
         self._state.begin_to_listen()  # the shards' restart took time
@@ -108,6 +113,7 @@ class CoordinatorActor(ServedObjects):
         start("removing old files", EXPIRE_INTERVAL_S, work=self.expire)
         start("looking for closed shards", CLOSED_INTERVAL_S, work=self._topics.note_closed)
         start("looking at the disks", DISKS_INTERVAL_S, work=self._disks.look)
+        start("removing old files of moved queues", MOVES_INTERVAL_S, work=moves.tidy)
         order = self._topics.order_bitmaps
         start("requesting bitmaps", BITMAPS_INTERVAL_S, work=order, at_once=True)
 

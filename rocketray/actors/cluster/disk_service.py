@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 
-from rocketray.actors.disks.disks_api import DiskReport
+from rocketray.actors.disks.disks_api import DiskReport, MovedQueue
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, StreamError
 
 from .cluster_state import ClusterState
 from .node_disks import NodeDisks
+from .queue_moves import QueueMoves
 from .topic_service import TopicService
 
 __all__ = ["DiskService"]
@@ -28,12 +29,18 @@ class DiskService:
     """The object behind ``DisksApi``."""
 
     def __init__(
-        self, disks: NodeDisks, state: ClusterState, topics: TopicService, rules: FilterRules
+        self,
+        disks: NodeDisks,
+        state: ClusterState,
+        topics: TopicService,
+        rules: FilterRules,
+        moves: QueueMoves,
     ) -> None:
         self._disks = disks
         self._state = state
         self._topics = topics
         self._rules = rules
+        self._moves = moves
         self._looking = threading.Lock()
 
     def homes(self) -> dict[str, Home]:
@@ -65,6 +72,19 @@ class DiskService:
             )
         self._disks.register.add(home)
         self.look()
+
+    def move(self, topic: str, queue_id: int, disk: str, wait_s: float) -> MovedQueue | None:
+        """See ``DisksApi.move``."""
+        return self._moves.move(topic, queue_id, disk, wait_s)
+
+    def set_draining(self, disk: str, draining: bool) -> None:  # noqa: FBT001 - one value
+        """See ``DisksApi.set_draining``."""
+        with self._looking:
+            self._disks.register.set_draining(disk, draining=draining)
+
+    def draining(self) -> frozenset[str]:
+        """Return the disks that get no further queues."""
+        return self._disks.register.draining
 
     def look(self) -> None:
         """Ask all disks for their state, and start the shards of those that came back."""

@@ -6,21 +6,29 @@ import logging
 import os
 import sys
 import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
-from rocketray.actors.calls.endpoint import ServedObjects
+from rocketray.actors.calls.endpoint import ServedObjects, client_of
+from rocketray.actors.client.ray_transport import RayTransport, begin
 from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.disks.disks_api import DiskApi
+from rocketray.actors.disks.disks_api import DiskApi, agent_of
+from rocketray.actors.disks.queue_copy import FileSums, Known
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.ray_process.ray_runtime import zone_of_machine
+from rocketray.actors.ray_process.ray_runtime import ray, zone_of_machine
 from rocketray.kernels import warm
 
 __all__ = ["FILTER_THREADS", "FilterActor"]
 
 _LOG = logging.getLogger(__name__)
 FILTER_THREADS = 4
+_FETCHES_AT_ONCE = 4
+_FETCH_S = 60.0
 # A computing predicate would otherwise delay all other filters, by 5 ms at each of their kernels.
 _SWITCH_INTERVAL_S = 0.0005
 
@@ -36,7 +44,7 @@ class FilterActor(ServedObjects):
         data = home.directory()
         self._engine = FilterEngine(data, rules)
         self.serve(FilterApi, lambda: self._engine)
-        agent = DiskAgent(data, zone_of_machine())
+        agent = DiskAgent(data, zone_of_machine(), partial(_FetchedQueue, home))
         self.serve(DiskApi, lambda: agent)
         self._engine.attach_all()
         self._stop = threading.Event()
@@ -57,3 +65,27 @@ class FilterActor(ServedObjects):
         except BaseException:  # noqa: BLE001 - a thread that fails ends the process
             _LOG.exception("the filter actor ends; Ray starts a new one")
             os._exit(1)
+
+
+class _FetchedQueue:
+    """A queue on another disk: the :class:`QueueSource` over Ray, with some calls in flight."""
+
+    def __init__(self, home: Home, disk: str, topic: str, queue_id: int) -> None:
+        self._cluster = home.cluster
+        self._agent = agent_of(disk)
+        self._place = topic, queue_id
+        self._calls = client_of(RayTransport(home.directory(), home.cluster), self._agent)
+
+    def sums(self, known: Known) -> dict[str, FileSums]:
+        return self._calls.sums_of(*self._place, known)
+
+    def blocks(self, wanted: Sequence[tuple[str, list[int]]]) -> Iterator[bytes]:
+        asked: deque[Any] = deque()
+        for name, numbers in wanted:
+            if len(asked) >= _FETCHES_AT_ONCE:
+                yield ray.get(asked.popleft(), timeout=_FETCH_S)
+            asked.append(
+                begin(self._cluster, self._agent, DiskApi.read_blocks, *self._place, name, numbers)
+            )
+        for reference in asked:
+            yield ray.get(reference, timeout=_FETCH_S)

@@ -228,7 +228,9 @@ class Node:
         make_room(self._home)
         name = on_disk(FILTER_NAME, self._home.disk)
         arguments = self._home, disks.rules()
-        self._filter = start_actor(FilterActor, name, FILTER_THREADS, *arguments, is_alone=True)
+        self._filter = start_actor(
+            FilterActor, name, FILTER_THREADS, *arguments, is_alone=True, groups=WAITING_GROUP
+        )
         self._leaves_actors = True
         ray.get(self._filter.home.remote())
         self._watch = watch_ray(ray.get(self._filter.pid.remote()), is_own=False)
@@ -240,7 +242,9 @@ class Node:
         if not self._starts_ray:
             make_room(self._home)
         self._filter = start_actor(
-            FilterActor, FILTER_NAME, FILTER_THREADS, self._home, rules, is_alone=True
+            *(FilterActor, FILTER_NAME, FILTER_THREADS, self._home, rules),
+            is_alone=True,
+            groups=WAITING_GROUP,
         )
         self._leaves_actors = not self._starts_ray
         self._coordinator = start_actor(

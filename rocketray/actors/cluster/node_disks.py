@@ -17,7 +17,7 @@ from rocketray.actors.client.actor_names import RETRY_AFTER_MS
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disk_register import DiskRegister
-from rocketray.actors.disks.disks_api import DiskApi, DiskReport, agent_of
+from rocketray.actors.disks.disks_api import CopiedQueue, DiskApi, DiskReport, agent_of
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import (
     RayError,
@@ -27,7 +27,7 @@ from rocketray.actors.ray_process.ray_runtime import (
 )
 from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ConfigError, ShardUnavailableError
 
 __all__ = ["NodeDisks"]
 
@@ -99,6 +99,35 @@ class NodeDisks:
         """
         for disk in filter(None, topic.by_disk()):
             self._call(disk, DiskApi.remove_files, topic)
+
+    def copy_queue(
+        self, topic: TopicConfig, queue_id: int, target: str, *, is_closed: bool
+    ) -> CopiedQueue:
+        """See ``MovingDisks``; waits as long as the target answers."""
+        self.check(target)
+        source = topic.disk_of(queue_id)
+        agent, copy = agent_of(target), DiskApi.copy_queue
+        call = begin(self._cluster, agent, copy, topic, queue_id, source, is_closed=is_closed)
+        while call not in ray.wait([call], timeout=_REPORT_S)[0]:
+            self.check(target)
+            self.check(source)
+        found: CopiedQueue = self._result(target, call)
+        return found
+
+    def remove_queue(
+        self, disk: str, topic: str, queue_id: int, store_host: tuple[str, int]
+    ) -> None:
+        """See ``MovingDisks``."""
+        self._call(disk, DiskApi.remove_queue, topic, queue_id, store_host)
+
+    def check_target(self, disk: str) -> None:
+        """See ``MovingDisks``."""
+        if disk not in self.register.homes:
+            known = ", ".join(name or "that of the coordinator" for name in self.register.homes)
+            raise ConfigError(f"the cluster has no disk {disk!r:.60}; its disks: {known}")
+        if disk in self.register.draining:
+            raise ConfigError(f"disk {disk} is being drained: end that first")
+        self.check(disk)
 
     def end_of(self, topic: TopicConfig, queue_id: int) -> int:
         """Return the end of a queue on a joined disk.

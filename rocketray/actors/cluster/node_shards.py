@@ -174,6 +174,38 @@ class NodeShards:
             _LOG.warning("process %s did not stop, so it is killed: %s", process, error)
         ray.kill(actor)
 
+    def start_process(self, topic: TopicConfig, queue_id: int) -> None:
+        """See ``MovingShards``.
+
+        Raises:
+            ShardUnavailableError: it does not start.
+        """
+        disk, process = topic.disk_of(queue_id), topic.process_of(queue_id)
+        home = self._disks.check(disk)
+        arguments = home, process, self._sizes
+        actor = start_actor(ShardProcessActor, process_actor(process), _PROCESS_THREADS, *arguments)
+        _answer(actor.closed.remote(), process, _STOP_S)
+
+    def hand_over(self, topic: TopicConfig, queue_id: int) -> None:
+        """See ``MovingShards``.
+
+        Raises:
+            ShardUnavailableError: the process does not answer. StoreError, OSError: the shard
+                cannot be closed cleanly.
+        """
+        process = topic.process_of(queue_id)
+        actor = find_actor(self._home.cluster, process_actor(process))
+        _answer(actor.hand_over.remote(topic.name, queue_id), process, _STOP_S)
+
+    def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
+        """See ``MovingShards``; a process that does not stop is left to the operator."""
+        for process in before.by_process().keys() - after.by_process().keys():
+            if not is_shared(process):
+                try:
+                    self._remove(before, process)
+                except (RayError, StreamError) as error:
+                    _LOG.warning("process %s, without queues, does not stop: %s", process, error)
+
     def set_writable(self, topic: TopicConfig) -> None:
         """See :class:`TopicShards`.
 
@@ -220,6 +252,17 @@ class NodeShards:
         except ShardUnavailableError as error:
             _LOG.debug("topic %s: bitmaps are set later: %s", order.topic.name, error)
             return []
+
+
+def _answer(call: Any, process: str, timeout_s: float) -> Any:
+    """Return the result of a call to a shard process, or raise its error as one of ours."""
+    try:
+        return ray.get(call, timeout=timeout_s)
+    except RayTaskError as error:
+        cause = error.cause
+        raise (cause if isinstance(cause, StreamError | OSError) else error) from None
+    except RayError as error:
+        raise ShardUnavailableError(f"process {process}", 1000, str(error)) from error
 
 
 def _opened(answer: Any, places: list[str]) -> tuple[list[str], dict[str, StreamError]]:

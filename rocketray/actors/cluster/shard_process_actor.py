@@ -68,6 +68,10 @@ class ShardProcessActor(ServedObjects):
         """See :meth:`ShardProcess.open`."""
         return self._process.open(topic, queues)
 
+    def hand_over(self, topic: str, queue_id: int) -> None:
+        """See :meth:`ShardProcess.hand_over`."""
+        self._process.hand_over(topic, queue_id)
+
     def closed(self) -> dict[str, str]:
         """See :meth:`ShardProcess.closed`."""
         return self._process.closed()

@@ -86,7 +86,7 @@ class TopicService:
 
     def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
         """Save the topic, or its new queues; :meth:`start_queues` starts them."""
-        with self._comes_or_goes(name):
+        with self.comes_or_goes(name):
             for deleted in self._topics.deleted():
                 if deleted.name == name:
                     self._remove(deleted)
@@ -94,7 +94,7 @@ class TopicService:
 
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
         """See :meth:`TopicsApi.start_queues`."""
-        with self._comes_or_goes(name):
+        with self.comes_or_goes(name):
             topic = self.get(name)
             if topic.topic_id != topic_id:
                 raise TopicNotFoundError(name)
@@ -118,7 +118,7 @@ class TopicService:
 
     def delete(self, name: str) -> None:
         """Remove the topic and all its messages."""
-        with self._comes_or_goes(name):
+        with self.comes_or_goes(name):
             self._remove(self._state.delete_topic(name))
 
     def order_bitmaps(self) -> None:
@@ -136,7 +136,7 @@ class TopicService:
             else:
                 self._state.problems.note(f"queue {place}", reason)
 
-    def _comes_or_goes(self, name: str) -> threading.Lock:
+    def comes_or_goes(self, name: str) -> threading.Lock:
         """Return the lock of a topic's start and stop: a new topic waits for the old one's stop."""
         return self._coming_or_going[java_hash_code(name) % _TOPIC_LOCKS]
 

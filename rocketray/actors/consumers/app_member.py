@@ -73,6 +73,7 @@ class AppMember:
         self._on_failure = on_failure
         self._clock_ms = clock_ms
         self._sessions: dict[str, MemberSession] = {}
+        self._moves: dict[str, int] = {}
         self._beating = threading.Lock()  # the subscribing thread and the heartbeat's take turns
         self._quick_beats = 0
         self._has_lapsed = False  # as the app was told since the last ``adopt``
@@ -137,11 +138,19 @@ class AppMember:
         """Report for all topics once, and take the granted queues.
 
         Raises:
-            StreamError: the coordinator is unavailable, or refuses.
+            StreamError: the coordinator is unavailable, or refuses; or a queue was moved to another
+                disk.
         """
         with self._beating:
-            for session in self._sessions.values():
+            for topic, session in self._sessions.items():
+                moves = self._moves.get(topic)
                 session.beat(self._coordinator.heartbeat)
+                if session.moves != self._moves.setdefault(topic, session.moves):
+                    raise StreamError(
+                        f"queues of topic {topic!r} were moved from disk to disk ({session.moves} "
+                        f"moves, {moves} at the start of this app); a stock Faust app reads the "
+                        "files of one disk: stop it, move them back, or run its agents with rr.App"
+                    )
 
     def close(self) -> None:
         """Send the last commits and leave the group."""

@@ -7,7 +7,9 @@ Invariants
      meanwhile.
   2. An error of one queue does not hold up the others: it is raised when they have no messages, or
      by the next call. No taken match is skipped; it is tried again.
-  3. A queue is read no further than its part (subscription_change.py) allows, from before the
+  3. A queue that was moved to another disk is read on there, from where it was taken; what was
+     taken before stays readable.
+  4. A queue is read no further than its part (subscription_change.py) allows, from before the
      switch offset is proposed.
 """
 
@@ -57,6 +59,9 @@ class MemberQueues:
     _may_attach: bool = field(default=True, init=False)
     """In this turn: a call to a filter that does not answer takes long."""
     _error: StreamError | OSError | None = field(default=None, init=False)
+    _moves: int = field(default=0, init=False)  # that were followed
+    _moved: frozenset[int] = field(default=frozenset(), init=False)
+    """The queues whose streams lead to a disk where they are no more."""
     _known: set[int] = field(default_factory=set, init=False)  # queues read at any time
     _counted: FilterCounters = field(default=NO_COUNTERS, init=False)
     """The counters of released queues, and the member's own counts."""
@@ -94,7 +99,8 @@ class MemberQueues:
     @property
     def has_to_open(self) -> bool:
         """Whether a queue waits to be opened or attached, and the retry time has come."""
-        if self.session.must_begin and self.clock_ms() >= self._reopen_ms:
+        has_moved = self._moves != self.session.moves or bool(self._moved)
+        if (self.session.must_begin or has_moved) and self.clock_ms() >= self._reopen_ms:
             return True
         return any(self._has_to_attach(stream) for stream in tuple(self.streams.values()))
 
@@ -109,6 +115,7 @@ class MemberQueues:
         self._may_attach = True
         if self.clock_ms() < self._reopen_ms:
             return
+        self._follow_moves()
         for queue_id, offset in sorted(assigned.items()):
             try:
                 self._open(queue_id, offset)
@@ -174,6 +181,39 @@ class MemberQueues:
             self._counted += FilterCounters(missed=begin.missed)
             self.session.begin(queue_id, start)
         self._follow(stream)
+
+    def _follow_moves(self) -> None:
+        """Open the streams of moved queues again; one that fails is tried again later."""
+        moves = self.session.moves
+        if moves == self._moves and not self._moved:
+            return
+        try:
+            self._moved = (self._moved | self.source.follow(moves)) & self.streams.keys()
+        except (StreamError, OSError) as error:
+            self._note_later(f"{self.topic} was moved", error)
+            return
+        self._moves = moves
+        for queue_id in sorted(self._moved):
+            try:
+                self._move(queue_id)
+            except (StreamError, OSError) as error:
+                self._note_later(f"{self.topic}/{queue_id} was moved", error)
+
+    def _move(self, queue_id: int) -> None:
+        before = self.streams[queue_id]
+        stream = self.source.open(queue_id, before.part, before.next_queue_offset)
+        with self._lock:
+            before.stop()
+            self.streams[queue_id] = stream
+            self._counted += before.counters()
+        self._moved -= {queue_id}
+        self._follow(stream)
+
+    def _note_later(self, what: str, error: StreamError | OSError) -> None:
+        """Log why a moved queue is not read yet, which is tried again."""
+        retry_ms = getattr(error, "retry_after_ms", 1000)
+        self._reopen_ms = self.clock_ms() + retry_ms
+        _LOG.warning("%s; group %s waits for it: %s", what, self.group, error)
 
     def _follow(self, stream: MemberStream) -> None:
         """Have the stream filled, up to the limit of its part."""

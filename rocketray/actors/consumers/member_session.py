@@ -45,6 +45,8 @@ class MemberSession:
         self.follower = PlanFollower(member.subscription)
         self._member = member
         self._lock = threading.Lock()
+        self.moves = 0
+        """How often a queue of the topic was moved, as of the last reply."""
         self._beats = 0
         self._granted: dict[int, int] = {}
         self._assigned: dict[int, int] = {}  # with the offset at which to begin
@@ -172,6 +174,7 @@ class MemberSession:
     def _answer(self, reply: HeartbeatReply, asked_ms: int, held: frozenset[int]) -> None:
         with self._lock:
             self.follower.plan = reply.plan
+            self.moves = reply.moves
             self._granted = {
                 queue_id: offset
                 for queue_id, offset in reply.granted.items()

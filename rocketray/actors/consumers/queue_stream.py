@@ -52,6 +52,10 @@ class QueueStreams:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         return queue_bounds(self._node.data, self._topic, queue_id)
 
+    def follow(self, moves: int) -> frozenset[int]:  # noqa: ARG002 - of the protocol
+        """Return no queues: those of one disk are all that this source has."""
+        return frozenset()
+
     def open(self, queue_id: int, part: QueuePart, start: int) -> QueueStream:
         """Return a stream that begins at *start*, and is not attached yet."""
         wanted = self._topic, queue_id, self._group, part.subscription

@@ -111,6 +111,9 @@ class StreamSource(Protocol):
     def bounds(self, queue_id: int) -> QueueBounds:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
 
+    def follow(self, moves: int) -> frozenset[int]:
+        """Return the queues that are elsewhere now; *moves* counts how often any was moved."""
+
     def open(self, queue_id: int, part: QueuePart, start: int) -> MemberStream:
         """Return a stream that begins at *start*, and is not attached yet."""
 

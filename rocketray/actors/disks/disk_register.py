@@ -1,12 +1,15 @@
 """The coordinator's register of the disks of a cluster: where each is, and its last report.
 
-    DATA/config/disks.json      {"version": 1, "cluster": NAME, "disks": {UUID: {"data": …}}}
+    DATA/config/disks.json      {"version": 1, "cluster": NAME, "disks": {UUID: {"data": …}},
+                                 "draining": [UUID]}
 
-It has the disks that joined. The disk of the coordinator itself is not in the file.
+It has the disks that joined. The disk of the coordinator itself is not among them; if it is being
+drained, "draining" has an empty name.
 
 Invariants
   1. A disk that joined stays in the register: the catalog may have queues there.
-  2. New queues are placed on disks that answered the last question about their state.
+  2. New queues are placed on disks that answered the last question about their state, and are not
+     being drained.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class DiskRegister:
             ConfigError: the disks joined a cluster of another name.
         """
         self._file = config_directory(Path(home.data)) / "disks.json"
-        joined = read_state(self._file, _parsed, owns=True) or {}
+        joined, draining = read_state(self._file, _parsed, owns=True) or ({}, frozenset())
         for disk in joined.values():
             if disk.cluster != home.cluster:
                 raise ConfigError(
@@ -51,15 +54,38 @@ class DiskRegister:
         """The home of each disk by name."""
         self.reports: Mapping[str, DiskReport] = {}
         """The last report of each disk that answers, by name."""
+        self.draining: frozenset[str] = draining
+        """The disks that get no further queues."""
 
     def add(self, home: Home) -> None:
         """Save a disk that joins, or is somewhere else now."""
         homes = {**self.homes, home.disk: home}
         if homes != self.homes:
-            joined = {name: _to_json(each) for name, each in homes.items() if name}
-            value = {"version": _VERSION, "cluster": home.cluster, "disks": joined}
-            write_json(self._file, value)
-            self.homes = homes
+            self._save(homes, self.draining)
+
+    def set_draining(self, disk: str, *, draining: bool) -> None:
+        """Save that a disk gets no further queues, or some again.
+
+        Raises:
+            ConfigError: there is no such disk, or none would be left that takes queues.
+        """
+        if disk not in self.homes:
+            raise ConfigError(f"the cluster has no disk {disk!r:.60}; see: rocketray topology")
+        changed = self.draining | {disk} if draining else self.draining - {disk}
+        if not self.homes.keys() - changed:
+            raise ConfigError("no disk would be left that takes queues: let another one join first")
+        self._save(self.homes, changed)
+
+    def _save(self, homes: Mapping[str, Home], draining: frozenset[str]) -> None:
+        joined = {name: _to_json(each) for name, each in homes.items() if name}
+        value = {
+            "version": _VERSION,
+            "cluster": homes[""].cluster,
+            "disks": joined,
+            "draining": sorted(draining),
+        }
+        write_json(self._file, value)
+        self.homes, self.draining = homes, draining
 
     def take_report(self, disk: str, report: DiskReport | None) -> bool:
         """Take a disk's report, None if it did not answer; return whether its agent is new."""
@@ -70,8 +96,11 @@ class DiskRegister:
 
     def spread(self, present: Sequence[str], queues: int) -> tuple[str, ...]:
         """Return the disks of *queues* queues of a topic; see :func:`spread_over`."""
-        known = self.reports.items()
-        disks = [DiskSpace(name, report.zone, report.free_bytes) for name, report in known]
+        disks = [
+            DiskSpace(name, report.zone, report.free_bytes)
+            for name, report in self.reports.items()
+            if name not in self.draining
+        ]
         return spread_over(disks or [DiskSpace("", "", 0)], present, queues)
 
 
@@ -81,7 +110,7 @@ def _to_json(home: Home) -> dict[str, Any]:
     return kept
 
 
-def _parsed(value: dict[str, Any]) -> dict[str, Home]:
+def _parsed(value: dict[str, Any]) -> tuple[dict[str, Home], frozenset[str]]:
     if value["version"] != _VERSION:
         raise UnknownVersionError(value["version"], _VERSION)
     homes = {}
@@ -90,4 +119,4 @@ def _parsed(value: dict[str, Any]) -> dict[str, Home]:
             str(kept[name]) for name in ("data", "machine", "ray_node", "cluster")
         )
         homes[uuid] = Home(data, uuid, machine, node, cluster, is_joined=True)
-    return homes
+    return homes, frozenset(map(str, value.get("draining", ())))

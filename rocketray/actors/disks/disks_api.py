@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +17,18 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 
-__all__ = ["DISKS", "DiskApi", "DiskReport", "DisksApi", "agent_of"]
+from .queue_copy import FileSums, Known
+
+__all__ = [
+    "DISKS",
+    "CopiedQueue",
+    "DiskApi",
+    "DiskReport",
+    "DisksApi",
+    "MovedQueue",
+    "QueueSource",
+    "agent_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,37 @@ class DiskReport:
     zone: str
     free_bytes: int
     total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedQueue:
+    """The outcome of one round of a copy: the bytes that were fetched, and the seconds it took."""
+
+    fetched_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MovedQueue:
+    """The outcome of a move: bytes and seconds of all its rounds, and of the last one.
+
+    During ``stopped_s`` nothing was stored in the queue.
+    """
+
+    copied_bytes: int
+    copied_s: float
+    stopped_bytes: int
+    stopped_s: float
+
+
+class QueueSource(Protocol):
+    """A queue on another disk, to be copied; its calls raise as those of ``DiskApi``."""
+
+    def sums(self, known: Known) -> dict[str, FileSums]:
+        """Return the sums of its files, but for the blocks that are *known*."""
+
+    def blocks(self, wanted: Sequence[tuple[str, list[int]]]) -> Iterator[bytes]:
+        """Yield the content of each of *wanted*: blocks of a file."""
 
 
 class DiskApi(Protocol):
@@ -40,6 +83,33 @@ class DiskApi(Protocol):
 
     def remove_files(self, topic: TopicConfig) -> None:
         """Remove the files of a deleted topic; raises as ``topic_files.remove_files``."""
+
+    @waits
+    def sums_of(self, topic: str, queue_id: int, known: Known) -> dict[str, FileSums]:
+        """Return the sums of the files of a queue here; raises as ``queue_copy.sums_of``."""
+
+    @waits
+    def read_blocks(self, topic: str, queue_id: int, name: str, blocks: Sequence[int]) -> bytes:
+        """Return blocks of a file of a queue here; raises as ``queue_copy.read_blocks``."""
+
+    @waits
+    def copy_queue(
+        self, topic: TopicConfig, queue_id: int, source: str, *, is_closed: bool
+    ) -> CopiedQueue:
+        """Fetch what the copy of a queue here lacks, from the disk *source*.
+
+        When the queue *is_closed*, the copy takes the queue's place, verified and on disk.
+
+        Raises:
+            StoreError: the copy differs, or another queue is in its place. OSError: a file cannot
+                be read or written. ShardUnavailableError: *source* does not answer.
+        """
+
+    def remove_queue(self, topic: str, queue_id: int, store_host: tuple[str, int]) -> None:
+        """Remove the files of one queue that is on another disk now, and those of a copy.
+
+        Files of another topic of that name stay. Raises OSError if a file cannot be removed.
+        """
 
 
 class DisksApi(Protocol):
@@ -57,6 +127,29 @@ class DisksApi(Protocol):
     @waits
     def join(self, home: Home) -> None:
         """Take a disk into the cluster, or back; return when its shards answer."""
+
+    @waits
+    def move(self, topic: str, queue_id: int, disk: str, wait_s: float) -> MovedQueue | None:
+        """Move a queue to another disk: offsets, ids and messages stay as they are.
+
+        The first call begins the move; each waits up to *wait_s*, and returns None if it is still
+        under way.
+
+        Raises:
+            TopicNotFoundError, ConfigError: there is no such topic, queue or disk, or it cannot be
+                moved. ShardUnavailableError: a disk does not answer. StoreError, OSError: the copy
+                failed. In each case the queue is where it was.
+        """
+
+    def set_draining(self, disk: str, draining: bool) -> None:  # noqa: FBT001 - one value
+        """Give a disk no further queues from now on, or give it some again.
+
+        Raises:
+            ConfigError: there is no such disk, or it is the only one that takes queues.
+        """
+
+    def draining(self) -> frozenset[str]:
+        """Return the disks that get no further queues."""
 
 
 DISKS = Endpoint(COORDINATOR_NAME, DisksApi)

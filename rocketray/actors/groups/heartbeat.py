@@ -65,9 +65,11 @@ class Heartbeat:
 class HeartbeatReply:
     """The queues that the member may read, and the group's offset in each (-1: none yet).
 
-    ``plan`` is the change of subscription in progress.
+    ``plan`` is the change of subscription in progress. ``moves`` is how often a queue of the topic
+    was moved to another disk: when it changes, the member looks up where its queues are.
     """
 
     granted: Mapping[int, int]
     members: int
     plan: FilterPlan | None = None
+    moves: int = 0

@@ -222,6 +222,22 @@ class ProducerRing(_Ring):
             raise RingCorruptError(f"{self.path}: the slot of frame {sequence} holds another frame")
         return ack
 
+    def unacknowledged(self) -> dict[int, bytes]:
+        """Return the batches that are not acknowledged, by sequence, as they were written.
+
+        For a ring that no shard reads any more.
+        """
+        found: dict[int, bytes] = {}
+        tail, done = self._tail.load(), self.acknowledged()
+        while tail < self._next_head:
+            position = tail % self._capacity
+            size, kind, _, payload, sequence = _HEADER.unpack_from(self._data, position)
+            if kind == FRAME_DATA and sequence > done:
+                start = position + FRAME_HEADER_BYTES
+                found[sequence] = bytes(self._data[start : start + payload])
+            tail += size
+        return found
+
     def close(self) -> None:
         """Tell the shard that no more batches follow; it removes the ring once it is drained."""
         self._closed.publish(1)

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -43,6 +44,8 @@ __all__ = ["BatchSettings", "Batcher"]
 LINGER_S = 0.002
 _ROOM_WAIT_S = 0.01
 _LOOK_S = 1.0
+_STUCK_S = 0.5
+"""After that a batch without an outcome may be that of a queue that has moved."""
 _REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
 
 
@@ -323,17 +326,24 @@ class Batcher:
 
     def _flush_lingering(self) -> None:
         refresh_at = time.monotonic() + _REFRESH_S
+        look_at = 0.0
         links = self._links
+        first: dict[QueueLink, Batch] = {}  # in flight at the last look
         while not self._closed.is_set():
-            self._collecting.wait(_REFRESH_S)
+            self._collecting.wait(_STUCK_S)
             time.sleep(LINGER_S)
             self._collecting.clear()
             waiting = [link for link in links.opened() if not self.hand_over_lingering(link)]
             if waiting:
                 self._collecting.set()
-            if time.monotonic() >= refresh_at and not links.is_refreshing:
-                threading.Thread(target=links.refresh, daemon=True, name="topics").start()
-                refresh_at = time.monotonic() + _REFRESH_S
+            now_s = time.monotonic()
+            if now_s >= look_at:
+                before, first = first, _first_in_flight(links.opened())
+                is_stuck = any(before.get(link) is batch for link, batch in first.items())
+                look_at = now_s + _STUCK_S
+                if is_stuck or now_s >= refresh_at:
+                    links.look_again()
+                    refresh_at = now_s + _REFRESH_S
 
     def hand_over_lingering(self, link: QueueLink) -> bool:
         """Send the collected messages, unless the link is in use or the shard is behind.
@@ -349,3 +359,12 @@ class Batcher:
             return not link.has_collected
         finally:
             link.lock.release()
+
+
+def _first_in_flight(links: Iterable[QueueLink]) -> dict[QueueLink, Batch]:
+    """Return the oldest batch of each link that has one in flight; takes no lock."""
+    found = {}
+    for link in links:
+        with suppress(IndexError):
+            found[link] = link.in_flight[0]
+    return found

@@ -9,22 +9,25 @@ Invariants
   2. A batch whose call has no answer is sent again: the shard stores it once
      (repeated_batches.py). One with a unique key that the producer did not create is sent once.
   3. Memory is bounded: ``WAITING_BYTES``, the batch in flight among them, or one larger batch.
-  4. A batch has its whole outcome before it counts as ended.
+  4. A call to a queue that moves is repeated, at its new place: nothing was stored.
+  5. A batch has its whole outcome before it counts as ended.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from rocketray.actors.ipc.ring import RING_BYTES, Ack
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms, pieces_of
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardMovedError, ShardUnavailableError
 from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
 
 from .batch import Batch
@@ -34,6 +37,8 @@ __all__ = ["WAITING_BYTES", "CallSender", "packed"]
 _LOG = logging.getLogger(__name__)
 WAITING_BYTES = RING_BYTES
 """How many bytes a link to another Ray node holds, as many as a ring."""
+_MOVE_S = 10.0
+"""How long to wait for the new place of a queue that moves."""
 _REPEATS_MAX = 2  # as RocketMQ's retryTimesWhenSendFailed
 
 
@@ -46,21 +51,28 @@ class CallSender:
         shard: ShardApi,
         in_background: Callable[[Callable[[], None]], None],
         on_idle: Callable[[], object],
+        on_moved: Callable[[], object] = lambda: None,
     ) -> None:
         """Take *in_background*, which runs a function that makes calls beside the caller.
 
-        *on_idle* is called there when all calls have ended, for what was collected meanwhile.
+        *on_idle* is called there when all calls have ended, for what was collected meanwhile;
+        *on_moved* when the queue is elsewhere: :meth:`redirect` is expected to follow.
         """
         self._name = name
         self._shard = shard
         self._in_background = in_background
         self._on_idle = on_idle
+        self._on_moved = on_moved
         self._changed = threading.Condition()
         self._unfinished: deque[tuple[Batch, bytes]] = deque()  # in flight or waiting, in order
         self._unfinished_bytes = 0
         self._written = self._ended = 0  # sequences
         self._is_running = False
         self._dropped = threading.Event()
+
+    def redirect(self, shard: ShardApi) -> None:
+        """Make the calls to *shard* from now on, where the queue is now."""
+        self._shard = shard
 
     @property
     def is_busy(self) -> bool:
@@ -173,9 +185,16 @@ class CallSender:
 
     def _call(self, payload: bytes, batch: Batch, attempt: int = 0) -> Ack:
         first, *rest = pieces_of(payload)
-        return self._shard.append(
-            first, int(batch.durability), *rest, attempt=attempt, not_after_ms=call_ends_ms()
-        )
+        end_s = time.monotonic() + _MOVE_S
+        while True:
+            options: Any = {"attempt": attempt, "not_after_ms": call_ends_ms()}
+            try:
+                return self._shard.append(first, int(batch.durability), *rest, **options)
+            except ShardMovedError as error:
+                self._on_moved()
+                pause_s = error.retry_after_ms / 1000
+                if time.monotonic() >= end_s or self._dropped.wait(pause_s):
+                    raise
 
 
 def packed(table: MeasuredTable) -> bytes:

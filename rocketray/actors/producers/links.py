@@ -2,7 +2,7 @@
 
 A topic is looked up when the first message goes to it, a link is opened when the first message goes
 to its queue. :meth:`QueueLinks.refresh` follows topics that get more queues, are deleted, or are
-created again.
+created again, and queues that move to another disk.
 """
 
 from __future__ import annotations
@@ -10,13 +10,20 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import cache, lru_cache
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
-from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
+from rocketray.errors import (
+    ConfigError,
+    ShardMovedError,
+    StoreError,
+    StreamError,
+    TopicNotFoundError,
+)
 from rocketray.hashing import java_hash_code
 from rocketray.message import Message
 from rocketray.names import check_topic
@@ -28,6 +35,9 @@ __all__ = ["CLOSED", "QueueLinks"]
 
 _LOG = logging.getLogger(__name__)
 _hash_of_key = lru_cache(maxsize=4096)(java_hash_code)
+_LOOK_S = 0.5
+_MOVE_S = 10.0
+"""How long the opening of a link waits for a queue that moves."""
 CLOSED = "the producer is closed; create a new one"
 
 
@@ -43,6 +53,7 @@ class QueueLinks:
         self._form = cache(make_form)
         self._links: dict[str, list[QueueLink | None]] = {}  # of each topic, by queue
         self._lost = 0  # one-way messages of closed links
+        self._look_at_s = 0.0
         self._turn = itertools.count()
         self._lock = threading.Lock()  # for the set of links; each link has its own
         self._refreshing = threading.Lock()
@@ -133,8 +144,15 @@ class QueueLinks:
         topics = list(self._links.values())
         return [link for links in topics for link in links if link is not None]
 
+    def look_again(self) -> None:
+        """Refresh soon, beside the caller: a queue does not answer, or has moved."""
+        now_s = time.monotonic()
+        if now_s >= self._look_at_s and not self.is_refreshing:
+            self._look_at_s = now_s + _LOOK_S
+            threading.Thread(target=self.refresh, daemon=True, name="topics").start()
+
     def refresh(self) -> None:
-        """Update the number of queues of the topics, and leave deleted topics."""
+        """Update the number and the places of the queues of topics, and leave deleted topics."""
         with self._refreshing:
             for name, known in list(self._topics.items()):
                 if self.is_closed:
@@ -156,6 +174,7 @@ class QueueLinks:
                             links = self._links.get(name, [])
                             links += [None] * (config.queues - known.queues) if links else []
                             self._topics[name] = config
+                    self._follow(config)
 
     def lose(self, error: StreamError) -> None:
         """Fail all unacknowledged and later sends with *error*: their shards are gone."""
@@ -176,11 +195,25 @@ class QueueLinks:
 
     def _open(self, topic: str, queue_id: int) -> QueueLink:
         """Return an existing link or a new one; other threads are not blocked by its shard."""
+        end_s = time.monotonic() + _MOVE_S
         while not self.is_closed:
             config = self.topic(topic)
             config.check_queue(queue_id)
             form = self._form(topic)
-            opened = QueueLink(self._node, config, queue_id, form, self.on_idle)
+            try:
+                opened = QueueLink(
+                    *(self._node, config, queue_id, form),
+                    on_idle=self.on_idle,
+                    on_moved=self.look_again,
+                )
+            except ShardMovedError as error:
+                if time.monotonic() >= end_s:
+                    raise
+                time.sleep(error.retry_after_ms / 1000)
+                with self._lock:
+                    if self._topics.get(topic) is config:
+                        del self._topics[topic]  # it is looked up again
+                continue
             with self._lock:
                 if self._topics.get(topic) is config and not self.is_closed:
                     links = self._links.setdefault(topic, [None] * config.queues)
@@ -194,6 +227,17 @@ class QueueLinks:
             if link is not None:
                 return link
         raise StoreError(CLOSED)
+
+    def _follow(self, topic: TopicConfig) -> None:
+        """Have the links of moved queues lead to their new places."""
+        for link in [*self._links.get(topic.name, ())]:
+            if link is not None and link.disk != topic.disk_of(link.queue_id):
+                try:
+                    link.follow(self._node, topic)
+                except (StreamError, OSError) as error:
+                    _LOG.warning("%s moved to another disk: %s", link.name, error)
+                else:
+                    _LOG.info("%s is on another disk now; sending there", link.name)
 
     def _leave(self, topic: str, error: StreamError) -> None:
         """Close the links to the removed shards of a topic."""

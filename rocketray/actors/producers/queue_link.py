@@ -2,16 +2,18 @@
 
 On the shard's machine a batch is sent through a ring in shared memory (ring_sender.py); from
 another Ray node, and if it is too large for the ring, by a call (call_sender.py). A link changes
-between the two only while nothing is in flight: this keeps the order of the queue. Used with its
-lock held, except for :meth:`QueueLink.wait`.
+between the two only while nothing is in flight: this keeps the order of the queue. When the queue
+moves to another disk, :meth:`QueueLink.follow` sends what is in flight again, in order, to its new
+place. Used with its lock held, except for :meth:`QueueLink.wait` and :meth:`QueueLink.follow`.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from rocketray.actors.api.node_client import NodeClient
@@ -35,6 +37,8 @@ _LOG = logging.getLogger(__name__)
 _HARVEST_AT = SLOT_COUNT // 2
 _COLLECT_MIN_S = 0.0001  # sending takes 20 µs, or ten times that if the shard has to wake up
 _COLLECT_MAX_S = 0.0005
+_FOLLOW_S = 10.0
+_ROOM_S = 0.01
 
 
 class BatchSender(Protocol):
@@ -72,11 +76,15 @@ class QueueLink:
         topic: TopicConfig,
         queue_id: int,
         form: RecordForm,
+        *,
         on_idle: Callable[[QueueLink], object],
+        on_moved: Callable[[], object],
     ) -> None:
-        """Take *on_idle*, which is called when calls have ended; see :class:`CallSender`."""
+        """Take *on_idle* and *on_moved*, which :class:`CallSender` calls."""
         self.name = f"{topic.name}/{queue_id}"
-        place = node.at(topic.disk_of(queue_id))
+        self.disk = topic.disk_of(queue_id)
+        """The disk that the link leads to."""
+        place = node.at(self.disk)
         self.data = place.data
         self.topic = topic.name
         self.is_closed_topic = is_closed_topic(topic.name)
@@ -98,9 +106,56 @@ class QueueLink:
         """Monotonic time from which on the next message sends the collected ones."""
         self._closed: StreamError | None = None
         shard = node.shard_calls(topic, queue_id)
-        self._calls = CallSender(self.name, shard, node.in_background, lambda: on_idle(self))
+        self._calls = CallSender(
+            self.name, shard, node.in_background, lambda: on_idle(self), on_moved
+        )
         self._ring = RingSender(self.data, topic, queue_id, shard) if place.is_local() else None
         self._sender: BatchSender = self._ring or self._calls
+
+    def follow(self, node: NodeClient, topic: TopicConfig) -> None:
+        """Send to where the queue is now, from what its shard has not stored before on.
+
+        Raises:
+            ShardUnavailableError: its disk does not answer; the next call tries again.
+        """
+        place = node.at(topic.disk_of(self.queue_id))
+        shard = node.shard_calls(topic, self.queue_id)
+        self._calls.redirect(shard)
+        ring = RingSender(place.data, topic, self.queue_id, shard) if place.is_local() else None
+        with self.lock:
+            if self._closed is not None:
+                if ring is not None:
+                    ring.close()
+                return
+            self.disk, self.data = topic.disk_of(self.queue_id), place.data
+            before, self._ring = self._ring, ring
+            if before is not None:
+                if self._sender is before:
+                    self.harvest()
+                    self._sender = ring or self._calls
+                    self._send_again(before.unacknowledged())
+                before.close()
+
+    def _send_again(self, payloads: Mapping[int, bytes]) -> None:
+        """Send the batches in flight, which had these payloads by sequence, once more."""
+        waiting = [*self.in_flight]
+        self.in_flight.clear()
+        end_s = time.monotonic() + _FOLLOW_S
+        for batch in waiting:
+            payload = payloads[batch.sequence]
+            while not self._sender.try_write(memoryview(payload), batch):
+                self._sender.publish()
+                if time.monotonic() >= end_s:
+                    batch.is_unsent = True
+                    batch.failure = ShardUnavailableError(
+                        self.name, 1000, "it moved to another disk, and does not answer there"
+                    )
+                    self.settled(batch)
+                    break
+                self.wait_for_room(_ROOM_S)
+            else:
+                self.in_flight.append(batch)
+        self._sender.publish()
 
     def try_send(self, payload: memoryview, batch: Batch) -> bool:
         """Send a batch; False while there is no room."""

@@ -84,6 +84,10 @@ class RingSender:
         if sequence:
             self._ring.wait_acknowledged(sequence, timeout_s)
 
+    def unacknowledged(self) -> dict[int, bytes]:
+        """Return what the shard has not stored, by sequence: it has left the ring."""
+        return self._ring.unacknowledged()
+
     def close(self) -> None:
         """Release the ring; the shard stores what is in it."""
         self._ring.close()

@@ -1,7 +1,8 @@
 """The streams of a member of a topic whose queues are on several disks: mapped here, else fetched.
 
 The queues of a disk on the member's machine are mapped; those of another disk are fetched from its
-gateway. All ring one bell. The sources are created as the member gets queues on their disks.
+gateway. All ring one bell. The sources are created as the member gets queues on their disks. The
+stream of a queue that was moved is opened again on its new disk (:meth:`DiskStreams.follow`).
 """
 
 from __future__ import annotations
@@ -57,6 +58,19 @@ class DiskStreams:
     def bounds(self, queue_id: int) -> QueueBounds:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         return self._source(queue_id).bounds(queue_id)
+
+    def follow(self, moves: int) -> frozenset[int]:
+        """Look up where the queues are, if one was moved since; return those to open again.
+
+        Raises:
+            ShardUnavailableError: the coordinator does not answer; the next call asks again.
+        """
+        before = self._topic
+        if moves <= before.moves:
+            return frozenset()
+        self._topic = self._node.topics.get(before.name)
+        known = range(min(before.queues, self._topic.queues))
+        return frozenset(at for at in known if before.disk_of(at) != self._topic.disk_of(at))
 
     def open(self, queue_id: int, part: QueuePart, start: int) -> MemberStream:
         """Return a stream that begins at *start*, and is not attached yet."""

@@ -88,6 +88,10 @@ class FetchedStreams:
         self._ends[queue_id] = found.end
         return found
 
+    def follow(self, moves: int) -> frozenset[int]:  # noqa: ARG002 - of the protocol
+        """Return no queues: those of one disk are all that this source has."""
+        return frozenset()
+
     def open(self, queue_id: int, part: QueuePart, start: int) -> FetchedStream:
         """Return a stream that begins at *start*, and is not attached yet."""
         stream = FetchedStream(self, queue_id, part, start, self._ends.get(queue_id, start))

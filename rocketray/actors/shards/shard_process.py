@@ -28,12 +28,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.paths import filter_doorbell_path, process_doorbell_path
+from rocketray.actors.files.paths import (
+    filter_doorbell_path,
+    process_doorbell_path,
+    shard_directory,
+)
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, is_shared
+from rocketray.actors.topics.topic_files import HANDED_OVER
 from rocketray.config import StoreConfig
-from rocketray.errors import ShardUnavailableError, StoreError, StreamError
+from rocketray.errors import ShardMovedError, ShardUnavailableError, StoreError, StreamError
+from rocketray.store.files.file_system import SYSTEM_FILES
 
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard, why_closed
@@ -42,6 +48,7 @@ __all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS = 1000
+_MOVED_RETRY_AFTER_MS = 200
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 60.0
 _ADVICE = "repair the cause; each call opens it again, and so does a timer"
 SHARED_FILE_SIZES = {
@@ -95,7 +102,7 @@ class ShardProcess:
         self.doorbell = ProcessDoorbell(process_doorbell_path(data, name))
         """Rung by producers, and by other threads to make the draining threads look."""
         for topic in TopicCatalog.load(data).topics.values():
-            self.open(topic, topic.by_process().get(name, ()))
+            self._open_all(topic, topic.by_process().get(name, ()))
 
     def follow_disks(self, start: Callable[[DiskShards], None]) -> None:
         """Call *start* with the shards of each disk, now and when another disk comes."""
@@ -106,7 +113,30 @@ class ShardProcess:
             start(disk)
 
     def open(self, topic: TopicConfig, queues: Iterable[int]) -> Opened:
-        """Open the shards of queues that are not open yet; a shard that fails stays closed."""
+        """Open the shards of queues that are not open yet; a shard that fails stays closed.
+
+        For the coordinator, which knows that the queues are here: also one that was handed over.
+        """
+        queues = [*queues]
+        for queue_id in queues:
+            _handed_over(self.data, topic.name, queue_id).unlink(missing_ok=True)
+        return self._open_all(topic, queues)
+
+    def hand_over(self, topic: str, queue_id: int) -> None:
+        """Close the shard of a queue that moves, all on disk, and open it no more.
+
+        Raises:
+            StreamError, OSError: it cannot be closed cleanly.
+        """
+        with self._opening:
+            mark = _handed_over(self.data, topic, queue_id)
+            mark.touch()
+            SYSTEM_FILES.sync(mark.parent)
+            self._close([(topic, queue_id)])
+            with self._tables:
+                self._closed.pop((topic, queue_id), None)
+
+    def _open_all(self, topic: TopicConfig, queues: Iterable[int]) -> Opened:
         new: list[int] = []
         closed: dict[int, StreamError] = {}
         with self._opening:
@@ -133,7 +163,7 @@ class ShardProcess:
         topics = TopicCatalog.load(self.data).topics
         for name, queue_id in due:
             if name in topics:
-                self.open(topics[name], [queue_id])
+                self._open_all(topics[name], [queue_id])
             else:  # deleted: its remaining calls are told so
                 with self._tables:
                     self._closed.pop((name, queue_id), None)
@@ -198,8 +228,10 @@ class ShardProcess:
         name = f"{topic.name}/{queue_id}"
         if self._is_ended:  # or a late call would take the files from the next process
             raise ShardUnavailableError(name, _RETRY_AFTER_MS, "its process ends")
-        if topic.process_of(queue_id) != self.name:  # the caller's topic was deleted and recreated
-            raise ShardUnavailableError(name, _RETRY_AFTER_MS, "another process has it by now")
+        if topic.process_of(queue_id) != self.name:  # it moved, or the topic was recreated
+            raise ShardMovedError(name, _MOVED_RETRY_AFTER_MS, "another process has it by now")
+        if _handed_over(self.data, topic.name, queue_id).exists():
+            raise ShardMovedError(name, _MOVED_RETRY_AFTER_MS, "it moves to another disk")
         sizes: dict[str, Any] = self._sizes
         try:
             shard = OwnedShard(
@@ -258,6 +290,10 @@ class ShardProcess:
                     self._shards = {key: one for key, one in self._shards.items() if key != place}
                 if shard is not None and self._disks[shard.device].discard(shard):
                     closing.callback(shard.close)
+
+
+def _handed_over(data: Path, topic: str, queue_id: int) -> Path:
+    return shard_directory(data, topic, queue_id) / HANDED_OVER
 
 
 def _smaller(sizes: Mapping[str, int]) -> dict[str, int]:

@@ -64,6 +64,7 @@ _WRITABLE = 2
 _INTERNAL = "topic.internal"
 _PROCESSES, _QUEUES_PER_PROCESS = "queues.processes", "queues.per.process"
 _DISKS = "queues.disks"
+_MOVES = "queues.moves"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 _BITMAPS = "filter.bitmaps"
 _TOPIC_ID = "topic.id"
@@ -102,7 +103,8 @@ class TopicConfig:
     for. ``disks`` has the disk of each queue: the UUID of a joined disk, or empty text for the disk
     that has the coordinator; it is empty if all queues are there.
     ``bitmaps`` says whether the shards keep filter bitmaps: always, never, or if that pays off (see
-    bitmap_orders.py). ``made`` are the queues that have answered once.
+    bitmap_orders.py). ``made`` are the queues that have answered once. ``moves`` counts how
+    often a queue was moved to another disk.
     """
 
     name: str
@@ -117,6 +119,7 @@ class TopicConfig:
     bitmaps: BitmapMode = "auto"
     made: frozenset[int] = field(default=frozenset(), compare=False)
     disks: tuple[str, ...] = ()
+    moves: int = 0
 
     @property
     def writable(self) -> bool:
@@ -172,6 +175,7 @@ class TopicConfig:
             _PROCESSES: ",".join(map(str, self.processes)),
             _QUEUES_PER_PROCESS: self.queues_per_process,
             _DISKS: ",".join(self.disks) if self.disks else None,
+            _MOVES: self.moves or None,
             _BITMAPS: None if self.bitmaps == "auto" else self.bitmaps,
             _MADE: ",".join(map(str, sorted(self.made))) or None,
         }
@@ -208,6 +212,7 @@ class TopicConfig:
                 bitmaps=_bitmap_mode(attributes.get(_BITMAPS, "auto")),
                 made=frozenset(map(int, filter(None, attributes.get(_MADE, "").split(",")))),
                 disks=_disks(attributes.get(_DISKS)),
+                moves=int(attributes.get(_MOVES, 0)),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
@@ -332,6 +337,14 @@ class TopicCatalog:
             disks = ()
         topic = replace(topic, queues=queues, store_hosts=hosts, processes=processes, disks=disks)
         return replace(self._with(topic), next_shard_number=self.next_shard_number + added)
+
+    def with_disk(self, name: str, queue_id: int, disk: str) -> TopicCatalog:
+        """Return the catalog in which a queue is on another disk."""
+        topic = self.get(name)
+        disks = list(topic.disks or ("",) * topic.queues)
+        disks[queue_id] = disk
+        kept = (*disks,) if any(disks) else ()
+        return self._with(replace(topic, disks=kept, moves=topic.moves + 1))
 
     def of_disk(self, disk: str) -> TopicCatalog:
         """Return the catalog of the topics that have queues on *disk*."""

@@ -11,8 +11,8 @@ topic whose queues per process are ``shared`` are in the shared process of their
 other topics.
 
 Invariants
-  1. A queue stays on its disk, and in its process. A topic that gets more queues has them added to
-     the processes with the fewest queues, and to new ones.
+  1. A queue stays on its disk, and in its process, unless an operator moves it. A topic that gets
+     more queues has them added to the processes with the fewest queues, and to new ones.
   2. All queues of a process are on one disk.
 """
 
@@ -24,10 +24,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count as numbers
+from typing import NamedTuple
 
 from rocketray.names import SHARED, QueuesPerProcess, check_queues_per_process
 
-__all__ = ["ONE_EACH", "DiskSpace", "Placement", "Spread", "all_on_one", "spread_over"]
+__all__ = [
+    "ONE_EACH",
+    "DiskSpace",
+    "Placement",
+    "QueueMove",
+    "Spread",
+    "all_on_one",
+    "drained",
+    "rebalanced",
+    "spread_over",
+]
 
 Spread = Callable[[Sequence[str], int], tuple[str, ...]]
 """Returns the disks of that many queues, from those of the existing queues."""
@@ -64,6 +75,51 @@ def spread_over(disks: Iterable[DiskSpace], present: Sequence[str], queues: int)
         of_zone[best.zone] += 1
         of_disk[best.disk] += 1
     return (*placed,)
+
+
+class QueueMove(NamedTuple):
+    """A queue that is to be moved, from one disk to another, by their names in the catalog."""
+
+    queue_id: int
+    source: str
+    target: str
+
+
+def drained(disks: Iterable[DiskSpace], present: Sequence[str], leaving: str) -> list[QueueMove]:
+    """Return the moves after which no queue of a topic is on the disk *leaving*.
+
+    *present* are the disks of its queues, *disks* those that take queues. They go where new queues
+    would.
+    """
+    stay = [disk for disk in present if disk != leaving]
+    others = [each for each in disks if each.disk != leaving]
+    targets = iter(spread_over(others, stay, len(present))[len(stay) :])
+    leave = [queue_id for queue_id, disk in enumerate(present) if disk == leaving]
+    pairs = zip(leave, targets, strict=True)
+    return [QueueMove(queue_id, leaving, target) for queue_id, target in pairs]
+
+
+def rebalanced(disks: Iterable[DiskSpace], present: Sequence[str]) -> list[QueueMove]:
+    """Return the fewest moves after which a topic's queues are spread as those of a new topic.
+
+    Queues on other disks than *disks* stay: these disks do not answer, or are being drained.
+    """
+    counts = Counter(present)
+    known = [DiskSpace(each.disk, each.zone, counts[each.disk]) for each in disks]
+    names = {each.disk for each in known}
+    movable = [queue_id for queue_id, disk in enumerate(present) if disk in names]
+    if not movable:
+        return []
+    wanted = Counter(spread_over(known, (), len(movable)))
+    targets = iter((wanted - counts).elements())
+    surplus = {disk: counts[disk] - wanted[disk] for disk in names}
+    moves = []
+    for queue_id in reversed(movable):
+        disk = present[queue_id]
+        if surplus[disk] > 0:
+            surplus[disk] -= 1
+            moves.append(QueueMove(queue_id, disk, next(targets)))
+    return moves[::-1]
 
 
 @dataclass(frozen=True, slots=True)

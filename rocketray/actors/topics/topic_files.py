@@ -22,7 +22,16 @@ from rocketray.store.files.store_settings import read_settings
 
 from .catalog import TopicConfig, is_shared
 
-__all__ = ["check_is_there", "check_no_files", "check_store_host", "remove_files"]
+__all__ = [
+    "HANDED_OVER",
+    "check_is_there",
+    "check_no_files",
+    "check_store_host",
+    "remove_files",
+]
+
+HANDED_OVER = "handed_over"
+"""A file in the directory of a queue that moves: no process opens it unless told again to."""
 
 _REMOVALS = 20
 _REMOVAL_INTERVAL_S = 0.1

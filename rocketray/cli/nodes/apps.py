@@ -126,7 +126,7 @@ def status(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the apps that are up, and what is wrong on the node.
+    """Show the apps that are up, and the node's problems.
 
     Below the tables are the last failure of each host since it was started, and the number of
     failures to decode a message. The counts are of the host's process: they begin at 0 after a

@@ -113,6 +113,27 @@ def test_a_new_incarnation_goes_on_at_the_first_unacknowledged_frame(tmp_path: P
     assert (outcome.status, outcome.first_queue_offset) == (AppendStatus.PENDING, 1)
 
 
+def test_what_was_not_acknowledged_can_be_taken_back(tmp_path: Path, rng: random.Random) -> None:
+    producer = ProducerRing(tmp_path / "ring", 4096)
+    shard = ShardRing(tmp_path / "ring")
+    sent: dict[int, bytes] = {}
+    for _ in range(300):
+        if rng.random() < 0.6:
+            payload = rng.randbytes(rng.randint(0, 700))
+            sequence = producer.try_write(payload, Durability.MEMORY)
+            if sequence is not None:
+                sent[sequence] = payload
+            producer.publish()
+        else:
+            shard.look()
+            frame = shard.next_frame()
+            if frame is not None:
+                shard.record(frame.sequence, Ack(AppendStatus.OK))
+                shard.acknowledge()
+        done = producer.acknowledged()
+        assert producer.unacknowledged() == {at: each for at, each in sent.items() if at > done}
+
+
 def test_room_that_was_not_given_back_is_not_read_again(tmp_path: Path) -> None:
     """A shard died after it acknowledged a frame, and before it moved the tail."""
     producer, shard = make(tmp_path / "ring")

@@ -55,6 +55,7 @@ class OnTwoDisks:
 
     def __init__(self, topic: TopicConfig) -> None:
         self.name, self.queues = topic.name, topic.queues
+        self.moves = 0
 
     def disk_of(self, queue_id: int) -> str:
         return FAR if queue_id % 2 else ""
@@ -105,3 +106,52 @@ def test_messages_of_all_queues_come_through_one_bell(
         assert sorted(bodies) == [b"0", b"1", b"2", b"3"]
         assert {disk: type(source) for disk, source in streams._sources.items()} == kinds
     assert sorted(asked) == sorted(disk for disk in kinds if disk not in local)
+
+
+class Moved(OnTwoDisks):
+    """The configuration after the even queues moved to the other disk, and queue 1 from there."""
+
+    def __init__(self, topic: TopicConfig) -> None:
+        super().__init__(topic)
+        self.moves = 3
+
+    def disk_of(self, queue_id: int) -> str:
+        return "" if queue_id == 1 else FAR
+
+
+def test_queues_that_moved_are_read_on_where_they_are_now(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic: Any = OnTwoDisks(node.topics.get("T"))
+    place: Any = TwoDisks(node, topic, frozenset({""}))
+    streams = DiskStreams(place, "g", topic, lambda _: node.gateway)
+    with (
+        GroupConsumer(
+            node, "g", "T", Subscription.tags("*"), streams=streams, has_heart=False
+        ) as member,
+        node.producer() as producer,
+    ):
+        streams.start()
+        bodies: list[bytes] = []
+
+        def read(first: int, count: int) -> None:
+            for number in range(first, first + count):
+                for queue in range(4):
+                    producer.send("T", b"%d-%d" % (queue, number), queue_id=queue)
+            while len(bodies) < 4 * (first + count):
+                bodies.extend(body for batch in member.poll(10.0) for body in batch.bodies())
+
+        read(0, 2)
+        before = dict(member._queues.streams)
+        moved: Any = Moved(node.topics.get("T"))
+        monkeypatch.setattr(node.topics, "get", lambda _: moved)
+        monkeypatch.setattr(member._session, "moves", 3)
+        read(2, 2)
+        after = member._queues.streams
+        assert {at for at in after if after[at] is not before[at]} == {0, 1, 2}
+        assert not member._queues.has_to_open
+        assert len(bodies) == len({*bodies}) == 16
+        for queue in range(4):
+            mine = [body for body in bodies if body.startswith(b"%d-" % queue)]
+            assert mine == [b"%d-%d" % (queue, number) for number in range(4)]
+        assert member.counters().delivered == 16

@@ -11,6 +11,8 @@ from rocketray.actors.topics.placement import (
     DiskSpace,
     Placement,
     all_on_one,
+    drained,
+    rebalanced,
     spread_over,
 )
 from rocketray.errors import ConfigError
@@ -84,6 +86,51 @@ def test_however_disks_are_no_queue_moves_and_no_disk_of_a_zone_gets_two_more(se
             assert max(sums) - min(sums) <= 1
             assert all(max(each) - min(each) <= 1 for each in zones.values())
             present = placed
+
+
+def test_a_disk_is_drained_to_where_new_queues_would_go() -> None:
+    disks = [DiskSpace("", "z1", 10), DiskSpace("b", "z1", 30), DiskSpace("c", "z2", 20)]
+    assert drained(disks, ("b", "c", "b", ""), "b") == [(0, "b", "c"), (2, "b", "")]
+    assert drained(disks, ("", "c"), "b") == []
+
+
+def test_queues_are_spread_as_those_of_a_new_topic_by_the_fewest_moves() -> None:
+    two = [DiskSpace("", "", 10), DiskSpace("b", "", 30)]
+    assert rebalanced(two, ("", "", "", "")) == [(2, "", "b"), (3, "", "b")]
+    assert rebalanced(two, ("", "", "b")) == []
+    assert rebalanced(two, ("gone", "", "")) == [(2, "", "b")]
+    assert rebalanced([], ("", "")) == []
+
+
+def test_however_disks_are_the_moves_spread_each_topic_and_none_is_in_vain(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(200):
+        disks = [
+            DiskSpace(f"d{number}", rng.choice("xyz"), rng.randrange(5))
+            for number in range(rng.randint(1, 6))
+        ]
+        names = [each.disk for each in disks]
+        present = [rng.choice([*names, "gone"]) for _ in range(rng.randint(0, 12))]
+        after = list(present)
+        for move in rebalanced(disks, present):
+            assert after[move.queue_id] == move.source != move.target
+            after[move.queue_id] = move.target
+        assert rebalanced(disks, after) == []
+        here = [disk for disk in after if disk != "gone"]
+        zones = {each.zone: 0 for each in disks}
+        for each in disks:
+            zones[each.zone] += here.count(each.disk)
+        assert max(zones.values()) - min(zones.values()) <= 1
+        for zone in zones:
+            counts = [here.count(each.disk) for each in disks if each.zone == zone]
+            assert max(counts) - min(counts) <= 1
+        if len(disks) > 1:
+            left = list(present)
+            for move in drained(disks, present, names[0]):
+                left[move.queue_id] = move.target
+            assert names[0] not in left
+            stay = [(a, b) for a, b in zip(present, left, strict=True) if a != names[0]]
+            assert all(a == b for a, b in stay)
 
 
 def test_however_a_topic_grows_no_queue_moves_and_no_process_gets_too_many(seed: int) -> None:

@@ -1,0 +1,266 @@
+"""Moves of queues to other disks: the coordinator's part.
+
+    DATA/config/moves.json      the moves that are under way, or whose old files are still there
+
+A move copies the files while the queue is used (disks/queue_copy.py), round after round, until
+little is left. Then the shard is closed, the rest is copied and compared, and the catalog gets the
+new disk. Producers and members learn of it from the catalog, and continue there.
+
+Invariants
+  1. The catalog says where a queue is. Its files on another disk are a copy that is not complete,
+     or an old one; no process opens them, and they are removed.
+  2. While a queue is handed over, no process stores in it, whatever dies meanwhile: its directory
+     says so (topic_files.HANDED_OVER), until the coordinator has it opened again.
+  3. A move is in the file before it begins, and until its old files are removed. The next
+     coordinator removes what the catalog does not lead to.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topic_start import Started
+from rocketray.errors import ConfigError, ShardUnavailableError, StoreError, StreamError
+
+from .cluster_state import ClusterState
+
+__all__ = ["MovingDisks", "MovingShards", "QueueMoves"]
+
+_LOG = logging.getLogger(__name__)
+_VERSION = 1
+_MOVES_AT_ONCE = 2
+_WAIT_MAX_S = 20.0
+_ROUNDS_MAX = 10
+_SMALL_S = 0.3
+"""A round that took no longer leaves little for the last one."""
+_OPEN_S = 20.0
+_GRACE_S = 30.0
+"""How long the old files stay: members that do not know of the move yet still read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A move, or what is left of it."""
+
+    topic: str
+    topic_id: str
+    queue_id: int
+    store_host: tuple[str, int]
+    source: str
+    target: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}/{self.queue_id}"
+
+
+class MovingDisks(Protocol):
+    """The disks of a cluster, as a move uses them."""
+
+    def copy_queue(
+        self, topic: TopicConfig, queue_id: int, target: str, *, is_closed: bool
+    ) -> CopiedQueue:
+        """Have *target* fetch what it lacks; raises as ``DiskApi.copy_queue``."""
+
+    def remove_queue(
+        self, disk: str, topic: str, queue_id: int, store_host: tuple[str, int]
+    ) -> None:
+        """Remove the files of a queue from *disk*; raises as ``DiskApi.remove_queue``."""
+
+    def check_target(self, disk: str) -> None:
+        """Raise :class:`ConfigError` or ``ShardUnavailableError`` unless *disk* takes queues."""
+
+
+class MovingShards(Protocol):
+    """The shard processes of a cluster, as a move uses them."""
+
+    def start(
+        self, topics: list[TopicConfig], queues: range | None, wait_s: float | None
+    ) -> Started:
+        """See ``TopicShards.start``."""
+
+    def start_process(self, topic: TopicConfig, queue_id: int) -> None:
+        """Start the process that a queue is to be in, before it has the queue."""
+
+    def hand_over(self, topic: TopicConfig, queue_id: int) -> None:
+        """Close the shard of a queue, all on disk; nothing opens it before the next ``start``."""
+
+    def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
+        """End the processes that have no queue of the topic any more."""
+
+
+class QueueMoves:
+    """All moves; for any thread."""
+
+    def __init__(
+        self,
+        data: Path,
+        state: ClusterState,
+        disks: MovingDisks,
+        shards: MovingShards,
+        comes_or_goes: Callable[[str], AbstractContextManager[object]],
+    ) -> None:
+        """Load the moves that an earlier coordinator did not complete; :meth:`tidy` ends them.
+
+        *comes_or_goes* returns the lock of the creation and deletion of a topic.
+        """
+        self._file = config_directory(data) / "moves.json"
+        self._state = state
+        self._disks = disks
+        self._shards = shards
+        self._comes_or_goes = comes_or_goes
+        self._lock = threading.Lock()
+        self._moves: dict[str, _Move] = read_state(self._file, _parsed, owns=True) or {}
+        self._threads = ThreadPoolExecutor(_MOVES_AT_ONCE, thread_name_prefix="moves")
+        self._running: dict[str, tuple[str, Future[MovedQueue]]] = {}
+        """Moves that are under way, or whose caller has not heard the outcome: the targets."""
+        self._tidy_at_s: dict[str, float] = {}
+
+    def move(self, name: str, queue_id: int, target: str, wait_s: float) -> MovedQueue | None:
+        """See ``DisksApi.move``."""
+        key = f"{name}/{queue_id}"
+        with self._lock:
+            running = self._running.get(key)
+            if running is not None and running[0] != target:
+                if not running[1].done():
+                    raise ConfigError(f"queue {key} is being moved to another disk already")
+                running = None
+            if running is None:
+                topic = self._check(name, queue_id, target)
+                running = target, self._threads.submit(self._move, topic, queue_id, target)
+                self._running[key] = running
+        future = running[1]
+        if future not in wait([future], min(wait_s, _WAIT_MAX_S))[0]:
+            return None
+        with self._lock:
+            if self._running.get(key) == running:
+                del self._running[key]
+        return future.result()
+
+    def _move(self, topic: TopicConfig, queue_id: int, target: str) -> MovedQueue:
+        name = topic.name
+        source = topic.disk_of(queue_id)
+        move = _Move(*(name, topic.topic_id, queue_id, topic.store_hosts[queue_id], source, target))
+        if (before := self._moves.get(move.name)) is not None:
+            self._remove_old(before)
+        self._save({**self._moves, move.name: move})
+        try:
+            copied = self._copy_while_used(topic, move)
+            moving = self._state.topics.catalog.with_disk(name, queue_id, target).get(name)
+            self._shards.start_process(moving, queue_id)
+            with self._comes_or_goes(name):
+                return self._hand_over(move, copied)
+        finally:
+            self._tidy_at_s[move.name] = time.monotonic() + _GRACE_S
+
+    def tidy(self) -> None:
+        """Remove the files that no catalog leads to any more; called periodically."""
+        for move in list(self._moves.values()):
+            is_due = time.monotonic() >= self._tidy_at_s.get(move.name, 0.0)
+            if is_due and move.name not in self._running:
+                self._remove_old(move)
+
+    def _check(self, name: str, queue_id: int, target: str) -> TopicConfig:
+        topic = self._state.topics.catalog.get(name)
+        topic.check_queue(queue_id)
+        if topic.internal:
+            raise ConfigError(
+                f"topic {name!r} is one of the node's own, which stay on the coordinator's disk"
+            )
+        self._disks.check_target(target)
+        if topic.disk_of(queue_id) == target:
+            raise ConfigError(f"queue {name}/{queue_id} is on that disk already")
+        return topic
+
+    def _copy_while_used(self, topic: TopicConfig, move: _Move) -> CopiedQueue:
+        """Copy until a round is short, or no round gets shorter."""
+        count, seconds = 0, 0.0
+        for _ in range(_ROUNDS_MAX):
+            one = self._disks.copy_queue(topic, move.queue_id, move.target, is_closed=False)
+            count, seconds = count + one.fetched_bytes, seconds + one.seconds
+            if one.seconds <= _SMALL_S:
+                break
+        return CopiedQueue(count, seconds)
+
+    def _hand_over(self, move: _Move, copied: CopiedQueue) -> MovedQueue:
+        """Close the queue, copy the rest, and have it opened on its new disk."""
+        topic = self._state.topics.catalog.get(move.topic)
+        if topic.topic_id != move.topic_id:
+            raise StoreError(f"topic {move.topic!r} was deleted while queue {move.name} was copied")
+        queues = range(move.queue_id, move.queue_id + 1)
+        begin_s = time.monotonic()
+        try:
+            self._shards.hand_over(topic, move.queue_id)
+            rest = self._disks.copy_queue(topic, move.queue_id, move.target, is_closed=True)
+            moved = self._state.topics.change(
+                move.topic,
+                lambda catalog: catalog.with_disk(move.topic, move.queue_id, move.target),
+            )
+        except BaseException:
+            self._shards.start([topic], queues, _OPEN_S)
+            raise
+        self._shards.start([moved], queues, _OPEN_S)
+        stopped_s = time.monotonic() - begin_s
+        _LOG.info(
+            "queue %s is on disk %s now: %d bytes in %.1f s, the last %d with the queue closed, "
+            "for %.2f s",
+            *(move.name, move.target or "of the coordinator", copied.fetched_bytes),
+            *(copied.seconds, rest.fetched_bytes, stopped_s),
+        )
+        self._shards.end_unused(topic, moved)
+        return MovedQueue(copied.fetched_bytes, copied.seconds, rest.fetched_bytes, stopped_s)
+
+    def _remove_old(self, move: _Move) -> None:
+        """Remove the files that the catalog does not lead to, from disks that answer."""
+        subject = f"moved queue {move.name}"
+        topic = self._state.topics.catalog.topics.get(move.topic)
+        is_same = topic is not None and topic.topic_id == move.topic_id
+        now = topic.disk_of(move.queue_id) if topic is not None and is_same else None
+        try:
+            for disk in {move.source, move.target} - {now}:
+                self._disks.remove_queue(disk, move.topic, move.queue_id, move.store_host)
+        except ShardUnavailableError as error:
+            _LOG.warning("old files of queue %s are removed later: %s", move.name, error)
+            return
+        except (StreamError, OSError) as error:
+            self._state.problems.note(
+                subject, f"old files of queue {move.name} are not removed yet: {error}"
+            )
+            return
+        self._state.problems.resolve(subject)
+        self._save({name: each for name, each in self._moves.items() if name != move.name})
+
+    def _save(self, moves: dict[str, _Move]) -> None:
+        with self._lock:
+            values = [asdict(each) for each in moves.values()]
+            write_json(self._file, {"version": _VERSION, "moves": values})
+            self._moves = moves
+
+
+def _parsed(value: dict[str, Any]) -> dict[str, _Move]:
+    if value["version"] != _VERSION:
+        raise UnknownVersionError(value["version"], _VERSION)
+    moves = [
+        _Move(
+            topic=str(each["topic"]),
+            topic_id=str(each["topic_id"]),
+            queue_id=int(each["queue_id"]),
+            store_host=(str(each["store_host"][0]), int(each["store_host"][1])),
+            source=str(each["source"]),
+            target=str(each["target"]),
+        )
+        for each in value["moves"]
+    ]
+    return {each.name: each for each in moves}

@@ -1,0 +1,179 @@
+"""``rocketray move-queue``, ``drain`` and ``rebalance``: queues go to other disks, on purpose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketray.actors.topics.placement import DiskSpace, QueueMove, drained, rebalanced
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.cli.terminal.quantities import format_bytes
+from rocketray.cli.terminal.waiting import waiting
+from rocketray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.files.home import Home
+
+__all__ = ["drain", "move_queue", "rebalance"]
+
+_STEP_S = 5.0
+_DISK = "UUID of the disk, or its first characters; see: rocketray topology"
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show the moves, and make none of them.")
+]
+
+
+def move_queue(
+    topic: Annotated[str, typer.Argument(help="Topic of the queue.")],
+    queue_id: Annotated[int, typer.Argument(metavar="QUEUE", help="Number of the queue, from 0.")],
+    disk: Annotated[str, typer.Argument(help=_DISK)],
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Move a queue to another disk of the cluster.
+
+    Messages, offsets and message ids stay as they are. The files are copied while the queue is
+    used; then it stores nothing for a moment. Producers and groups follow by themselves. If the
+    move fails, the queue stays where it is.
+    """
+    with connect(data) as connection:
+        homes = connection.disks.homes()
+        target = _disk(homes, disk)
+        source = connection.topics.get(topic)
+        source.check_queue(queue_id)
+        move = QueueMove(queue_id, source.disk_of(queue_id), target)
+        _carry_out(connection, homes, [(topic, move)], as_json=as_json)
+
+
+def drain(
+    disk: Annotated[str, typer.Argument(help=_DISK)],
+    *,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Give the disk queues again; none is moved back.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Move all queues from a disk to the others.
+
+    It gets no new ones. After that its node can be stopped for good. The node's own topics stay on
+    the coordinator's disk. Repeat the command after an interruption: it continues.
+    """
+    with connect(data) as connection:
+        homes = connection.disks.homes()
+        leaving = _disk(homes, disk)
+        if not dry_run:
+            connection.disks.set_draining(leaving, not undo)
+        if undo:
+            print_line(f"disk {homes[leaving].uuid} gets queues again")
+            return
+        targets = [each for each in _targets(connection) if each.disk != leaving]
+        if not targets:
+            raise ConfigError("no other disk takes queues now; see: rocketray topology")
+        moves = [
+            (topic.name, move)
+            for topic in connection.topics.all().values()
+            if not topic.internal and leaving in topic.by_disk()
+            for move in drained(targets, topic.disks or ("",) * topic.queues, leaving)
+        ]
+        if not moves:
+            progress(f"disk {homes[leaving].uuid} has no queues that can be moved")
+        _carry_out(connection, homes, moves, dry_run=dry_run, as_json=as_json)
+
+
+def rebalance(
+    *,
+    dry_run: DryRunOption = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Spread the queues of each topic evenly over the disks.
+
+    They are spread as those of a new topic. As few queues as possible are moved, one by one. Disks
+    that do not answer, or are being drained, take no part.
+    """
+    with connect(data) as connection:
+        homes, targets = connection.disks.homes(), _targets(connection)
+        moves = [
+            (topic.name, move)
+            for topic in connection.topics.all().values()
+            if not topic.internal
+            for move in rebalanced(targets, topic.disks or ("",) * topic.queues)
+        ]
+        if not moves:
+            progress("the queues are spread evenly already; nothing is moved")
+        _carry_out(connection, homes, moves, dry_run=dry_run, as_json=as_json)
+
+
+def _targets(connection: Connection) -> list[DiskSpace]:
+    """Return the disks that take queues."""
+    draining = connection.disks.draining()
+    return [
+        DiskSpace(name, report.zone, report.free_bytes)
+        for name, report in connection.disks.reports().items()
+        if name not in draining
+    ]
+
+
+def _disk(homes: Mapping[str, Home], given: str) -> str:
+    """Return the name in the catalog of the disk that *given* means."""
+    found = [name for name, home in homes.items() if given and home.uuid.startswith(given)]
+    if len(found) != 1:
+        uuids = ", ".join(sorted(home.uuid for home in homes.values()))
+        how_many = "no disk" if not found else f"{len(found)} disks"
+        raise ConfigError(f"{given!r:.60} is the beginning of {how_many}; the disks are: {uuids}")
+    return found[0]
+
+
+def _carry_out(
+    connection: Connection,
+    homes: Mapping[str, Home],
+    moves: Iterable[tuple[str, QueueMove]],
+    *,
+    dry_run: bool = False,
+    as_json: bool = False,
+) -> None:
+    for topic, move in moves:
+        said: dict[str, Any] = {
+            "topic": topic,
+            "queue": move.queue_id,
+            "from": homes[move.source].uuid,
+            "to": homes[move.target].uuid,
+        }
+        line = f"{topic}/{move.queue_id}: {said['from']} -> {said['to']}"
+        if not dry_run:
+            with waiting(f"moving queue {topic}/{move.queue_id}"):
+                figures, rest = _move(connection, topic, move)
+            said, line = {**said, **figures}, f"{line}: {rest}"
+        if as_json:
+            print_json(said)
+        else:
+            print_line(line)
+
+
+def _move(connection: Connection, topic: str, move: QueueMove) -> tuple[dict[str, Any], str]:
+    """Make a move; return its figures, and a text of them."""
+    while True:
+        moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
+        if moved is not None:
+            break
+    rate = moved.copied_bytes / moved.copied_s / 1e6 if moved.copied_s else 0.0
+    figures = {
+        "copiedBytes": moved.copied_bytes,
+        "copiedSeconds": round(moved.copied_s, 3),
+        "stoppedBytes": moved.stopped_bytes,
+        "stoppedSeconds": round(moved.stopped_s, 3),
+    }
+    text = (
+        f"{format_bytes(moved.copied_bytes + moved.stopped_bytes)}, {rate:.0f} MB/s; "
+        f"nothing was stored for {moved.stopped_s:.2f} s"
+    )
+    return figures, text

@@ -1,0 +1,330 @@
+"""Moves of queues between two disks, with failures at each step: the catalog and the files agree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.cluster import queue_moves
+from rocketray.actors.cluster.cluster_state import ClusterState
+from rocketray.actors.cluster.queue_moves import QueueMoves
+from rocketray.actors.cluster.topic_service import TopicService
+from rocketray.actors.disks.disk_agent import DiskAgent
+from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
+from rocketray.actors.disks.queue_copy import FileSums, Known
+from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.ipc.ring import AppendStatus, Durability
+from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.placement import Placement
+from rocketray.actors.topics.topic_start import Started
+from rocketray.errors import ConfigError, ShardMovedError, ShardUnavailableError, StreamError
+from rocketray.message import Message
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+
+FAR = "00000000-0000-0000-0000-000000000002"
+SIZES = {
+    "commit_log_segment_bytes": 64 * 1024,
+    "consume_queue_segment_entries": 100,
+    "index_hash_slots": 100,
+    "index_entries": 1000,
+}
+STEPS = ("copy", "start_process", "hand_over", "last copy", "after last copy", "start", "remove")
+
+
+class InterruptedMoveError(Exception):
+    """The coordinator died here."""
+
+
+class TwoDisks:
+    """Two data directories with agents and shard processes, in this process; steps fail as told."""
+
+    def __init__(self, path: Path) -> None:
+        self.data = {"": path / "here", FAR: path / "there"}
+        for data in self.data.values():
+            (data / "config").mkdir(parents=True)
+        self.agents = {disk: self._agent(disk) for disk in self.data}
+        self.processes: dict[str, ShardProcess] = {}
+        self.fails: dict[str, Exception] = {}
+        self.begin()
+
+    def _agent(self, disk: str) -> DiskAgent:
+        return DiskAgent(
+            self.data[disk], "", lambda *place: _Source(self.agents[place[0]], *place[1:])
+        )
+
+    def begin(self) -> None:
+        """The coordinator starts."""
+        placement = Placement(
+            1, spread=lambda present, queues: (*present, *[""] * (queues - len(present)))
+        )
+        self.state = ClusterState(
+            self.data[""], FilterRules(), lambda: 1_000, lambda: 1_000, placement
+        )
+        self.topics = TopicService(self.state, self)  # type: ignore[arg-type]
+        self.moves = QueueMoves(self.data[""], self.state, self, self, self.topics.comes_or_goes)
+        self.topics.start_all()
+
+    def restart_processes(self) -> None:
+        """The shard processes die, and come back with the catalogs of their disks."""
+        names = [*self.processes]
+        for process in self.processes.values():
+            process.close()
+        self.processes = {}
+        for name in names:
+            self._process(name)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.close()
+
+    def append(self, body: bytes) -> int | None:
+        """Append where the catalog says; return the queue offset, or None if it is unavailable."""
+        topic = self.state.topics.catalog.get("T")
+        try:
+            shard = self._process(topic.process_of(0)).shard("T", 0)
+            batch = encode_messages(
+                [Message("T", body)], born_host=("127.0.0.1", 1), clock_ms=lambda: 1
+            )
+            ack = shard.append(pack_batch(batch), Durability.MEMORY)
+        except ShardUnavailableError:
+            return None
+        assert ack.status is AppendStatus.OK
+        return ack.first_queue_offset
+
+    def bodies(self) -> list[bytes]:
+        topic = self.state.topics.catalog.get("T")
+        shard = self._process(topic.process_of(0)).shard("T", 0)
+        return [one.body for one in shard.writer.store.reads.scan()]
+
+    def open_places(self) -> list[str]:
+        """The disks on which the queue is open."""
+        return [name for name, each in self.processes.items() if each.find("T", 0) is not None]
+
+    def _process(self, name: str) -> ShardProcess:
+        if name not in self.processes:
+            data = self.data[name.partition("@")[2]]
+            self.processes[name] = ShardProcess(data, name, SIZES, clock_ms=lambda: 1_000)
+        return self.processes[name]
+
+    def _may_fail(self, step: str) -> None:
+        if step in self.fails:
+            raise self.fails.pop(step)
+
+    # MovingDisks
+
+    def copy_queue(
+        self, topic: TopicConfig, queue_id: int, target: str, *, is_closed: bool
+    ) -> CopiedQueue:
+        self._may_fail("last copy" if is_closed else "copy")
+        source = topic.disk_of(queue_id)
+        done = self.agents[target].copy_queue(topic, queue_id, source, is_closed=is_closed)
+        if is_closed:
+            self._may_fail("after last copy")
+        return done
+
+    def remove_queue(
+        self, disk: str, topic: str, queue_id: int, store_host: tuple[str, int]
+    ) -> None:
+        self._may_fail("remove")
+        self.agents[disk].remove_queue(topic, queue_id, store_host)
+
+    def check_target(self, disk: str) -> None:
+        if disk not in self.data:
+            raise ConfigError("no such disk")
+
+    # MovingShards and TopicShards
+
+    def start(
+        self,
+        topics: list[TopicConfig],
+        queues: range | None,
+        wait_s: float | None,
+    ) -> Started:
+        self._may_fail("start")
+        self.state.topics.catalog.of_disk(FAR).save(self.data[FAR])
+        closed: dict[str, StreamError] = {}
+        for topic in topics:
+            for name, queue_ids in topic.by_process(queues).items():
+                opened = self._process(name).open(topic, queue_ids)
+                closed |= {f"{topic.name}/{at}": why for at, why in opened.closed.items()}
+        return Started(closed)
+
+    def start_process(self, topic: TopicConfig, queue_id: int) -> None:
+        self._may_fail("start_process")
+        self._process(topic.process_of(queue_id))
+
+    def hand_over(self, topic: TopicConfig, queue_id: int) -> None:
+        self._may_fail("hand_over")
+        self._process(topic.process_of(queue_id)).hand_over(topic.name, queue_id)
+
+    def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
+        for name in before.by_process().keys() - after.by_process().keys():
+            self.processes.pop(name).close()
+
+    def move(self, target: str) -> MovedQueue:
+        moved = None
+        while moved is None:
+            moved = self.moves.move("T", 0, target, 1.0)
+        return moved
+
+
+class _Source:
+    def __init__(self, agent: DiskAgent, topic: str, queue_id: int) -> None:
+        self._agent = agent
+        self._place = topic, queue_id
+
+    def sums(self, known: Known) -> dict[str, FileSums]:
+        return self._agent.sums_of(*self._place, known)
+
+    def blocks(self, wanted: Sequence[tuple[str, list[int]]]) -> Iterator[bytes]:
+        return (self._agent.read_blocks(*self._place, name, numbers) for name, numbers in wanted)
+
+
+@pytest.fixture
+def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoDisks]:
+    monkeypatch.setattr(queue_moves, "_GRACE_S", 0.0)
+    made = TwoDisks(tmp_path)
+    made.topics.create("T", 1)
+    made.topics.start_all()
+    yield made
+    made.close()
+
+
+def files(disks: TwoDisks) -> list[str]:
+    """The disks that have a directory of the queue."""
+    return [disk for disk, data in disks.data.items() if shard_directory(data, "T", 0).exists()]
+
+
+def test_a_moved_queue_has_all_that_it_had_and_goes_on_there(disks: TwoDisks) -> None:
+    assert [disks.append(b"%d" % number) for number in range(5)] == [*range(5)]
+    epoch = disks._process("T:0").shard("T", 0).statistics().epoch
+    moved = disks.move(FAR)
+    assert moved.copied_bytes > 0
+    topic = disks.state.topics.catalog.get("T")
+    assert (topic.disks, topic.moves) == ((FAR,), 1)
+    assert disks.append(b"5") == 5
+    assert disks.bodies() == [b"%d" % number for number in range(6)]
+    assert disks.open_places() == [f"T:0@{FAR}"]
+    assert disks._process(f"T:0@{FAR}").shard("T", 0).statistics().epoch > epoch
+    assert files(disks) == ["", FAR], "for a while, for those who do not know yet"
+    disks.moves.tidy()
+    assert files(disks) == [FAR]
+    disks.move("")
+    disks.moves.tidy()
+    assert disks.append(b"6") == 6
+    assert (disks.state.topics.catalog.get("T").disks, files(disks)) == ((), [""])
+
+
+def test_a_process_that_lost_the_queue_says_so_also_after_it_started_again(disks: TwoDisks) -> None:
+    disks.append(b"0")
+    topic = disks.state.topics.catalog.get("T")
+    process = disks._process("T:0")
+    process.hand_over("T", 0)
+    disks.restart_processes()
+    for _ in range(2):
+        with pytest.raises(ShardMovedError, match="it moves to another disk"):
+            disks._process("T:0").shard("T", 0)
+    assert disks._process("T:0").closed() == {}
+    assert disks._process("T:0").open(topic, [0]).closed == {}
+    assert disks.append(b"1") == 1
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("then", ["goes on", "the coordinator restarts", "all restart"])
+def test_a_failure_at_any_step_leaves_one_queue_that_works(
+    disks: TwoDisks, step: str, then: str
+) -> None:
+    disks.append(b"0")
+    if step == "remove":
+        disks.move(FAR)
+        disks.fails[step] = OSError("on purpose")
+        disks.moves.tidy()
+        assert any("old files of queue T/0" in line for line in disks.state.problems.lines())
+    else:
+        disks.fails[step] = ShardUnavailableError("T/0", 1, "on purpose")
+        with pytest.raises(ShardUnavailableError, match="on purpose"):
+            disks.move(FAR)
+    if then != "goes on":
+        disks.begin()
+    if then == "all restart":
+        disks.restart_processes()
+        disks.begin()
+    disks.topics.start_again()
+    disks.moves.tidy()
+    assert disks.append(b"1") == 1
+    assert disks.bodies() == [b"0", b"1"]
+    on = disks.state.topics.catalog.get("T").disk_of(0)
+    assert files(disks) == [on]
+    assert disks.open_places() == [f"T:0@{on}" if on else "T:0"]
+    assert disks.state.problems.lines() == []
+    disks.move("" if on else FAR)
+    assert disks.bodies() == [b"0", b"1"]
+
+
+def test_histories_of_moves_failures_and_restarts(disks: TwoDisks, seed: int) -> None:
+    chance = random.Random(seed)
+    stored: list[bytes] = []
+    for number in range(60):
+        match chance.choice(["append", "append", "move", "fail", "begin", "restart", "tidy"]):
+            case "append":
+                body = b"%d" % number
+                offset = disks.append(body)
+                assert offset == len(stored)
+                stored.append(body)
+            case "move" | "fail" as what:
+                on = disks.state.topics.catalog.get("T").disk_of(0)
+                if what == "fail":
+                    error: Exception = chance.choice(
+                        [OSError("on purpose"), InterruptedMoveError()]
+                    )
+                    disks.fails[chance.choice(STEPS[:-1])] = error
+                with suppress(OSError, InterruptedMoveError):
+                    disks.move("" if on else FAR)
+                if disks.fails or what == "fail":
+                    disks.fails.clear()
+                    disks.begin()
+            case "begin":
+                disks.begin()
+            case "restart":
+                disks.restart_processes()
+            case "tidy":
+                disks.moves.tidy()
+        assert disks.bodies() == stored
+        assert len(disks.open_places()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("T", 0, ""), "is on that disk already"),
+        (("T", 1, FAR), "has the queues 0 to 0"),
+        (("T", 0, "nowhere"), "no such disk"),
+        (("%RETRY%g", 0, FAR), "is one of the node's own"),
+        (("U", 0, FAR), "topic 'U' does not exist"),
+    ],
+)
+def test_mistakes_change_nothing(
+    disks: TwoDisks, arguments: tuple[str, int, str], said: str
+) -> None:
+    disks.topics.create("%RETRY%g", 1)
+    with pytest.raises(StreamError, match=said):
+        disks.moves.move(*arguments, 1.0)
+    assert not (disks.data[""] / "config" / "moves.json").exists()
+
+
+def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: TwoDisks) -> None:
+    disks.append(b"0")
+    disks.fails["start_process"] = ShardUnavailableError("T/0", 1, "on purpose")
+    with pytest.raises(ShardUnavailableError):
+        disks.move(FAR)
+    for process in disks.processes.values():
+        process.remove("T")
+    disks.state.delete_topic("T")
+    disks.moves.tidy()
+    assert not (disks.data[FAR] / "copies" / "T.0").exists()
