@@ -143,6 +143,8 @@ def move(client: Client) -> dict[str, Any]:
     some = traffic.sent[:: len(traffic.sent) // 50]
     found = [client.messages.view(offset_id) for _, offset_id in some]
     bodies = [body for body, _ in traffic.sent]
+    end = client.shard_statistics(topic)[0].max_queue_offset
+    client.topics.delete(topic)
     return {
         "errors": traffic.errors,
         "lost": sorted({*bodies} - {*traffic.read})[:10],
@@ -150,7 +152,7 @@ def move(client: Client) -> dict[str, Any]:
         "in order": traffic.read == sorted(traffic.read, key=int),
         "by id": [one.body.decode() for one in found if one] == [body for body, _ in some],
         "sent": len(bodies),
-        "end": client.shard_statistics(topic)[0].max_queue_offset,
+        "end": end,
         "stopped": stopped,
         "silence": round(max(after - before for before, after in pairwise(traffic.times)), 2),
     }

@@ -10,7 +10,6 @@ from rocketray.actors.topics.placement import DiskSpace, QueueMove, drained, reb
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, progress
-from rocketray.cli.terminal.quantities import format_bytes
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ConfigError
 
@@ -165,15 +164,13 @@ def _move(connection: Connection, topic: str, move: QueueMove) -> tuple[dict[str
         moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
         if moved is not None:
             break
-    rate = moved.copied_bytes / moved.copied_s / 1e6 if moved.copied_s else 0.0
+    rate = moved.copied_bytes / max(moved.copied_s, 1e-3) / 1e6
     figures = {
         "copiedBytes": moved.copied_bytes,
         "copiedSeconds": round(moved.copied_s, 3),
         "stoppedBytes": moved.stopped_bytes,
         "stoppedSeconds": round(moved.stopped_s, 3),
     }
-    text = (
-        f"{format_bytes(moved.copied_bytes + moved.stopped_bytes)}, {rate:.0f} MB/s; "
-        f"nothing was stored for {moved.stopped_s:.2f} s"
-    )
-    return figures, text
+    megabytes = (moved.copied_bytes + moved.stopped_bytes) / 1e6
+    speed = f", {rate:.0f} MB/s" if megabytes >= 1 else ""
+    return figures, f"{megabytes:.1f} MB{speed}; nothing was stored for {moved.stopped_s:.2f} s"

@@ -36,6 +36,8 @@ def topology(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
             print_json({"topic": topic.name, "internal": topic.internal, "queues": by_disk})
         return
     columns = ("disk", "machine", "directory", "zone", "state", "free", "queues")
+    for disk in disks:
+        disk["state"] += ", takes no queues" if disk["isDrained"] else ""
     rows = [
         [disk[column] or None for column in columns[:5]]
         + [None if disk["freeBytes"] is None else format_bytes(disk["freeBytes"]), disk["queues"]]
@@ -56,7 +58,7 @@ def topology(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
 
 def _disks(connection: Connection, topics: dict[str, TopicConfig]) -> list[dict[str, Any]]:
     """Return the disks, the coordinator's first; ``name`` is the one in the catalog."""
-    reports = connection.disks.reports()
+    reports, draining = connection.disks.reports(), connection.disks.draining()
     disks = []
     for name, home in sorted(connection.disks.homes().items()):
         report = reports.get(name)
@@ -68,6 +70,7 @@ def _disks(connection: Connection, topics: dict[str, TopicConfig]) -> list[dict[
                 "directory": home.data,
                 "zone": "" if report is None else report.zone,
                 "state": "answers" if report is not None else "does not answer",
+                "isDrained": name in draining,
                 "isCoordinator": not name,
                 "freeBytes": None if report is None else report.free_bytes,
                 "totalBytes": None if report is None else report.total_bytes,
