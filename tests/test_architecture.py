@@ -55,7 +55,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("shards", "disks"),
         ("api",),
         ("producers", "consumers"),
-        ("remote", "admin", "system"),
+        ("remote", "admin", "system", "backups"),
         ("delays", "transactions"),
         ("explaining",),
         ("client",),

@@ -28,6 +28,7 @@ from .messages.query import query
 from .messages.send import recall, send
 from .messages.transactions import transactions
 from .nodes.apps import down, scale, status, up
+from .nodes.backups import backup, restore
 from .nodes.moves import drain, move_queue, rebalance
 from .nodes.start import disk, start
 from .nodes.topics import topics
@@ -140,7 +141,9 @@ def _root(
         raise typer.BadParameter("--ray-address before a command needs --cluster NAME, too")
 
 
-for of_node in (start, disk, topology, move_queue, drain, rebalance, up, status, scale, down):
+for of_disks in (disk, topology, move_queue, drain, rebalance, backup, restore):
+    application.command()(of_disks)
+for of_node in (start, up, status, scale, down):
     application.command()(of_node)
 application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")

@@ -6,6 +6,7 @@ while the store is open for writing; a clean close removes it, so finding it mea
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from rocketray.errors import StoreLockedError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = ["StoreLock", "was_clean"]
+__all__ = ["StoreLock", "is_open", "was_clean"]
 
 _LOCK, _ABORT = "lock", "abort"
 
@@ -61,3 +62,21 @@ class StoreLock:
 def was_clean(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
     """Return whether the last writer of *directory* closed it, or there was none."""
     return not file_system.exists(directory / _ABORT)
+
+
+def is_open(directory: Path) -> bool:
+    """Return whether a process has *directory* open for writing.
+
+    A writer that opens it in just the moment of this call is told that it is locked.
+    """
+    try:
+        descriptor = os.open(directory / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

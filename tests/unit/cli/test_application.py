@@ -60,6 +60,8 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "move-queue",
         "drain",
         "rebalance",
+        "backup",
+        "restore",
         "topics create",
         "topics list",
         "topics describe",

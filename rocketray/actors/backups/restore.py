@@ -1,0 +1,138 @@
+"""The restoration of a backup as a new data directory, with a UUID of its own.
+
+All is made in DATA/restoring: the files are copied and compared with the manifest, then each queue
+is opened, which reads its log and makes its index. The parts are moved to their places at the end,
+so that an interrupted restoration leaves nothing that a node would use.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from rocketray.actors.disks.joined_cluster import read_joined
+from rocketray.actors.files.home import settle_identity
+from rocketray.actors.files.node_lock import lock_node
+from rocketray.actors.files.paths import config_directory, control_path, shard_directory
+from rocketray.actors.files.private_files import is_own_directory
+from rocketray.actors.files.state_files import disk_use
+from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.errors import ConfigError, StoreError
+from rocketray.store.files.store_settings import Salvage
+from rocketray.store.message_store import MessageStore
+from rocketray.whole_file import sync_directory
+
+from .backup import OnProgress
+from .file_copy import FileSum, copy_file
+from .manifest import Manifest, content_directory, read_manifest
+
+__all__ = ["restore"]
+
+_STAGING = "restoring"
+_IN_ANY = {"node.lock", "lost+found", _STAGING}
+
+
+def restore(
+    backup: Path,
+    data: Path,
+    *,
+    clock_ms: Callable[[], int],
+    on_progress: OnProgress = lambda *_: None,
+) -> tuple[str, Manifest]:
+    """Make *data*, a new or empty directory, from a backup; return its UUID, and the manifest.
+
+    Raises:
+        ConfigError: *data* is not empty, or the backup is one of several disks.
+        StoreError: the backup is incomplete or damaged, or there is no room.
+    """
+    data, backup = data.resolve(), backup.resolve()
+    manifest = read_manifest(backup)
+    _check_alone(content_directory(backup))
+    _check_target(data, backup)
+    lock = lock_node(data)
+    staging = data / _STAGING
+    try:
+        _check_target(data, backup)
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(mode=0o700)
+        free = disk_use(data).free
+        if manifest.used_bytes > free:
+            raise StoreError(
+                f"{data}: the backup has {manifest.used_bytes} bytes, and there is room for {free} "
+                "on its file system; free space there, or name another directory with --data"
+            )
+        _copy(content_directory(backup), staging, manifest, on_progress)
+        for name, end in manifest.queues.items():
+            on_progress(f"index of {name}", manifest.used_bytes, manifest.used_bytes)
+            _open_queue(staging, name, end, clock_ms)
+        for part in sorted(staging.iterdir()):
+            part.rename(data / part.name)
+        sync_directory(data)
+        return settle_identity(data), manifest
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        os.close(lock)
+
+
+def _copy(content: Path, staging: Path, manifest: Manifest, on_progress: OnProgress) -> None:
+    done, total = 0, manifest.used_bytes
+    for path, expected in manifest.files.items():
+        try:
+            found = copy_file(content / path, staging / path, expected.used)
+        except FileNotFoundError:
+            raise _damaged(content / path, "it is missing") from None
+        if found != expected:
+            raise _damaged(content / path, _difference(found, expected))
+        done += expected.used
+        on_progress(path, done, total)
+
+
+def _difference(found: FileSum, expected: FileSum) -> str:
+    if found.size != expected.size:
+        return f"it has {found.size} bytes, and had {expected.size}"
+    return f"its CRC-32 is {found.crc32:08x}, and was {expected.crc32:08x}"
+
+
+def _damaged(path: Path, what: str) -> StoreError:
+    return StoreError(f"{path} is damaged: {what}; use another backup")
+
+
+def _open_queue(data: Path, name: str, end: int, clock_ms: Callable[[], int]) -> None:
+    """Make the index of a queue from its log, and its control page; check where it ends."""
+    topic, _, queue_id = name.rpartition("/")
+    directory = shard_directory(data, topic, int(queue_id))
+    with MessageStore(directory, clock_ms=clock_ms, adds_units=False, salvage=Salvage.ALL) as store:
+        found = store.reads.max_queue_offset(topic, int(queue_id)) if store.reads.queues() else 0
+    if found != end:
+        raise _damaged(directory, f"it ends at offset {found}, and ended at {end}")
+    ControlPage(control_path(data, topic, int(queue_id)), create=True)
+
+
+def _check_alone(content: Path) -> None:
+    """Raise :class:`ConfigError` for a disk of a cluster that has several."""
+    if read_joined(content) is None and not (config_directory(content) / "disks.json").exists():
+        return
+    raise ConfigError(
+        f"{content.parent} is of a cluster of several disks, whose UUIDs are in the files of all of "
+        "them; restoring one of them as a disk of its own is not supported"
+    )
+
+
+def _check_target(data: Path, backup: Path) -> None:
+    """Raise unless a directory is missing, or empty but for an interrupted restoration."""
+    if data == backup or backup in data.parents:
+        raise ConfigError(f"{data} is in the backup {backup}; name a directory elsewhere")
+    if not data.exists():
+        return
+    if not data.is_dir():
+        raise ConfigError(f"{data} is not a directory; name a new one with --data")
+    if not is_own_directory(data):
+        raise StoreError(f"{data} belongs to another user; name a directory of your own")
+    there = sorted({path.name for path in data.iterdir()} - _IN_ANY)
+    if there:
+        raise ConfigError(
+            f"{data} is not empty (it has {there[0]}), and nothing is restored over other files; "
+            "name a new or an empty directory with --data"
+        )

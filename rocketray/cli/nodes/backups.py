@@ -1,0 +1,105 @@
+"""``rocketray backup`` and ``restore``: a data directory's copy, and a data directory from it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.terminal.output import as_time, counted, print_result
+
+if TYPE_CHECKING:
+    from rocketray.actors.backups.backup import OnProgress
+    from rocketray.actors.backups.manifest import Manifest
+    from rocketray.cli.terminal.progress import ProgressDisplay
+
+__all__ = ["backup", "restore"]
+
+_MB = 1_000_000
+
+
+def backup(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A new or empty directory for the backup.")
+    ],
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a node's data directory while it is used.
+
+    The copy has every message that was acknowledged before the start, and no group's offset is
+    beyond its queue. Each file is read again and verified. The last one written is manifest.json;
+    without it DIR is no backup. An interrupted backup begins again if the command is repeated.
+
+    A cluster of several disks has a backup of each, made on its machine. A stopped node cannot be
+    started meanwhile.
+    """
+    from rocketray.actors.backups.backup import back_up  # noqa: PLC0415 - imports NumPy
+    from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+
+    begun = time.monotonic()
+    with ProgressDisplay(sys.stderr) as shown:
+        made = back_up(data, directory, clock_ms=system_clock_ms, on_progress=_on_progress(shown))
+    record = {"backup": str(directory.resolve()), **_record(made, time.monotonic() - begun)}
+    text = f"{directory}: {_summary(made, time.monotonic() - begun)}"
+    print_result(record, text, as_json=as_json)
+
+
+def restore(
+    directory: Annotated[
+        Path, typer.Argument(metavar="BACKUP", help="The directory of a backup.", exists=True)
+    ],
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a new data directory from a backup.
+
+    --data has to be missing or empty. Each file is compared with the backup's manifest, each queue
+    is read and its index made, and the directory gets a UUID of its own. So a node can be started
+    there beside the original, on a Ray of its own, or on the same with another --cluster name.
+    """
+    from rocketray.actors.backups import restore as restoration  # noqa: PLC0415 - imports NumPy
+    from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+
+    begun = time.monotonic()
+    with ProgressDisplay(sys.stderr) as shown:
+        disk, made = restoration.restore(
+            directory, data, clock_ms=system_clock_ms, on_progress=_on_progress(shown)
+        )
+    elapsed_s = time.monotonic() - begun
+    record = {"data": str(data.resolve()), "backupOf": made.disk, **_record(made, elapsed_s)}
+    text = (
+        f"{data}: {_summary(made, elapsed_s)}, of {as_time(made.begun_ms)}; start it with: "
+        f"rocketray start --data {data}"
+    )
+    print_result({**record, "disk": disk}, text, as_json=as_json)
+
+
+def _on_progress(shown: ProgressDisplay) -> OnProgress:
+    return lambda what, done, total: shown.show(
+        f"{100 * done // max(total, 1)} % of {total / _MB:,.0f} MB, {what}"
+    )
+
+
+def _record(made: Manifest, elapsed_s: float) -> dict[str, object]:
+    return {
+        "disk": made.disk,
+        "cluster": made.cluster,
+        "begunMs": made.begun_ms,
+        "queues": dict(made.queues),
+        "files": len(made.files),
+        "bytes": made.used_bytes,
+        "seconds": round(elapsed_s, 3),
+    }
+
+
+def _summary(made: Manifest, elapsed_s: float) -> str:
+    queues, files = counted(len(made.queues), "queue"), counted(len(made.files), "file")
+    return f"{queues}, {files}, {made.used_bytes / _MB:,.1f} MB in {elapsed_s:.1f} s"
