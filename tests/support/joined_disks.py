@@ -20,7 +20,7 @@ import ray
 
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.client.standalone import Client
-from rocketray.errors import StreamError
+from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
 TOPIC, GROUP = "Trade", "audit"
@@ -97,6 +97,16 @@ def away(client: Client) -> dict[str, Any]:
         for queue_id in here:
             producer.send(TOPIC, b"while away", keys="away", tags="pay", queue_id=queue_id)
         sent_s = time.monotonic() - begin_s
+        begin_s = time.monotonic()
+        anywhere = [producer.send(TOPIC, b"anywhere", tags="order").queue_id for _ in range(6)]
+        anywhere_s = time.monotonic() - begin_s
+        begin_s = time.monotonic()
+        try:
+            producer.send(TOPIC, b"there", queue_id=min({*range(4)} - {*here}))
+            refused = ""
+        except ShardUnavailableError as error:
+            refused = str(error)
+        refused_s = time.monotonic() - begin_s
     begin_s = time.monotonic()
     taken = _take(client, GROUP, Subscription.tags("pay"), len(here))
     taken_s = time.monotonic() - begin_s
@@ -105,8 +115,16 @@ def away(client: Client) -> dict[str, Any]:
     return {
         "problems": client.problems(),
         "sent": len(here),
+        "anywhere": {*anywhere} <= {*here},
+        "refused": refused,
         "taken": len(taken),
-        "seconds": {"send": sent_s, "take": taken_s, "create": time.monotonic() - began_s},
+        "seconds": {
+            "send": sent_s,
+            "send anywhere": anywhere_s,
+            "be refused": refused_s,
+            "take": taken_s,
+            "create": time.monotonic() - began_s,
+        },
         "created": created,
     }
 

@@ -11,6 +11,7 @@ called.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ __all__ = [
     "ResultT",
     "ServedObjects",
     "client_of",
+    "disk_in",
     "does_wait",
     "is_once",
     "method_of",
@@ -40,6 +42,7 @@ __all__ = [
     "waits",
 ]
 
+_OF_DISK = re.compile(r".*@([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
 CALL_TIMEOUT_S = 60.0
 """How long a call waits for its result."""
 
@@ -60,6 +63,12 @@ def on_disk(name: str, disk: str) -> str:
     *disk* is the UUID of a joined disk; it is empty for the disk that has the coordinator.
     """
     return f"{name}@{disk}" if disk else name
+
+
+def disk_in(name: str) -> str:
+    """Return the disk in the name of an actor that :func:`on_disk` returned, else ""."""
+    found = _OF_DISK.fullmatch(name)
+    return found[1] if found else ""
 
 
 def process_actor(process: str) -> str:

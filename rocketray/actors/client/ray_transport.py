@@ -19,12 +19,13 @@ from rocketray.actors.calls.endpoint import (
     InterfaceT,
     ResultT,
     client_of,
+    disk_in,
     does_wait,
     is_once,
     method_of,
     run_in_thread,
 )
-from rocketray.actors.disks.disks_api import DISKS
+from rocketray.actors.disks.disks_api import DISKS, DiskReport, DisksApi
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayError,
@@ -67,7 +68,7 @@ class RayTransport:
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the endpoint's object, and return its result or raise its error."""
         declared = method_of(endpoint.interface, method)
-        return self._result(self._begin(endpoint, declared, *arguments, **options))
+        return self._result(self._begin(endpoint, declared, *arguments, **options), endpoint)
 
     def call_each(
         self,
@@ -78,7 +79,7 @@ class RayTransport:
     ) -> list[ResultT]:
         """Begin all the calls, and then wait for their results."""
         begun = [self._begin(each, method, *arguments, **options) for each in endpoints]
-        return [self._result(reference) for reference in begun]
+        return [self._result(*each) for each in zip(begun, endpoints, strict=True)]
 
     def is_local(self, disk: str) -> bool:
         """Return whether this process is on the Ray node that a disk's actors are bound to."""
@@ -104,17 +105,21 @@ class RayTransport:
         actor = self._coordinator if is_known else find_actor(self._cluster, endpoint.actor)
         return _begin(actor, endpoint, method, *arguments, **options)
 
-    def _result(self, reference: Any) -> Any:
+    def _result(self, reference: Any, endpoint: Endpoint[Any]) -> Any:
         try:
-            return self._answer(reference)
+            return self._answer(reference, endpoint)
         except RayTaskError as error:
             raise raised_there(error, self._data) from None
         except RayError as error:  # an actor or its result is unavailable, or it times out
             raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, str(error)) from error
 
-    def _answer(self, reference: Any) -> Any:
-        """Wait for a result while the node's process lives: without it Ray may never answer."""
+    def _answer(self, reference: Any, endpoint: Endpoint[Any]) -> Any:
+        """Wait for a result while the node's process lives: without it Ray may never answer.
+
+        Ray learns after half a minute that a machine is gone, the coordinator after some seconds.
+        """
         end = time.monotonic() + CALL_TIMEOUT_S
+        disk = disk_in(endpoint.actor)
         while True:
             if self._left is not None:
                 raise self._left
@@ -128,6 +133,19 @@ class RayTransport:
                     ) from None
                 if time.monotonic() >= end:
                     raise
+                if disk and self._is_away(disk):
+                    raise ShardUnavailableError(
+                        f"on disk {disk}", RETRY_AFTER_MS, "its machine does not answer"
+                    ) from None
+
+    def _is_away(self, disk: str) -> bool:
+        """Return whether the coordinator says that a disk does not answer."""
+        try:
+            call = begin(self._cluster, DISKS, DisksApi.reports)
+            reports: Mapping[str, DiskReport] = ray.get(call, timeout=_LOOK_S)
+        except (RayError, ShardUnavailableError):
+            return False  # that is not known
+        return disk not in reports
 
 
 def begin(

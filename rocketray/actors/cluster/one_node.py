@@ -11,7 +11,6 @@ The names of the actors of a joined disk end with ``@`` and its UUID.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from typing import Any
 
@@ -19,6 +18,7 @@ from rocketray.actors.calls.endpoint import (
     COORDINATOR_NAME,
     FILTER_NAME,
     GATEWAY_NAME,
+    disk_in,
     process_actor,
 )
 from rocketray.actors.client.actor_names import actor_or_none, find_actor
@@ -32,7 +32,6 @@ _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
 _END_S = 20.0
 _STOP_S = 60.0
-_OF_DISK = re.compile(r".*@([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
 _LOOK_AGAIN_S = 0.1
 
 
@@ -175,12 +174,7 @@ def _names(cluster: str, disk: str = "") -> list[str]:
     found = ray.util.list_named_actors(all_namespaces=True)
     namespace = namespace_of(cluster)
     names = sorted(each["name"] for each in found if each["namespace"] == namespace)
-    return [name for name in names if _disk_of(name) == disk]
-
-
-def _disk_of(name: str) -> str:
-    found = _OF_DISK.fullmatch(name)
-    return found[1] if found else ""
+    return [name for name in names if disk_in(name) == disk]
 
 
 def _other_clusters(cluster: str) -> set[str]:

@@ -50,19 +50,21 @@ class CallSender:
         name: str,
         shard: ShardApi,
         in_background: Callable[[Callable[[], None]], None],
+        *,
         on_idle: Callable[[], object],
-        on_moved: Callable[[], object] = lambda: None,
+        on_unavailable: Callable[[ShardUnavailableError], object] = lambda _: None,
     ) -> None:
         """Take *in_background*, which runs a function that makes calls beside the caller.
 
         *on_idle* is called there when all calls have ended, for what was collected meanwhile;
-        *on_moved* when the queue is elsewhere: :meth:`redirect` is expected to follow.
+        *on_unavailable* with the error of each call that has no answer. If the queue is elsewhere,
+        :meth:`redirect` is expected to follow.
         """
         self._name = name
         self._shard = shard
         self._in_background = in_background
         self._on_idle = on_idle
-        self._on_moved = on_moved
+        self._on_unavailable = on_unavailable
         self._changed = threading.Condition()
         self._unfinished: deque[tuple[Batch, bytes]] = deque()  # in flight or waiting, in order
         self._unfinished_bytes = 0
@@ -190,10 +192,10 @@ class CallSender:
             options: Any = {"attempt": attempt, "not_after_ms": call_ends_ms()}
             try:
                 return self._shard.append(first, int(batch.durability), *rest, **options)
-            except ShardMovedError as error:
-                self._on_moved()
-                pause_s = error.retry_after_ms / 1000
-                if time.monotonic() >= end_s or self._dropped.wait(pause_s):
+            except ShardUnavailableError as error:
+                self._on_unavailable(error)
+                has_moved = isinstance(error, ShardMovedError) and time.monotonic() < end_s
+                if not has_moved or self._dropped.wait(error.retry_after_ms / 1000):
                     raise
 
 

@@ -7,7 +7,6 @@ created again, and queues that move to another disk.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
@@ -20,6 +19,7 @@ from rocketray.delay import WAITING_QUEUES, Delay, Placed
 from rocketray.errors import (
     ConfigError,
     ShardMovedError,
+    ShardUnavailableError,
     StoreError,
     StreamError,
     TopicNotFoundError,
@@ -30,6 +30,7 @@ from rocketray.names import check_topic
 from rocketray.store.batches.message_columns import RecordForm
 
 from .queue_link import QueueLink
+from .queue_turns import QueueTurns
 
 __all__ = ["CLOSED", "QueueLinks"]
 
@@ -54,7 +55,7 @@ class QueueLinks:
         self._links: dict[str, list[QueueLink | None]] = {}  # of each topic, by queue
         self._lost = 0  # one-way messages of closed links
         self._look_at_s = 0.0
-        self._turn = itertools.count()
+        self._turns = QueueTurns()
         self._lock = threading.Lock()  # for the set of links; each link has its own
         self._refreshing = threading.Lock()
         self.is_closed = False
@@ -87,8 +88,8 @@ class QueueLinks:
         return name in self._topics
 
     def next_queue(self, topic: str) -> int:
-        """Return the next of the topic's queues in turn."""
-        return next(self._turn) % self.topic(topic).queues
+        """Return the next of the topic's queues in turn, on a disk that does not fail."""
+        return self._turns.next(self.topic(topic))
 
     def choose_queue(
         self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
@@ -100,8 +101,9 @@ class QueueLinks:
                 f"sharding_key is {sharding_key!r:.60}; give a string: str({sharding_key!r:.60})"
             )
         if queue_id is None:
-            turn = next(self._turn) if sharding_key is None else _hash_of_key(sharding_key)
-            return turn % config.queues
+            if sharding_key is None:
+                return self._turns.next(config)
+            return _hash_of_key(sharding_key) % config.queues
         config.check_queue(queue_id)
         return queue_id
 
@@ -123,16 +125,25 @@ class QueueLinks:
         return placed
 
     def link(self, topic: str, queue_id: int | None, sharding_key: str | None) -> QueueLink:
-        """Return the link to the queue of a message; opening it may wait for the shard."""
-        links = self._links.get(topic) if isinstance(topic, str) else None
-        if links is None:
-            return self._open(topic, self.choose_queue(topic, queue_id, sharding_key))
-        if queue_id is None and sharding_key is None:
-            queue_id = next(self._turn) % len(links)
-        else:
-            queue_id = self.choose_queue(topic, queue_id, sharding_key)
+        """Return the link to the queue of a message; opening it may wait for the shard.
+
+        A message without a queue or a key goes to another disk if that of its queue fails.
+        """
+        has_turn = queue_id is None and sharding_key is None
+        queue_id = self.choose_queue(topic, queue_id, sharding_key)
+        links = self._links.get(topic, ())
         link = links[queue_id] if queue_id < len(links) else None  # there may be more queues by now
-        return link or self._open(topic, queue_id)
+        if link is not None:
+            return link
+        try:
+            return self._open(topic, queue_id)
+        except ShardUnavailableError:
+            config = self.topic(topic)
+            self._turns.avoid(config.disk_of(queue_id))
+            other = self._turns.next(config)
+            if not has_turn or self._turns.is_avoided(config.disk_of(other)):
+                raise
+            return self.link(topic, None, None)
 
     def existing(self, topic: str, queue_id: int) -> QueueLink | None:
         """Return the link to a queue if it is open."""
@@ -143,6 +154,13 @@ class QueueLinks:
         """Return all open links."""
         topics = list(self._links.values())
         return [link for links in topics for link in links if link is not None]
+
+    def _note_unavailable(self, link: QueueLink, error: ShardUnavailableError) -> None:
+        """Look where the queue is if it has moved, else leave out its disk for a while."""
+        if isinstance(error, ShardMovedError):
+            self.look_again()
+        else:
+            self._turns.avoid(link.disk)
 
     def look_again(self) -> None:
         """Refresh soon, beside the caller: a queue does not answer, or has moved."""
@@ -200,11 +218,12 @@ class QueueLinks:
             config = self.topic(topic)
             config.check_queue(queue_id)
             form = self._form(topic)
+            self._check_answers(config.disk_of(queue_id))
             try:
                 opened = QueueLink(
                     *(self._node, config, queue_id, form),
                     on_idle=self.on_idle,
-                    on_moved=self.look_again,
+                    on_unavailable=self._note_unavailable,
                 )
             except ShardMovedError as error:
                 if time.monotonic() >= end_s:
@@ -227,6 +246,11 @@ class QueueLinks:
             if link is not None:
                 return link
         raise StoreError(CLOSED)
+
+    def _check_answers(self, disk: str) -> None:
+        """Raise :class:`ShardUnavailableError` if a disk on another machine does not answer."""
+        if disk and not self._node.at(disk).is_local() and disk not in self._node.disks.reports():
+            raise ShardUnavailableError(f"on disk {disk}", 1000, "its machine does not answer")
 
     def _follow(self, topic: TopicConfig) -> None:
         """Have the links of moved queues lead to their new places."""

@@ -78,9 +78,9 @@ class QueueLink:
         form: RecordForm,
         *,
         on_idle: Callable[[QueueLink], object],
-        on_moved: Callable[[], object],
+        on_unavailable: Callable[[QueueLink, ShardUnavailableError], object],
     ) -> None:
-        """Take *on_idle* and *on_moved*, which :class:`CallSender` calls."""
+        """Take *on_idle* and *on_unavailable*, which :class:`CallSender` calls."""
         self.name = f"{topic.name}/{queue_id}"
         self.disk = topic.disk_of(queue_id)
         """The disk that the link leads to."""
@@ -107,7 +107,9 @@ class QueueLink:
         self._closed: StreamError | None = None
         shard = node.shard_calls(topic, queue_id)
         self._calls = CallSender(
-            self.name, shard, node.in_background, lambda: on_idle(self), on_moved
+            *(self.name, shard, node.in_background),
+            on_idle=lambda: on_idle(self),
+            on_unavailable=lambda error: on_unavailable(self, error),
         )
         self._ring = RingSender(self.data, topic, queue_id, shard) if place.is_local() else None
         self._sender: BatchSender = self._ring or self._calls

@@ -52,7 +52,7 @@ def door(number: int) -> Endpoint[DoorApi]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
     monkeypatch.setattr(ray_transport, "find_actor", lambda _, name: Actor(calls, name))
-    monkeypatch.setattr(RayTransport, "_result", lambda _, call: (len(calls), call))
+    monkeypatch.setattr(RayTransport, "_result", lambda _, call, __: (len(calls), call))
     return calls
 
 
