@@ -56,7 +56,7 @@ class Member(GroupConsumer):
         for stream in self._queues.streams.values():
             stream.stop()
         self._queues.streams.clear()
-        self._bell.ring()
+        self._streams.bell.ring()
         self._streams.close()
 
     @property

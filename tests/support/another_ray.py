@@ -43,6 +43,10 @@ class AnotherRay:
             if Path(line.partition(b"\0")[0].decode()).name in {"gcs_server", "raylet"}
         }
 
+    def start(self) -> None:
+        """Start its head, also again when all of it was ended."""
+        _run([_RAY, *self.start_words(), "--num-cpus=1"], self.environ)
+
     def start_raylet(self, *options: str) -> None:
         """Start one in place of a raylet that has ended; its GCS goes on."""
         command = [_RAY, "start", f"--address={self.address}", f"--node-ip-address={_HOST}"]
@@ -94,7 +98,7 @@ def another_ray() -> Iterator[AnotherRay]:
     with tempfile.TemporaryDirectory(prefix="ray-") as directory:  # short, for names of sockets
         found = planned_ray(directory)
         try:
-            _run([_RAY, *found.start_words(), "--num-cpus=1"], found.environ)
+            found.start()
             yield found
         finally:
             found.stop()

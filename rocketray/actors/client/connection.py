@@ -6,7 +6,9 @@ and joins its Ray.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 from weakref import WeakSet
@@ -28,6 +30,7 @@ from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
 from .actor_names import find_actor
+from .client_ray import CLIENT_RAY
 from .finding import find_cluster, find_node
 from .node_api import NODE
 from .ray_transport import RayTransport
@@ -52,6 +55,18 @@ def lose_node(data: Path, error: StreamError) -> None:
             connection.lose(error)
 
 
+def _join_ray_of(directory: Path, _: str) -> None:
+    """Join the Ray of the node that runs on *directory* now."""
+    node = find_node(directory)
+    token = node.get("tokenPath")
+    join_ray(
+        str(node["address"]),
+        str(node.get("authMode", "")),
+        token and Path(str(token)),
+        node.get("raylet"),
+    )
+
+
 class Connection(NodeClient):
     """A process's link to one node, created by :meth:`open`; safe to use from several threads."""
 
@@ -62,6 +77,7 @@ class Connection(NodeClient):
         self._ray = RayTransport(data, cluster, node)
         super().__init__(data, self._ray, cluster=cluster)
         self.node = node
+        """The content of node.json at first; None if the node was found by its cluster's name."""
         self._node = client_of(self._ray, NODE)
         self._producers: list[NodeProducer] = []
         _CONNECTIONS.add(self)
@@ -87,19 +103,23 @@ class Connection(NodeClient):
     def to(cls, place: Path | Cluster) -> Connection:
         """Connect to the node of a data directory, or of a cluster; raises as :meth:`open`."""
         if isinstance(place, Cluster):
-            return Connection(Path(find_cluster(place).data), place.name)
-        directory = place.resolve()
-        node = find_node(directory)
-        if not ray.is_initialized():
-            token = node.get("tokenPath")
-            join_ray(
-                str(node["address"]),
-                str(node.get("authMode", "")),
-                token and Path(str(token)),
-                node.get("raylet"),
-            )
-        data = Path(str(node.get("coordinatorData", directory)))
-        return Connection(data, str(node.get("cluster", DEFAULT_CLUSTER)), node)
+            connection = Connection(Path(find_cluster(place).data), place.name)
+        else:
+            directory = place.resolve()
+            CLIENT_RAY.enter(partial(_join_ray_of, directory))
+            node = find_node(directory)
+            data = Path(str(node.get("coordinatorData", directory)))
+            connection = Connection(data, str(node.get("cluster", DEFAULT_CLUSTER)), node)
+        connection._stay()
+        return connection
+
+    def _stay(self) -> None:
+        """Join Ray again when it was lost, as long as the connection exists.
+
+        A node of this process watches its Ray itself.
+        """
+        if self.node is None or self.node.get("pid") != os.getpid():
+            CLIENT_RAY.keep(self)
 
     def lose(self, error: StreamError) -> None:
         """Raise *error* from now on: Ray is lost, and a call would wait or start another Ray."""
@@ -138,8 +158,7 @@ class Connection(NodeClient):
         return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
 
     def _gateway(self, disk: str) -> FetchApi:
-        """Return the calls of a disk's gateway, which is started if it does not run."""
-        self._node.open_gateway(disk)
+        """Return the calls of a disk's gateway."""
         return client_of(self._ray, gateway_of(disk))
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from rocketray.errors import (
 )
 
 from .actor_names import find_actor
+from .client_ray import CLIENT_RAY
 
 __all__ = ["find_cluster", "find_node"]
 
@@ -77,12 +79,8 @@ def find_cluster(cluster: Cluster) -> Home:
         ConfigError: this process has joined another Ray.
     """
     address = cluster.ray_address or process_environ().get("RAY_ADDRESS") or _AUTO
-    if not ray.is_initialized():
-        join_ray(
-            address,
-            advice="; name the Ray of the cluster as HOST:PORT (RAY_ADDRESS, or --ray-address)",
-        )
-    elif cluster.ray_address is not None:
+    has_joined = CLIENT_RAY.enter(partial(_join_ray_at, address))
+    if not has_joined and cluster.ray_address is not None:
         joined = str(ray.get_runtime_context().gcs_address)
         if _has_port(address) and address != joined:
             raise ConfigError(
@@ -96,6 +94,14 @@ def find_cluster(cluster: Cluster) -> Home:
     except (ShardUnavailableError, RayError) as error:
         raise NodeNotRunningError(_not_found(cluster.name, address, error)) from error
     return home
+
+
+def _join_ray_at(address: str, again: str) -> None:
+    """Join the Ray at *address*, or the lost one at *again*: a name may lead to another one now."""
+    join_ray(
+        again or address,
+        advice="; name the Ray of the cluster as HOST:PORT (RAY_ADDRESS, or --ray-address)",
+    )
 
 
 def _not_found(name: str, address: str, error: Exception) -> str:

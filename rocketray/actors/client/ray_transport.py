@@ -14,6 +14,7 @@ from typing import Any, Concatenate
 from rocketray.actors.calls.endpoint import (
     CALL_TIMEOUT_S,
     COORDINATOR_NAME,
+    GATEWAY_NAME,
     Arguments,
     Endpoint,
     InterfaceT,
@@ -23,9 +24,12 @@ from rocketray.actors.calls.endpoint import (
     does_wait,
     is_once,
     method_of,
+    on_disk,
     run_in_thread,
 )
 from rocketray.actors.disks.disks_api import DISKS, DiskReport, DisksApi
+from rocketray.actors.files.paths import node_file
+from rocketray.actors.files.state_files import read_json
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayError,
@@ -33,12 +37,15 @@ from rocketray.actors.ray_process.ray_runtime import (
     is_here,
     raised_there,
     ray,
+    ray_session,
 )
 from rocketray.actors.runtime.machine import whereabouts
 from rocketray.cluster import DEFAULT_CLUSTER
-from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
+from rocketray.errors import ShardUnavailableError, StreamError
 
-from .actor_names import RETRY_AFTER_MS, find_actor
+from .actor_names import RETRY_AFTER_MS, actor_or_none, find_actor
+from .client_ray import CLIENT_RAY
+from .node_api import NODE
 
 __all__ = ["WAITING_GROUP", "RayTransport", "begin"]
 
@@ -56,10 +63,11 @@ class RayTransport:
         """Find the coordinator on the Ray that is joined; *node* is the content of node.json."""
         self._data = data
         self._cluster = cluster
-        self._node = node
-        self._coordinator = find_actor(cluster, COORDINATOR_NAME)
-        self._are_local: Mapping[str, bool] = {}  # by disk; a process stays on its Ray node
+        self.node = node
+        """The content of node.json, or None if the node was found by the name of its cluster."""
+        self._are_local: dict[str, Mapping[str, bool]] = {}  # by session with Ray, and by disk
         self._left: StreamError | None = None
+        find_actor(cluster, COORDINATOR_NAME)
 
     def lose(self, error: StreamError) -> None:
         """Raise *error* from now on: Ray is lost, and a call would wait or start another Ray."""
@@ -83,10 +91,12 @@ class RayTransport:
 
     def is_local(self, disk: str) -> bool:
         """Return whether this process is on the Ray node that a disk's actors are bound to."""
-        if disk not in self._are_local:
+        self._check()
+        session = ray_session()  # a process stays on its Ray node
+        if disk not in self._are_local.get(session, ()):
             homes = client_of(self, DISKS).homes()
-            self._are_local = {name: is_here(home) for name, home in homes.items()}
-        return self._are_local.get(disk, False)
+            self._are_local = {session: {name: is_here(home) for name, home in homes.items()}}
+        return self._are_local[session].get(disk, False)
 
     def in_background(self, run: Callable[[], None], /) -> None:
         """Run a function that makes calls in a thread of its own."""
@@ -99,11 +109,22 @@ class RayTransport:
     def _begin(
         self, endpoint: Endpoint[Any], method: Callable[..., Any], *arguments: Any, **options: Any
     ) -> Any:
+        self._check()
+        self._open_gateway(endpoint.actor)
+        actor = find_actor(self._cluster, endpoint.actor)
+        return _begin(actor, endpoint, method, *arguments, **options)
+
+    def _open_gateway(self, name: str) -> None:
+        """Have the gateway of that name started, if it is one and does not run."""
+        disk = disk_in(name)
+        if name == on_disk(GATEWAY_NAME, disk) and actor_or_none(self._cluster, name) is None:
+            client_of(self, NODE).open_gateway(disk)
+
+    def _check(self) -> None:
+        """Raise the error of every call while there is no Ray."""
         if self._left is not None:
             raise self._left
-        is_known = endpoint.actor == COORDINATOR_NAME
-        actor = self._coordinator if is_known else find_actor(self._cluster, endpoint.actor)
-        return _begin(actor, endpoint, method, *arguments, **options)
+        CLIENT_RAY.check()
 
     def _result(self, reference: Any, endpoint: Endpoint[Any]) -> Any:
         try:
@@ -121,15 +142,19 @@ class RayTransport:
         end = time.monotonic() + CALL_TIMEOUT_S
         disk = disk_in(endpoint.actor)
         while True:
-            if self._left is not None:
-                raise self._left
+            self._check()
             try:
                 return ray.get(reference, timeout=min(_LOOK_S, max(0, end - time.monotonic())))
             except GetTimeoutError:
-                if self._node and whereabouts(self._node) != "here":
-                    raise NodeNotRunningError(
-                        f"the node on {self._data} has ended; it did not answer before; start it "
-                        f"again with: rocketray start --data {self._data}"
+                if self.node and whereabouts(self.node) != "here":
+                    directory = Path(str(self.node["data"]))
+                    self.node = read_json(node_file(directory)) or self.node  # the next one's
+                    raise ShardUnavailableError(
+                        "or coordinator",
+                        RETRY_AFTER_MS,
+                        f"the node on {directory} has ended, and did not answer before; if it is "
+                        f"not started again by itself, start it with: rocketray start --data "
+                        f"{directory}",
                     ) from None
                 if time.monotonic() >= end:
                     raise

@@ -40,6 +40,7 @@ class Client(Connection):
     ) -> None:
         found = Connection.open(data, cluster=cluster, ray_address=ray_address)
         super().__init__(found.data, found.cluster, found.node)
+        self._stay()
         self._doubted: set[tuple[str, Subscription]] = set()
 
     def consumer(

@@ -25,6 +25,7 @@ from rocketray.actors.groups.groups_api import SessionsApi
 from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
 from rocketray.actors.groups.member_options import StartFrom
 from rocketray.actors.runtime.clock import steady_clock_ms
+from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
@@ -72,6 +73,7 @@ class AppMember:
         self._on_change = on_change
         self._on_failure = on_failure
         self._clock_ms = clock_ms
+        self._outages = OutageLog(_LOG)
         self._sessions: dict[str, MemberSession] = {}
         self._moves: dict[str, int] = {}
         self._beating = threading.Lock()  # the subscribing thread and the heartbeat's take turns
@@ -198,8 +200,10 @@ class AppMember:
                 return
             try:
                 self.beat()
+                self._outages.works("coordinator")
             except (ShardUnavailableError, OSError) as error:
-                _LOG.warning("the coordinator does not answer, trying again: %s", error)
+                said = "the coordinator does not answer, trying again: %s"
+                self._outages.failed("coordinator", said, error)
                 self._closed.wait(HEARTBEAT_INTERVAL_S)
             except StreamError as error:
                 self._on_failure(error)

@@ -29,6 +29,7 @@ from rocketray.actors.groups.group_offsets import check_member_topic
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.member_options import MemberOptions, check_member, new_client_id
 from rocketray.actors.runtime.clock import steady_clock_ms
+from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import FilterCounters
@@ -78,7 +79,6 @@ class GroupConsumer:
         self._topic = topic
         self._local = open_local_offsets(node, group, topic, options, clock_ms)
         self._streams = streams or QueueStreams(node, group, topic)
-        self._bell = self._streams.bell
         member = Heartbeat(
             *(group, topic, subscription, options.get("client_id") or new_client_id()),
             *(uuid.uuid4().hex, frozenset()),
@@ -93,6 +93,7 @@ class GroupConsumer:
             session=self._session,
             clock_ms=clock_ms,
         )
+        self._outages = OutageLog(_LOG)
         self._failure: StreamError | None = None
         self._failing: Mapping[int, FailingMessage] = {}
         self._filter_errors = FilterErrorLog(node.messages, group, topic)
@@ -123,16 +124,16 @@ class GroupConsumer:
             StreamError: the coordinator refuses the member: the topic was deleted or may not be
                 read, or other members changed the group's subscription.
         """
-        rung = self._bell.count()
+        rung = self._streams.bell.count()
         batches = self._take(max_messages, skip)
         if not batches and not self._closed.is_set():
-            self._bell.wait(rung, timeout_s)
+            self._streams.bell.wait(rung, timeout_s)
             batches = self._take(max_messages, skip)
         return batches
 
     def wake(self) -> None:
         """Have a waiting poll look again; any thread may call."""
-        self._bell.ring()
+        self._streams.bell.ring()
 
     @property
     def is_leased(self) -> bool:
@@ -166,7 +167,7 @@ class GroupConsumer:
         if self._closed.is_set():
             return
         self._closed.set()
-        self._bell.ring()
+        self._streams.bell.ring()
         if self._heart.ident is not None:
             self._heart.join()
         self._leave()
@@ -212,15 +213,17 @@ class GroupConsumer:
         plan, was_leased = self._session.follower.plan, self.is_leased
         try:
             self._session.beat(self._send)
+            self._outages.works("coordinator")
         except (ShardUnavailableError, OSError) as error:
-            _LOG.warning("the coordinator does not answer, trying again: %s", error)
+            said = "the coordinator does not answer, trying again: %s"
+            self._outages.failed("coordinator", said, error)
         except StreamError as error:  # topic deleted or closed, or subscription changed
             self._failure = error
         except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the coordinator failed at a heartbeat: {error!r}")
         has_resumed = self.is_leased and not was_leased
         if has_resumed or self.needs_rebalance or self._session.follower.plan != plan:
-            self._bell.ring()
+            self._streams.bell.ring()
 
     def _send(self, beat: Heartbeat) -> HeartbeatReply:
         reply = self._node.sessions.heartbeat(self._complete(beat))

@@ -8,7 +8,7 @@ Invariants
   2. An error of one queue does not hold up the others: it is raised when they have no messages, or
      by the next call. No taken match is skipped; it is tried again.
   3. A queue that was moved to another disk is read on there, from where it was taken; what was
-     taken before stays readable.
+     taken before stays readable. So is one of a node that was started again.
   4. A queue is read no further than its part (subscription_change.py) allows, from before the
      switch offset is proposed.
 """
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
 from rocketray.actors.groups.member_options import StartFrom
+from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
@@ -62,6 +63,7 @@ class MemberQueues:
     _moves: int = field(default=0, init=False)  # that were followed
     _moved: frozenset[int] = field(default=frozenset(), init=False)
     """The queues whose streams lead to a disk where they are no more."""
+    _outages: OutageLog = field(default_factory=lambda: OutageLog(_LOG), init=False)
     _known: set[int] = field(default_factory=set, init=False)  # queues read at any time
     _counted: FilterCounters = field(default=NO_COUNTERS, init=False)
     """The counters of released queues, and the member's own counts."""
@@ -99,10 +101,15 @@ class MemberQueues:
     @property
     def has_to_open(self) -> bool:
         """Whether a queue waits to be opened or attached, and the retry time has come."""
-        has_moved = self._moves != self.session.moves or bool(self._moved)
-        if (self.session.must_begin or has_moved) and self.clock_ms() >= self._reopen_ms:
+        if (self.session.must_begin or self._has_to_move) and self.clock_ms() >= self._reopen_ms:
             return True
         return any(self._has_to_attach(stream) for stream in tuple(self.streams.values()))
+
+    @property
+    def _has_to_move(self) -> bool:
+        """Whether streams lead to where their queues are no more."""
+        has_moved = self._moves != self.session.moves or bool(self._moved)
+        return has_moved or self.source.is_left_behind()
 
     # For the polling thread only
 
@@ -183,21 +190,24 @@ class MemberQueues:
         self._follow(stream)
 
     def _follow_moves(self) -> None:
-        """Open the streams of moved queues again; one that fails is tried again later."""
-        moves = self.session.moves
-        if moves == self._moves and not self._moved:
+        """Open the streams of moved queues again; one that fails is tried again later.
+
+        As are all of a node on this machine that was started again.
+        """
+        if not self._has_to_move:
             return
+        moves = self.session.moves
         try:
             self._moved = (self._moved | self.source.follow(moves)) & self.streams.keys()
         except (StreamError, OSError) as error:
-            self._note_later(f"{self.topic} was moved", error)
+            self._note_later(error)
             return
         self._moves = moves
         for queue_id in sorted(self._moved):
             try:
                 self._move(queue_id)
             except (StreamError, OSError) as error:
-                self._note_later(f"{self.topic}/{queue_id} was moved", error)
+                self._note_later(error)
 
     def _move(self, queue_id: int) -> None:
         before = self.streams[queue_id]
@@ -207,13 +217,15 @@ class MemberQueues:
             self.streams[queue_id] = stream
             self._counted += before.counters()
         self._moved -= {queue_id}
+        self._outages.works(self.topic)
         self._follow(stream)
 
-    def _note_later(self, what: str, error: StreamError | OSError) -> None:
-        """Log why a moved queue is not read yet, which is tried again."""
+    def _note_later(self, error: StreamError | OSError) -> None:
+        """Log why a queue is not opened again yet, which is tried again."""
         retry_ms = getattr(error, "retry_after_ms", 1000)
         self._reopen_ms = self.clock_ms() + retry_ms
-        _LOG.warning("%s; group %s waits for it: %s", what, self.group, error)
+        said = "queues of topic %s are not opened again yet; group %s waits for them: %s"
+        self._outages.failed(self.topic, said, self.topic, self.group, error)
 
     def _follow(self, stream: MemberStream) -> None:
         """Have the stream filled, up to the limit of its part."""
@@ -237,6 +249,7 @@ class MemberQueues:
         taken = stream.take(max_messages)
         if taken is None:
             return []
+        self._outages.works(stream.queue_id)
         entries, topic, queue_id = taken.entries, self.topic, stream.queue_id
         self.count(missed=taken.missed, collisions=taken.collisions, delivered=len(entries))
         return [ConsumedBatch(topic, queue_id, taken.next_queue_offset, entries, taken.reader)]
@@ -257,6 +270,7 @@ class MemberQueues:
                 self._reopen_ms = again_ms
             elif not self.streams[queue_id].is_attached:
                 self._attach_ms[queue_id] = again_ms
-            _LOG.warning("%s/%d waits for group %s: %s", self.topic, queue_id, self.group, error)
+            said = "%s/%d waits for group %s: %s"
+            self._outages.failed(queue_id, said, self.topic, queue_id, self.group, error)
         else:
             self._error = self._error or error

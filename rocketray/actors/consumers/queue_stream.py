@@ -52,6 +52,10 @@ class QueueStreams:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         return queue_bounds(self._node.data, self._topic, queue_id)
 
+    def is_left_behind(self) -> bool:
+        """Return False: those who use it alone end with the node."""
+        return False
+
     def follow(self, moves: int) -> frozenset[int]:  # noqa: ARG002 - of the protocol
         """Return no queues: those of one disk are all that this source has."""
         return frozenset()

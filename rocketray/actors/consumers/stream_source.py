@@ -111,8 +111,11 @@ class StreamSource(Protocol):
     def bounds(self, queue_id: int) -> QueueBounds:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
 
+    def is_left_behind(self) -> bool:
+        """Return whether the node was started again since, so :meth:`follow` has to be called."""
+
     def follow(self, moves: int) -> frozenset[int]:
-        """Return the queues that are elsewhere now; *moves* counts how often any was moved."""
+        """Return the queues to open again; *moves* counts how often any was moved."""
 
     def open(self, queue_id: int, part: QueuePart, start: int) -> MemberStream:
         """Return a stream that begins at *start*, and is not attached yet."""

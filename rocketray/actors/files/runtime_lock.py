@@ -35,7 +35,7 @@ from rocketray.errors import StoreError
 from .paths import free_runtime_directory, runtime_directories, runtime_directory, runtime_link
 from .private_files import is_own_directory, make_private_directory, make_private_parents
 
-__all__ = ["RuntimeLock", "remove_abandoned", "remove_runtime"]
+__all__ = ["RuntimeLock", "RuntimeMark", "remove_abandoned", "remove_runtime"]
 
 _LOG = logging.getLogger(__name__)
 _LOCK = "lock"
@@ -68,6 +68,28 @@ def remove_runtime(data: Path) -> None:
         _remove_shared(directory)
     if runtime_link(data).is_symlink():
         runtime_link(data).unlink(missing_ok=True)
+
+
+class RuntimeMark:
+    """Which RUNTIME a process uses: each start of a node creates another."""
+
+    def __init__(self, data: Path) -> None:
+        """Take the one that there is now, before anything in it is used."""
+        self._data = data
+        self._used = self._now()
+
+    def is_left_behind(self) -> bool:
+        """Return whether a node has created RUNTIME again since: no process reads the old one."""
+        now = self._now()
+        return now is not None and now != self._used
+
+    def _now(self) -> tuple[int, int] | None:
+        """Return the identity of the lock's file, which is never written; None without a node."""
+        try:
+            found = (runtime_directory(self._data) / _LOCK).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
 
 def remove_abandoned() -> list[Path]:

@@ -70,6 +70,8 @@ class Batch:
     failure: Exception | None = None
     unsure: bytes | None = None
     """The batch as it was sent, if a call left its outcome unknown."""
+    is_repeated: bool = False
+    """Whether a shard that ended may have stored it: a call says so, and it is stored once."""
     is_unsent: bool = False
     """Whether no shard has it: there was no room in time, or the one before it was not stored."""
     is_told: bool = False

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from rocketray.actors.ipc.ring import RING_BYTES, Ack
+from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms, pieces_of
 from rocketray.errors import ShardMovedError, ShardUnavailableError
 from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
@@ -65,6 +66,7 @@ class CallSender:
         self._in_background = in_background
         self._on_idle = on_idle
         self._on_unavailable = on_unavailable
+        self._outages = OutageLog(_LOG)
         self._changed = threading.Condition()
         self._unfinished: deque[tuple[Batch, bytes]] = deque()  # in flight or waiting, in order
         self._unfinished_bytes = 0
@@ -175,13 +177,17 @@ class CallSender:
         """Call the shard, and again if the outcome is unknown: it stores the batch once."""
         for attempt in range(1, 1 + _REPEATS_MAX):
             try:
-                return self._call(payload, batch, attempt)
+                ack = self._call(payload, batch, attempt + batch.is_repeated)
             except ShardUnavailableError as error:
-                _LOG.warning("%s: sending a batch again: %s", self._name, error)
+                said = "%s: sending a batch again: %s"
+                self._outages.failed(self._name, said, self._name, error)
                 if self._dropped.wait(error.retry_after_ms / 1000):
                     raise
+            else:
+                self._outages.works(self._name)
+                return ack
         batch.unsure = payload
-        ack = self._call(payload, batch, 1 + _REPEATS_MAX)
+        ack = self._call(payload, batch, 1 + _REPEATS_MAX + batch.is_repeated)
         batch.unsure = None
         return ack
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
 from rocketray.errors import (
@@ -54,6 +55,7 @@ class QueueLinks:
         self._form = cache(make_form)
         self._links: dict[str, list[QueueLink | None]] = {}  # of each topic, by queue
         self._lost = 0  # one-way messages of closed links
+        self._outages = OutageLog(_LOG)
         self._look_at_s = 0.0
         self._turns = QueueTurns()
         self._lock = threading.Lock()  # for the set of links; each link has its own
@@ -180,10 +182,10 @@ class QueueLinks:
                 except TopicNotFoundError as error:
                     self._leave(name, error)
                 except Exception as error:  # noqa: BLE001  # the next refresh tries again
-                    _LOG.warning(
-                        "topic %s: its queues could not be looked up again: %s", name, error
-                    )
+                    said = "topic %s: its queues could not be looked up again: %s"
+                    self._outages.failed(name, said, name, error)
                 else:
+                    self._outages.works(name)
                     if config.store_hosts[: known.queues] != known.store_hosts:
                         reason = f"topic {name!r} was deleted and recreated meanwhile; send again"
                         self._leave(name, StoreError(reason))
@@ -253,15 +255,18 @@ class QueueLinks:
             raise ShardUnavailableError(f"on disk {disk}", 1000, "its machine does not answer")
 
     def _follow(self, topic: TopicConfig) -> None:
-        """Have the links of moved queues lead to their new places."""
+        """Have links lead to the new places of queues that moved, and to a node's next start."""
         for link in [*self._links.get(topic.name, ())]:
-            if link is not None and link.disk != topic.disk_of(link.queue_id):
-                try:
-                    link.follow(self._node, topic)
-                except (StreamError, OSError) as error:
-                    _LOG.warning("%s moved to another disk: %s", link.name, error)
-                else:
-                    _LOG.info("%s is on another disk now; sending there", link.name)
+            if link is None or not link.is_left_behind(topic):
+                continue
+            try:
+                link.follow(self._node, topic)
+            except (StreamError, OSError) as error:
+                said = "%s: its queue is not opened again yet: %s"
+                self._outages.failed(link.name, said, link.name, error)
+            else:
+                self._outages.works(link.name)
+                _LOG.info("%s: its queue is opened again, on %s", link.name, link.data)
 
     def _leave(self, topic: str, error: StreamError) -> None:
         """Close the links to the removed shards of a topic."""

@@ -3,8 +3,9 @@
 On the shard's machine a batch is sent through a ring in shared memory (ring_sender.py); from
 another Ray node, and if it is too large for the ring, by a call (call_sender.py). A link changes
 between the two only while nothing is in flight: this keeps the order of the queue. When the queue
-moves to another disk, :meth:`QueueLink.follow` sends what is in flight again, in order, to its new
-place. Used with its lock held, except for :meth:`QueueLink.wait` and :meth:`QueueLink.follow`.
+moves to another disk, or its node is started again, :meth:`QueueLink.follow` sends what is in
+flight again, in order, to its new place. Used with its lock held, except for
+:meth:`QueueLink.wait` and :meth:`QueueLink.follow`.
 """
 
 from __future__ import annotations
@@ -114,8 +115,16 @@ class QueueLink:
         self._ring = RingSender(self.data, topic, queue_id, shard) if place.is_local() else None
         self._sender: BatchSender = self._ring or self._calls
 
+    def is_left_behind(self, topic: TopicConfig) -> bool:
+        """Return whether the queue moved to another disk, or its node was started again."""
+        has_moved = self.disk != topic.disk_of(self.queue_id)
+        return has_moved or (self._ring is not None and self._ring.is_left_behind())
+
     def follow(self, node: NodeClient, topic: TopicConfig) -> None:
         """Send to where the queue is now, from what its shard has not stored before on.
+
+        A queue that moved stored what it acknowledged. One whose node ended may have stored more,
+        so what is not acknowledged goes by calls, which say that it was sent before.
 
         Raises:
             ShardUnavailableError: its disk does not answer; the next call tries again.
@@ -129,14 +138,31 @@ class QueueLink:
                 if ring is not None:
                     ring.close()
                 return
+            has_moved = self.disk != topic.disk_of(self.queue_id)
             self.disk, self.data = topic.disk_of(self.queue_id), place.data
             before, self._ring = self._ring, ring
             if before is not None:
                 if self._sender is before:
                     self.harvest()
-                    self._sender = ring or self._calls
-                    self._send_again(before.unacknowledged())
+                    payloads = before.unacknowledged()
+                    if not has_moved:
+                        self._mark_repeated(payloads)
+                    self._sender = ring if ring is not None and has_moved else self._calls
+                    self._send_again(payloads)
                 before.close()
+
+    def _mark_repeated(self, payloads: Mapping[int, bytes]) -> None:
+        """Have the batches in flight sent as repetitions; those that cannot be have failed."""
+        waiting = [*self.in_flight]
+        self.in_flight.clear()
+        for batch in waiting:
+            if batch.has_new_ids and batch.sequence in payloads:
+                batch.is_repeated = True
+                self.in_flight.append(batch)
+            else:
+                reason = "its node ended before it acknowledged, and may have stored what was sent"
+                batch.failure = ShardUnavailableError(self.name, 1000, reason)
+                self.settled(batch)
 
     def _send_again(self, payloads: Mapping[int, bytes]) -> None:
         """Send the batches in flight, which had these payloads by sequence, once more."""
@@ -150,7 +176,7 @@ class QueueLink:
                 if time.monotonic() >= end_s:
                     batch.is_unsent = True
                     batch.failure = ShardUnavailableError(
-                        self.name, 1000, "it moved to another disk, and does not answer there"
+                        self.name, 1000, "its queue was opened again, and does not answer there"
                     )
                     self.settled(batch)
                     break

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rocketray.actors.files.paths import process_doorbell_path, producer_rings_directory
+from rocketray.actors.files.runtime_lock import RuntimeMark
 from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
 from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
@@ -30,6 +31,7 @@ class RingSender:
 
     def __init__(self, data: Path, topic: TopicConfig, queue_id: int, shard: ShardApi) -> None:
         """Create the ring, and have the shard read it; a shard that stays closed reports why."""
+        self._mark = RuntimeMark(data)
         directory = producer_rings_directory(data, topic.name, queue_id)
         self._ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
         self.payload_max = self._ring.payload_max
@@ -83,6 +85,10 @@ class RingSender:
         """Sleep until that batch is acknowledged or the time is over; not for 0."""
         if sequence:
             self._ring.wait_acknowledged(sequence, timeout_s)
+
+    def is_left_behind(self) -> bool:
+        """Return whether the ring was one of an earlier start of the node: no shard reads it."""
+        return self._mark.is_left_behind()
 
     def unacknowledged(self) -> dict[int, bytes]:
         """Return what the shard has not stored, by sequence: it has left the ring."""

@@ -50,6 +50,7 @@ __all__ = [
     "RayTaskError",
     "cluster_of",
     "has_ray",
+    "is_driver",
     "is_here",
     "join_ray",
     "leave_ray",
@@ -61,6 +62,7 @@ __all__ = [
     "raised_there",
     "ray",
     "ray_node_of",
+    "ray_session",
     "start_ray",
     "watch_ray",
     "zone_of_machine",
@@ -236,8 +238,11 @@ def zone_of_machine() -> str:
     return labels.get(_ZONE_LABEL, "")
 
 
-def watch_ray(worker: int, *, is_own: bool) -> RayWatch:
-    """Return the watch of this process's Ray, its own or another's; *worker* is a Ray process."""
+def watch_ray(worker: int = 0, *, is_own: bool) -> RayWatch:
+    """Return the watch of this process's Ray, its own or another's.
+
+    *worker* is a process of that Ray, by which the others are found.
+    """
     context = ray.get_runtime_context()
     (own,) = [each for each in ray.nodes() if each["NodeID"] == context.get_node_id()]
     raylet = f"{own['NodeManagerAddress']}:{own['NodeManagerPort']}"
@@ -254,6 +259,23 @@ def has_ray() -> bool:
     """Return whether this process has a Ray; waits while it leaves one."""
     with _LEAVING:
         return bool(ray.is_initialized())
+
+
+def ray_session() -> str:
+    """Return the name of this process's time with its Ray: a new one each time; "" without Ray.
+
+    The ids of drivers alone are the same in each session of a Ray that was started again.
+    """
+    with _LEAVING:
+        if not ray.is_initialized():
+            return ""
+        session = ray._private.worker.global_worker.node.session_name  # noqa: SLF001 - as above
+        return f"{session} {ray.get_runtime_context().get_worker_id()}"
+
+
+def is_driver() -> bool:
+    """Return whether this process is a program that joined Ray, and no actor or task of it."""
+    return bool(ray._private.worker.global_worker.mode == ray.SCRIPT_MODE)  # noqa: SLF001 - as above
 
 
 def leave_ray(*, is_lost: bool = False) -> None:

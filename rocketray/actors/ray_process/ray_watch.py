@@ -59,21 +59,26 @@ class RayWatch:
         self,
         gcs: str,
         raylet: str,
-        worker: int,
+        worker: int = 0,
         *,
         gcs_may_return: bool = False,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the servers' addresses, and a process that the raylet started.
+        """Take the servers' addresses, and a process that the raylet started, for :meth:`workers`.
 
         *gcs_may_return* is for a Ray that lives longer than the node.
         """
         self._servers = {"GCS": gcs, "raylet": raylet}
         self._refused_s = {"GCS": _GCS_RESTART_S if gcs_may_return else 0.0, "raylet": 0.0}
-        self._raylet = _raylet_above(worker) or _raylet_of(worker)
+        self._raylet = (_raylet_above(worker) or _raylet_of(worker)) if worker else 0
         self._first = _children(self._raylet) if self._raylet else {}
         self._clock_s = clock_s
         self._failing_since_s: dict[str, float] = {}
+
+    @property
+    def gcs(self) -> str:
+        """Address of the GCS."""
+        return self._servers["GCS"]
 
     @property
     def raylet(self) -> str:

@@ -17,6 +17,7 @@ from rocketray.actors.consumers.stream_source import (
     QueueBounds,
     StreamSource,
 )
+from rocketray.actors.files.runtime_lock import RuntimeMark
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.topics.catalog import TopicConfig
@@ -42,12 +43,13 @@ class DiskStreams:
         self._group = group
         self._topic = topic
         self._gateway = gateway
-        here = [place for disk in topic.by_disk() if (place := node.at(disk)).is_local()]
-        self._doorbell: Doorbell | None = member_bell(here[0]) if here else None
-        self.bell: MemberBell = self._doorbell or LocalBell()
-        """Rung when a stream has matches, or may raise."""
         self._sources: dict[str, StreamSource] = {}
         self._is_started = False
+        self._marks: list[RuntimeMark] = []  # of the disks here
+        self._doorbell: Doorbell | None = None
+        self.bell: MemberBell = LocalBell()
+        """Rung when a stream has matches, or may raise."""
+        self._hang_bell()
 
     def start(self) -> None:
         """Start the threads of the sources, of later ones too."""
@@ -59,13 +61,26 @@ class DiskStreams:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         return self._source(queue_id).bounds(queue_id)
 
+    def is_left_behind(self) -> bool:
+        """Return whether a node of this machine was started again: its rings are new ones."""
+        return any(mark.is_left_behind() for mark in self._marks)
+
     def follow(self, moves: int) -> frozenset[int]:
         """Look up where the queues are, if one was moved since; return those to open again.
+
+        If a node of this machine was started again, these are all queues.
 
         Raises:
             ShardUnavailableError: the coordinator does not answer; the next call asks again.
         """
         before = self._topic
+        if self.is_left_behind():
+            self._topic = self._node.topics.get(before.name)
+            sources, self._sources = self._sources, {}
+            self._hang_bell()
+            for source in sources.values():
+                source.close()
+            return frozenset(range(self._topic.queues))
         if moves <= before.moves:
             return frozenset()
         self._topic = self._node.topics.get(before.name)
@@ -82,6 +97,14 @@ class DiskStreams:
             source.close()
         if self._doorbell is not None:
             self._doorbell.unlink()
+
+    def _hang_bell(self) -> None:
+        """Take a new bell, on a disk of this machine that has queues of the topic, if any."""
+        disks = map(self._node.at, self._topic.by_disk())
+        here = [place for place in disks if place.is_local()]
+        self._marks = [RuntimeMark(place.data) for place in here]
+        self._doorbell = member_bell(here[0]) if here else None
+        self.bell = self._doorbell or LocalBell()
 
     def _source(self, queue_id: int) -> StreamSource:
         if queue_id >= self._topic.queues:  # the topic has got more since

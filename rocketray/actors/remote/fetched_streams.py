@@ -27,6 +27,7 @@ import numpy as np
 
 from rocketray.actors.consumers.stream_source import MemberBell, QueueBounds, TakenMatches
 from rocketray.actors.groups.subscription_change import QueuePart
+from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.store.reading.packed_records import PackedRecords, Unpacked, unpack_records
@@ -62,6 +63,7 @@ class FetchedStreams:
         self._group = group
         self.topic = topic
         self._clock_s = clock_s
+        self._outages = OutageLog(_LOG)
         self._session = uuid.uuid4().hex
         self.lock = threading.Condition()
         """Guards the streams, too."""
@@ -87,6 +89,10 @@ class FetchedStreams:
         found = self._gateway.bounds(self.topic, queue_id)
         self._ends[queue_id] = found.end
         return found
+
+    def is_left_behind(self) -> bool:
+        """Return False: the next fetch finds the gateway again."""
+        return False
 
     def follow(self, moves: int) -> frozenset[int]:  # noqa: ARG002 - of the protocol
         """Return no queues: those of one disk are all that this source has."""
@@ -166,9 +172,11 @@ class FetchedStreams:
         failure: StreamError | None = None
         try:
             self._take_in(fetch, self._gateway.fetch(fetch, timeout_s))
+            self._outages.works("gateway")
         except (ShardUnavailableError, OSError) as error:
             if not self._closed.is_set():
-                _LOG.warning("the gateway does not answer, trying again: %s", error)
+                said = "the gateway does not answer, trying again: %s"
+                self._outages.failed("gateway", said, error)
                 self._closed.wait(_RETRY_S)
             return
         except StreamError as error:

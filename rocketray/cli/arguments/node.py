@@ -49,8 +49,10 @@ def chosen_cluster() -> Cluster | None:
     return _CHOSEN[0] if _CHOSEN else None
 
 
-def connect(data: Path) -> Connection:
+def connect(data: Path, *, stays: bool = False) -> Connection:
     """Connect to the node on *data*, or of the cluster; print progress if that takes long.
+
+    A command that *stays* continues when the node is started again; any other ends with it.
 
     Raises:
         NodeNotRunningError: no node runs there; the message names the command that starts one.
@@ -64,7 +66,7 @@ def connect(data: Path) -> Connection:
         from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - slow
 
         connection = Connection.to(place)
-    if is_command:
+    if is_command and not stays:
         threading.Thread(target=end_with_node, args=(connection,), daemon=True).start()
     return connection
 

@@ -113,7 +113,7 @@ def consume(
     if broadcast:
         options["broadcast"] = True
         options["client_id"] = client_id or platform.node()
-    with connect(data) as connection, stop_signals() as signals:
+    with connect(data, stays=True) as connection, stop_signals() as signals:
         before = _subscribed(connection.groups.all(), group, topic)
         with connection.consumer(group, topic, subscription, **options) as consumer:
             if before not in (None, subscription):

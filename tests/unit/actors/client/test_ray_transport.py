@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,8 +13,15 @@ import pytest
 
 from rocketray.actors.calls.endpoint import Endpoint, client_of, once, waits
 from rocketray.actors.client import ray_transport
+from rocketray.actors.client.client_ray import CLIENT_RAY
 from rocketray.actors.client.ray_transport import RayTransport, begin
+from rocketray.actors.files.paths import node_file
+from rocketray.actors.ray_process.ray_runtime import GetTimeoutError, ray
+from rocketray.actors.runtime.machine import here
 from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.errors import ShardUnavailableError
+
+DISK = "00000000-0000-0000-0000-000000000002"
 
 
 class DoorApi(Protocol):
@@ -81,6 +92,58 @@ def test_calls_of_several_objects_are_all_under_way_before_the_first_result(
         (3, "house 1"),
         (3, "house 2"),
     ]
+
+
+def test_a_gateway_that_does_not_run_is_started_before_a_call(
+    calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_transport, "actor_or_none", lambda *_: None)
+    client_of(RayTransport(Path()), Endpoint(f"gateway@{DISK}", DoorApi)).look("here")
+    monkeypatch.setattr(ray_transport, "actor_or_none", Actor)
+    client_of(RayTransport(Path()), Endpoint("gateway", DoorApi)).look("there")
+    waiting = {"concurrency_group": "waiting"}
+    assert calls == [
+        ("coordinator", "call", waiting, "NodeApi", (), "open_gateway", DISK, {}),
+        (f"gateway@{DISK}", "call", "DoorApi", (), "look", "here", {}),
+        ("gateway", "call", "DoorApi", (), "look", "there", {}),
+    ]
+
+
+def test_a_call_without_an_answer_ends_with_the_node_and_the_next_node_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(*_: Any, **__: Any) -> str:
+        if len(late) < 2:
+            late.append(0)
+            raise GetTimeoutError
+        return "answer"
+
+    late: list[int] = []
+    monkeypatch.setattr(ray_transport, "find_actor", lambda _, name: Actor([], name))
+    monkeypatch.setattr(ray, "get", get)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.communicate()
+    before, after = (
+        {**here(), "data": str(tmp_path), "pid": pid} for pid in (ended.pid, os.getpid())
+    )
+    transport = RayTransport(Path(), node=before)
+    node_file(tmp_path).write_text(json.dumps(after))
+    with pytest.raises(ShardUnavailableError, match="has ended, and did not answer before"):
+        client_of(transport, door(1)).look("here")
+    assert transport.node == after
+    assert client_of(transport, door(1)).look("here") == "answer"
+    assert len(late) == 2
+
+
+def test_a_call_fails_at_once_while_ray_is_lost(
+    calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = RayTransport(Path())
+    monkeypatch.setattr(CLIENT_RAY, "_lost", "Ray is lost")
+    for call in (client_of(transport, door(1)).look, transport.is_local):
+        with pytest.raises(ShardUnavailableError, match="Ray is lost"):
+            call("here")
+    assert calls == []
 
 
 def test_after_the_node_is_lost_each_call_raises(calls: list[Any]) -> None:

@@ -238,10 +238,10 @@ def test_a_lease_that_runs_again_wakes_the_poll(node: HinderedNode) -> None:
     node.topics.ensure("T", 1)
     with join(node, now_ms=lambda: now_ms) as member:
         now_ms = LEASE_MS
-        seen = [(member.is_leased, member._bell.count())]
+        seen = [(member.is_leased, member._streams.bell.count())]
         for _ in range(2):
             member.beat()
-            seen.append((member.is_leased, member._bell.count()))
+            seen.append((member.is_leased, member._streams.bell.count()))
     (was_leased, rung), *after = seen
     assert not was_leased
     assert after == [(True, rung + 1)] * 2

@@ -13,7 +13,12 @@ from support.local_node import LocalNode
 
 from rocketray.actors.files import paths, runtime_lock
 from rocketray.actors.files.paths import runtime_directory, runtime_link
-from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
+from rocketray.actors.files.runtime_lock import (
+    RuntimeLock,
+    RuntimeMark,
+    remove_abandoned,
+    remove_runtime,
+)
 from rocketray.errors import StoreError
 
 HOLD_UNTIL_KILLED = """
@@ -223,3 +228,19 @@ def test_without_shared_memory_what_others_can_enter_is_refused(
     squat(data / "run")
     with pytest.raises(StoreError, match="remove it, and start the node again"):
         RuntimeLock(data)
+
+
+def test_a_process_notices_that_a_node_created_the_memory_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    before = RuntimeMark(data)
+    assert not before.is_left_behind()
+    first = RuntimeLock(data)
+    assert before.is_left_behind()
+    mark = RuntimeMark(data)
+    first.close()
+    remove_runtime(data)
+    assert not mark.is_left_behind()  # there is no node to go to
+    second = RuntimeLock(data)
+    assert mark.is_left_behind()
+    assert not RuntimeMark(data).is_left_behind()
+    second.close()

@@ -10,10 +10,12 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.files.paths import producer_rings_directory
+from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
 from rocketray.actors.producers.queue_link import collecting_s
 from rocketray.actors.shards.shard_api import ShardApi
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError
+from rocketray.message import Message
 
 
 def test_a_producer_collects_for_four_times_as_long_as_it_hands_over_within_bounds() -> None:
@@ -69,3 +71,33 @@ def test_a_ring_that_no_shard_was_heard_to_read_is_given_back(
         assert len([*rings.iterdir()]) == 1
         node.shard("T", 0).flush()
         assert node.shard_statistics("T")[0].rings == 1
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
+def test_what_a_node_that_ended_left_unacknowledged_is_stored_once(
+    tmp_path: Path, *, is_stored: bool
+) -> None:
+    first = RuntimeLock(tmp_path)
+    with SilentNode(tmp_path) as node, node.producer() as producer:
+        node.topics.ensure("T", 1)
+        producer.send("T", b"0")
+        node.stall("T", 0)
+        waiting = [producer.begin_many("T", [Message("T", b"1"), Message("T", b"2")])]
+        waiting += [producer.begin_many("T", [Message("T", b"3")])]
+        chosen = producer.begin_many("T", [Message("T", b"4", unique_key="chosen")])
+        link: Any = producer._links.existing("T", 0)
+        if is_stored:  # and the node ended before it acknowledged
+            for payload in link._ring.unacknowledged().values():
+                node.shard_calls(node.topics.get("T"), 0).append(payload, 0, attempt=1)
+        first.close()
+        remove_runtime(tmp_path)
+        producer.refresh_topics()
+        assert not any(each.done() for each in waiting)  # no node runs yet
+        lock = RuntimeLock(tmp_path)
+        producer.refresh_topics()
+        assert [each.result(10)[0].queue_offset for each in waiting] == [1, 3]
+        with pytest.raises(ShardUnavailableError, match="may have stored what was sent"):
+            chosen.result(10)
+        stored = [each.body for each in node.messages.query_by_time("T", 0, 2**62)]
+        assert stored == [b"0", b"1", b"2", b"3", *([b"4"] if is_stored else [])]
+        lock.close()

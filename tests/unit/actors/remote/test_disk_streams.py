@@ -12,10 +12,12 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStreams
+from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 
 FAR = "00000000-0000-0000-0000-000000000002"
@@ -155,3 +157,48 @@ def test_queues_that_moved_are_read_on_where_they_are_now(
             mine = [body for body in bodies if body.startswith(b"%d-" % queue)]
             assert mine == [b"%d-%d" % (queue, number) for number in range(4)]
         assert member.counters().delivered == 16
+
+
+def test_a_member_reads_on_after_its_node_was_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = RuntimeLock(tmp_path)
+    with LocalNode(tmp_path) as node, node.producer() as producer:
+        node.topics.create("T", 4)
+        topic: Any = OnTwoDisks(node.topics.get("T"))
+        place: Any = TwoDisks(node, topic, frozenset({""}))
+        streams = DiskStreams(place, "g", topic, lambda _: node.gateway)
+        everything = Subscription.tags("*")
+        with GroupConsumer(node, "g", "T", everything, streams=streams, has_heart=False) as member:
+            streams.start()
+            bodies: list[bytes] = []
+
+            def read(number: int) -> None:
+                for queue in range(4):
+                    producer.send("T", b"%d-%d" % (queue, number), queue_id=queue)
+                while len(bodies) < 4 * (number + 1):
+                    bodies.extend(body for batch in member.poll(10.0) for body in batch.bodies())
+
+            read(0)
+            first.close()
+            remove_runtime(tmp_path)
+            has_to_follow = [member.needs_rebalance]  # a heartbeat wakes the poll then
+            again = RuntimeLock(tmp_path)
+            has_to_follow += [member.needs_rebalance]
+            assert has_to_follow == [False, True]
+            bell = streams.bell
+            with monkeypatch.context() as patched:
+                patched.setattr(node.topics, "get", lambda _: _unavailable())
+                assert member.poll(0.0) == []
+            assert streams.is_left_behind()
+            monkeypatch.setattr(node.topics, "get", lambda _: topic)
+            member._queues._reopen_ms = 0
+            read(1)
+            assert streams.bell is not bell
+            assert not member.needs_rebalance
+            assert len(bodies) == len({*bodies}) == 8
+        again.close()
+
+
+def _unavailable() -> None:
+    raise ShardUnavailableError("or coordinator", 1000, "it starts")

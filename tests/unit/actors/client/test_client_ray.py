@@ -1,0 +1,152 @@
+"""A lost Ray is left and joined again; calls fail at once meanwhile, and a program's own Ray stays."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from rocketray.actors.client import client_ray
+from rocketray.actors.client.client_ray import ClientRay
+from rocketray.errors import NodeNotRunningError, ShardUnavailableError
+
+_WITHIN_S = 10.0
+
+
+class FakeRay:
+    """The Ray of this process, as the functions of ``ray_runtime`` show it."""
+
+    gcs = "10.0.0.1:6379"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.session = ""
+        self.answers = True
+        self.joined: list[str] = []
+        self.left: list[bool] = []
+        monkeypatch.setattr(client_ray, "has_ray", lambda: bool(self.session))
+        monkeypatch.setattr(client_ray, "is_driver", lambda: True)
+        monkeypatch.setattr(client_ray, "ray_session", lambda: self.session)
+        monkeypatch.setattr(client_ray, "leave_ray", self.leave)
+        monkeypatch.setattr(client_ray, "watch_ray", lambda **_: self)
+
+    def lost(self) -> str | None:
+        return None if self.answers else "its GCS does not answer"
+
+    def join(self, address: str) -> None:
+        if not self.answers:
+            raise NodeNotRunningError("nothing answers")
+        self.joined.append(address)
+        self.session = f"session {len(self.joined)}"
+
+    def leave(self, *, is_lost: bool) -> None:
+        self.left.append(is_lost)
+        self.session = ""
+
+
+class User:
+    """What holds the Ray, as a connection does."""
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    return FakeRay(monkeypatch)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def fails(client: ClientRay) -> str:
+    """What a call says now; empty if it may be made."""
+    try:
+        client.check()
+    except ShardUnavailableError as error:
+        return error.reason
+    return ""
+
+
+def watched_threads() -> int:
+    return sum(each.name == "ray" for each in threading.enumerate())
+
+
+def test_a_lost_ray_is_left_and_joined_again_at_its_address(ray: FakeRay) -> None:
+    client, user = ClientRay(0.001), User()
+    assert client.enter(ray.join)
+    client.keep(user)
+    assert not client.enter(ray.join)
+    ray.answers = False
+    wait_until(lambda: bool(fails(client)))
+    assert fails(client) == (
+        "Ray is lost, its GCS does not answer; this process joins it again when it answers"
+    )
+    with pytest.raises(NodeNotRunningError, match="Ray is lost"):
+        client.enter(ray.join)
+    wait_until(lambda: bool(ray.left))
+    ray.answers = True
+    wait_until(lambda: not fails(client))
+    assert ray.left == [True]
+    assert ray.joined == ["", ray.gcs]
+    ray.answers = False
+    wait_until(lambda: len(ray.left) == 2)  # it is still watched
+    ray.answers = True
+    wait_until(lambda: not fails(client))
+    assert user
+
+
+def test_a_ray_that_the_program_initialized_is_left_alone(ray: FakeRay) -> None:
+    ray.session = "the program's"
+    client, user = ClientRay(0.001), User()
+    assert not client.enter(ray.join)
+    client.keep(user)
+    ray.answers = False
+    wait_until(lambda: bool(fails(client)))
+    assert "let it call ray.shutdown(), and ray.init() again" in fails(client)
+    ray.session = ""  # the program shuts it down
+    time.sleep(0.02)
+    assert fails(client)
+    ray.answers, ray.session = True, "the program's next one"
+    wait_until(lambda: not fails(client))
+    assert not ray.left
+    assert not ray.joined
+    assert user
+
+
+def test_a_ray_that_the_program_initialized_meanwhile_is_used(ray: FakeRay) -> None:
+    client, user = ClientRay(0.001), User()
+    client.enter(ray.join)
+    client.keep(user)
+    ray.answers = False
+    wait_until(lambda: bool(ray.left))
+    ray.answers, ray.session = True, "the program's"
+    wait_until(lambda: not fails(client))
+    assert len(ray.left) == 1
+    assert ray.session in {"the program's", "session 2"}
+    assert user
+
+
+def test_the_watch_ends_with_the_last_connection(ray: FakeRay) -> None:
+    client, user = ClientRay(0.001), User()
+    client.enter(ray.join)
+    before = watched_threads()
+    client.keep(user)
+    client.keep(user)
+    assert watched_threads() == before + 1
+    del user
+    wait_until(lambda: watched_threads() == before)
+    again = User()
+    client.keep(again)
+    assert watched_threads() == before + 1
+
+
+def test_an_actor_does_not_watch_its_ray(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_ray, "is_driver", lambda: False)
+    ray.session = "the actor's"
+    client, user, before = ClientRay(0.001), User(), watched_threads()
+    client.enter(ray.join)
+    client.keep(user)
+    assert watched_threads() == before
