@@ -72,6 +72,11 @@ class Cluster:
         assert done.returncode == code, done.stdout
         return done.stdout
 
+    def enter(self, command: list[str]) -> None:
+        """Run a command on the second machine."""
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+
     def drive(self, phase: str, prefix: tuple[str, ...] = ()) -> dict[str, Any]:
         """Run a phase of the driver, on the machine that *prefix* enters."""
         done = subprocess.run(
@@ -168,6 +173,86 @@ def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
     assert moved["in order"]
     assert moved["by id"]
     assert moved["end"] == moved["sent"]
+
+
+class Watch:
+    """The driver that uses a queue of each disk from the first machine, during faults."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._driver = subprocess.Popen(
+            [sys.executable, str(DRIVER), "watch", cluster.machines.address, NAME],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(cluster.machines.environ),
+        )
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Return the answer to a line."""
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        self._driver.stdin.write(line + "\n")
+        self._driver.stdin.flush()
+        found: dict[str, Any] = json.loads(self._driver.stdout.readline())
+        return found
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self._driver.kill()
+        self._driver.wait()
+        for stream in (self._driver.stdin, self._driver.stdout):
+            assert stream is not None
+            stream.close()
+
+    def end(self) -> dict[str, Any]:
+        """Return what became of all messages."""
+        said, _ = self._driver.communicate(timeout=120)
+        found: dict[str, Any] = json.loads(said.splitlines()[-1])
+        return found
+
+
+@pytest.mark.slow
+def test_how_long_queues_are_silent_after_each_fault(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It prints the table of docs/how-to/other-machines.md, and checks that nothing is lost."""
+    watch = Watch(cluster)
+    try:
+        silence = _silence(cluster, watch)
+        outcome = watch.end()
+    finally:
+        watch.kill()
+    with capsys.disabled():
+        sys.stdout.write(json.dumps({**silence, **outcome}, indent=1))
+    for traffic in outcome.values():
+        assert traffic["errors"] == []
+        assert traffic["lost"] == 0
+        assert traffic["in order"]
+
+
+def _silence(cluster: Cluster, watch: Watch) -> dict[str, Any]:
+    """Make each fault, and return how long both queues were silent."""
+    second = cluster.machines.on_second
+    watch.ask("begin")
+    time.sleep(5)
+    silence = {"nothing": watch.ask("silence")}
+    for what in ("shards:Watched", "filter", "gateway"):
+        pids = [pid for name, pid in watch.ask("actors").items() if name.startswith(what)]
+        assert pids, what
+        cluster.enter(second("kill", "-KILL", *map(str, pids)))
+        silence[f"{what} killed"] = watch.ask("silence")
+    pids = [pid for name, pid in watch.ask("actors").items() if name.startswith("shards:Watched")]
+    cluster.enter(second("kill", "-STOP", *map(str, pids)))
+    time.sleep(5)
+    cluster.enter(second("kill", "-CONT", *map(str, pids)))
+    silence["shards:Watched stopped for 5 s"] = watch.ask("silence")
+    cluster.machines.lose_second()
+    cluster.nodes["second"].wait(60)
+    time.sleep(10)
+    cluster.machines.start_second()
+    cluster.start_second()
+    silence["machine away for 10 s and its start"] = watch.ask("silence")
+    return silence
 
 
 def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:

@@ -20,8 +20,10 @@ import ray
 
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.client.standalone import Client
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
 
 TOPIC, GROUP = "Trade", "audit"
 _WAIT_S = 60.0
@@ -172,18 +174,64 @@ def move(client: Client) -> dict[str, Any]:
         "sent": len(bodies),
         "end": end,
         "stopped": stopped,
-        "silence": round(max(after - before for before, after in pairwise(traffic.times)), 2),
+        "silence": _gap(traffic.times),
     }
 
 
-class _Traffic:
-    """A producer and a member that use queue 0 of a topic, each in a thread."""
+def watch(client: Client) -> dict[str, Any]:
+    """Use a queue of each disk, and say of each line that comes in how long each was silent.
 
-    def __init__(self, client: Client, topic: str) -> None:
+    A line "actors" asks for the processes of the joined disk, any other for the silence since the
+    line before. When the lines end, say what became of all messages.
+    """
+    disks = {disk: client.topics.create(f"Watched-{number}", 1) for number, disk in enumerate("ab")}
+    for topic, disk in zip(disks.values(), sorted(client.disks.homes()), strict=True):
+        if topic.disk_of(0) != disk:
+            while client.disks.move(topic.name, 0, disk, 5.0) is None:
+                pass
+    near, far = (_Traffic(client, topic.name, is_patient=True) for topic in disks.values())
+    with near, far:
+        for line in sys.stdin:
+            if line.strip() == "actors":
+                said: Any = {name: pid for name, (pid, _) in _of_joined().items()}
+            else:
+                near.go_on()
+                far.go_on()
+                said = {"near": near.silence(), "far": far.silence()}
+            sys.stdout.write(json.dumps(said) + "\n")
+            sys.stdout.flush()
+    return {
+        name: {
+            "errors": traffic.errors,
+            "sent": len(traffic.sent),
+            "lost": len({body for body, _ in traffic.sent} - {*traffic.read}),
+            "repeated": len(traffic.read) - len({*traffic.read}),
+            "in order": _first_of_each(traffic.read) == sorted({*traffic.read}, key=int),
+            "refused": traffic.refused,
+        }
+        for name, traffic in (("near", near), ("far", far))
+    }
+
+
+def _first_of_each(bodies: list[str]) -> list[str]:
+    return list(dict.fromkeys(bodies))
+
+
+class _Traffic:
+    """A producer and a member that use queue 0 of a topic, each in a thread.
+
+    One that *is_patient* sends again what was refused, and reads on after an error.
+    """
+
+    def __init__(self, client: Client, topic: str, *, is_patient: bool = False) -> None:
         self.sent: list[tuple[str, str]] = []
         self.read: list[str] = []
         self.errors: list[str] = []
         self.times: list[float] = []
+        self.read_times: list[float] = []
+        self.refused = 0
+        self._is_patient = is_patient
+        self._looked_at = 0, 0
         self._client = client
         self._topic = topic
         self._is_over = threading.Event()
@@ -208,18 +256,36 @@ class _Traffic:
         count = len(self.read)
         _until(lambda: len(self.read) > count + 200 or self.errors)
 
+    def silence(self) -> dict[str, float]:
+        """Return the longest time without an acknowledgement, and without a delivery."""
+        sent, read = self._looked_at
+        self._looked_at = len(self.times) - 1, len(self.read_times) - 1
+        return {"sends": _gap(self.times[sent:]), "deliveries": _gap(self.read_times[read:])}
+
     def _produce(self) -> None:
         with self._client.producer(ack="disk") as producer:
             for number in itertools.count(0, 20):
                 bodies = [str(number + at) for at in range(20)]
-                waiting = [
-                    producer.send_async(self._topic, body.encode(), queue_id=0) for body in bodies
-                ]
-                for body, one in zip(bodies, waiting, strict=True):
-                    self.sent.append((body, one.result().offset_message_id))
+                send = self._send_at_last if self._is_patient else self._send
+                self.sent += zip(bodies, send(producer, bodies), strict=True)
                 self.times.append(time.monotonic())
                 if self._is_over.is_set():
                     return
+
+    def _send(self, producer: NodeProducer, bodies: list[str]) -> list[str]:
+        waiting = [producer.send_async(self._topic, body.encode(), queue_id=0) for body in bodies]
+        return [one.result().offset_message_id for one in waiting]
+
+    def _send_at_last(self, producer: NodeProducer, bodies: list[str]) -> list[str]:
+        """Ask for the results of a list until it is stored: it is stored once."""
+        messages = [Message(self._topic, body.encode()) for body in bodies]
+        sending = producer.begin_many(self._topic, messages, queue_id=0)
+        while True:
+            try:
+                return [one.offset_message_id for one in sending.result()]
+            except ShardUnavailableError:
+                self.refused += 1
+                time.sleep(0.1)
 
     def _consume(self) -> None:
         everything = Subscription.tags("*")
@@ -227,6 +293,7 @@ class _Traffic:
             while not (self.errors or self._is_all_read()):
                 for batch in member.poll(0.2):
                     self.read += [body.decode() for body in batch.bodies()]
+                    self.read_times.append(time.monotonic())
                     member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
 
     def _guarded(self, run: Callable[[], None]) -> None:
@@ -235,6 +302,10 @@ class _Traffic:
         except Exception as error:  # noqa: BLE001 - told to the test
             self.errors.append(repr(error))
             self._is_over.set()
+
+
+def _gap(times: list[float]) -> float:
+    return round(max((after - before for before, after in pairwise(times)), default=0.0), 2)
 
 
 def _take(
