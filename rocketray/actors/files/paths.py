@@ -7,9 +7,11 @@
     DATA/config/groups.json             the consumer groups (cluster/groups_file.py)
     DATA/config/groupJournal/           the journals of the groups, a file for each
     DATA/config/disks.json              the disks that joined the cluster (disks/disk_register.py)
+    DATA/config/moves.json              queues that move between disks (cluster/queue_moves.py)
     DATA/config/joined.json             on a disk that joined: its cluster (disks/joined_cluster.py)
     DATA/shards/<topic>/<queueId>/      a store directory, and beside its files the `control` page
                                         and config/consumerFilter.json, the filters of its bitmaps
+    DATA/copies/<topic>.<queueId>/      a queue that is being copied here (disks/queue_copy.py)
     RUNTIME/                            rings and doorbells in shared memory, removed with the node
 
 RUNTIME is on ``/dev/shm`` if that exists, else in DATA/run. Its name on ``/dev/shm`` can be
