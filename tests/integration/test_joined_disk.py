@@ -143,6 +143,10 @@ def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(cluster: C
     assert consumed["lag"] == {"audit": 0, "dear": 0}
     disks = {each["disk"]: each for each in cluster.topology() if "disk" in each}
     assert disks[cluster.disk]["machine"] == ELSEWHERE
+    picture = cluster.directory / "cluster.svg"
+    address = "--ray-address", cluster.machines.address
+    cluster.run("--cluster", NAME, *address, "topology", "--svg", str(picture))
+    assert all(f">{uuid}</text>" in picture.read_text() for uuid in disks)
     assert {(each["state"], each["isCoordinator"]) for each in disks.values()} == {
         ("answers", True),
         ("answers", False),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.cli.terminal.quantities import format_bytes
+
+from .topology_svg import topology_svg
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
@@ -16,17 +21,33 @@ if TYPE_CHECKING:
 __all__ = ["topology"]
 
 
-def topology(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+def topology(
+    *,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a picture to FILE, as SVG.")
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
     """Show the disks of a cluster, and where queues are.
 
     A disk is a data directory with a node. New queues are placed on disks that answer: over zones
     first, then over the disks of a zone, then where there is most room. With --json, each disk is
     an object with the key "disk", and each topic one with the key "topic" and its queues by disk.
+    With --svg, the same is drawn.
     """
     with connect(data) as connection:
         topics = connection.topics.all()
         disks = _disks(connection, topics)
     names = {disk["name"]: disk["disk"] for disk in disks}
+    if svg is not None:
+        by_topic = {
+            name: {names.get(disk, disk): ids for disk, ids in topic.by_disk().items()}
+            for name, topic in topics.items()
+        }
+        svg.write_text(topology_svg(disks, by_topic), "utf-8")
+        print_line(f"{svg}: {len(disks)} disks")
+        return
     placed = [(topic, topic.by_disk()) for _, topic in sorted(topics.items())]
     if as_json:
         for disk in disks:
