@@ -19,6 +19,7 @@ from mode import Service
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
+from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.delivery.feed import Feed, FeedServices
@@ -49,6 +50,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         self.is_open = asyncio.Event()
         """Set when every topic that streams read at the start has a feed."""
         super().__init__(**options)
+        self._outages = OutageLog(logger)
 
     @property
     def feeds(self) -> Iterable[Feed]:
@@ -127,8 +129,10 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         if not self._is_stopping:
             try:
                 await self.open_missing()
+                self._outages.works("topics")
             except ActorError as error:
-                logger.warning("new topics could not be looked up, trying again: %s", error)
+                said = "new topics could not be looked up, trying again: %s"
+                self._outages.failed("topics", said, error)
 
     async def _missing_retries(
         self, wanted: Iterable[tuple[Topic, str]]

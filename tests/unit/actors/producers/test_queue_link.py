@@ -88,7 +88,7 @@ def test_what_a_node_that_ended_left_unacknowledged_is_stored_once(
         link: Any = producer._links.existing("T", 0)
         if is_stored:  # and the node ended before it acknowledged
             for payload in link._ring.unacknowledged().values():
-                node.shard_calls(node.topics.get("T"), 0).append(payload, 0, attempt=1)
+                node.shard_calls(node.topics.get("T"), 0).append(payload, 0)
         first.close()
         remove_runtime(tmp_path)
         producer.refresh_topics()
