@@ -102,6 +102,9 @@ class DiskService:
                     queues = sum(
                         len(each.by_disk().get(disk, ())) for each in catalog.topics.values()
                     )
+                    if not queues and disk in register.draining:  # it was stopped for good
+                        self._state.problems.resolve(subject)
+                        continue
                     self._state.problems.note(
                         subject,
                         f"disk {disk}, {home.data} on {home.machine}, does not answer; its "

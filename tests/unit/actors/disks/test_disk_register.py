@@ -78,3 +78,20 @@ def test_new_queues_go_to_disks_that_answer(home: Home) -> None:
     assert register.spread((), 3) == (SECOND, "", SECOND)
     register.take_report(SECOND, None)
     assert register.spread((SECOND,), 3) == (SECOND, "", "")
+
+
+def test_a_drained_disk_gets_no_queues_until_that_ends_and_one_disk_is_left(home: Home) -> None:
+    register = DiskRegister(home)
+    register.add(second(home))
+    for name in ("", SECOND):
+        register.take_report(name, report("1"))
+    register.set_draining(SECOND, draining=True)
+    assert DiskRegister(home).draining == {SECOND}
+    assert register.spread((), 4) == ("",) * 4
+    with pytest.raises(ConfigError, match="no disk would be left"):
+        register.set_draining("", draining=True)
+    with pytest.raises(ConfigError, match="has no disk 'other'"):
+        register.set_draining("other", draining=True)
+    register.set_draining(SECOND, draining=False)
+    assert {*register.spread((), 4)} == {"", SECOND}
+    assert DiskRegister(home).draining == frozenset()
