@@ -169,7 +169,8 @@ class QueueMoves:
         """Remove the files that no catalog leads to any more; called periodically."""
         for move in list(self._moves.values()):
             is_due = time.monotonic() >= self._tidy_at_s.get(move.name, 0.0)
-            if is_due and move.name not in self._running:
+            running = self._running.get(move.name)
+            if is_due and (running is None or running[1].done()):
                 self._remove_old(move)
 
     def _check(self, name: str, queue_id: int, target: str) -> TopicConfig:

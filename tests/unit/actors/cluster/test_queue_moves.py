@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -316,6 +317,18 @@ def test_mistakes_change_nothing(
     with pytest.raises(StreamError, match=said):
         disks.moves.move(*arguments, 1.0)
     assert not (disks.data[""] / "config" / "moves.json").exists()
+
+
+def test_old_files_go_though_nobody_asked_for_the_outcome(disks: TwoDisks) -> None:
+    disks.append(b"0")
+    disks.moves.move("T", 0, FAR, 0.0)
+    end_s = time.monotonic() + 30
+    while files(disks) != [FAR] and time.monotonic() < end_s:
+        time.sleep(0.05)
+        disks.moves.tidy()
+    assert files(disks) == [FAR]
+    assert disks.move(FAR).copied_bytes > 0, "whoever asks again hears it"
+    assert disks.bodies() == [b"0"]
 
 
 def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: TwoDisks) -> None:
