@@ -93,7 +93,9 @@ class LogBlock:
         return int(self.physical_offsets[-1]) + int(self.sizes[-1])
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> LogBlock:
-        """Return the records for which *chosen* is true."""
+        """Return the records for which *chosen* is true: this block, if these are all."""
+        if chosen.all():  # the rule: a shard's log has one queue
+            return self
         columns = [getattr(self, field.name) for field in fields(self)]
         return LogBlock(*columns[:2], *(column[..., chosen] for column in columns[2:]))
 
