@@ -87,17 +87,21 @@ class RocketMQClient:
             part.start()
 
     def wait_for(self, topic: str) -> None:
-        """Until the name server knows who has *topic*; a broker tells it 10 seconds after start."""
+        """Until the name server knows that this broker has *topic*: it is told 10 s after the start.
+
+        A broker of the same topic that ended a moment ago is known there for some time.
+        """
         deadline = time.monotonic() + _ROUTE_S
         while True:
             try:
-                self._consumer.fetchSubscribeMessageQueues(topic)
+                queues = self._consumer.fetchSubscribeMessageQueues(topic)
+                if any(queue.getBrokerName() == self._broker for queue in queues):
+                    return
             except Py4JJavaError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.5)
-            else:
-                return
+            assert time.monotonic() < deadline, f"{self._broker} is not known to have {topic}"
+            time.sleep(0.5)
 
     def wait_for_message(self, topic: str, key: str) -> None:
         """Until the broker finds a message with *key*."""
