@@ -15,6 +15,7 @@ import pytest
 from support.another_ray import planned_ray, runs
 from support.commands import printed, rocketray
 from support.deployment import DEPLOY, at, container, documents, environ_of, path_with
+from support.machines_apart import THERE, apart
 
 pytestmark = [
     pytest.mark.integration,
@@ -24,16 +25,19 @@ pytestmark = [
 _READY_S = 120.0
 
 
-def await_ready(log: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+def await_ready(
+    log: Path, count: int, process: subprocess.Popen[bytes], said: str = "ready: pid"
+) -> None:
     deadline = time.monotonic() + _READY_S
-    while log.read_text().count("ready: pid") < count:
+    while log.read_text().count(said) < count:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)
 
 
-def send(data: Path, body: str, environ: Mapping[str, str]) -> None:
-    done = rocketray("send", "Trade", body, "--ack", "disk", "--data", data, environ=environ)
+def send(data: Path, body: str, environ: Mapping[str, str], queue: int = 0) -> None:
+    words = ("send", "Trade", body, "--ack", "disk", "--queue", str(queue))
+    done = rocketray(*words, "--data", data, environ=environ)
     assert done.returncode == 0, done.stderr
 
 
@@ -42,51 +46,75 @@ def bodies(data: Path, environ: Mapping[str, str]) -> list[str]:
     return sorted(b64decode(each["body"]).decode() for each in printed(found))
 
 
-def create(data: Path, environ: Mapping[str, str]) -> None:
-    words = ("topics", "create", "Trade", "--queues", "1", "--queues-per-process", "shared")
+def create(data: Path, environ: Mapping[str, str], queues: int = 1) -> None:
+    words = ("topics", "create", "Trade", "--queues", str(queues), "--queues-per-process", "shared")
     done = rocketray(*words, "--data", data, environ=environ)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_head_of_kuberay_comes_back_with_its_messages(tmp_path: Path) -> None:
-    head = container(
-        documents("kuberay.yaml")["RayCluster"]["spec"]["headGroupSpec"]["template"], "ray-head"
-    )
-    data, log = tmp_path / "data", tmp_path / "log"
-    path = path_with(tmp_path / "bin", {"rocketray-head": DEPLOY / "head.sh"})
+def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) -> None:
+    """The disk is on a machine of its own; its raylet is lost, and then the GCS of the head."""
+    objects = documents("kuberay.yaml")
+    head = container(objects["RayCluster"]["spec"]["headGroupSpec"]["template"], "ray-head")
+    disk = container(objects["StatefulSet"]["spec"]["template"], "disk")
+    data, volume = tmp_path / "data", tmp_path / "volume"
+    path = path_with(tmp_path / "bin", {"rocketray-machine": DEPLOY / "machine.sh"})
+    for each in (data, volume):
+        each.mkdir()
     with tempfile.TemporaryDirectory(prefix="ray-") as directory:
         ray = planned_ray(directory)
-        environ = {**ray.environ, **environ_of(head, tmp_path)}
-        environ |= {
-            "PATH": path,
-            "RAY_ADDRESS": ray.address,
-            "KUBERAY_GEN_RAY_START_CMD": " ".join(["ray", *ray.start_words(), "--block"]),
-        }
-        with log.open("w") as output:
-            supervisor = subprocess.Popen(
-                [*head["command"], *at(tmp_path, head["args"])],
-                env=environ, stdout=output, stderr=output,
-            )  # fmt: skip
+        logs = [tmp_path / "head.log", tmp_path / "disk.log"]
+        environ = {**ray.environ, "PATH": path, "RAY_ADDRESS": ray.address}
+        of_head = environ_of(head, tmp_path)
+        of_head["KUBERAY_GEN_RAY_START_CMD"] = " ".join(["ray", *ray.start_words(), "--block"])
+        there = apart(data, volume, Path("/dev/shm"), Path(directory))
+        command = [*disk["command"], *at(tmp_path, disk["args"])]
+        options = f"--address={ray.address} --node-ip-address={THERE} --temp-dir={directory}"
+        command[-1] = command[-1].replace("--address=rocketray-head-svc:6379", options)
+        # Ray on loopback (tests/conftest.py) lets no second raylet in, unless that one says otherwise.
+        with_another = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
+        begun: list[subprocess.Popen[bytes]] = []
+        for words, more, log in (
+            ([*there, *command], with_another, logs[1]),  # it waits for the head
+            ([*head["command"], *at(tmp_path, head["args"])], of_head, logs[0]),
+        ):
+            with log.open("w") as output:
+                begun.append(
+                    subprocess.Popen(words, env=environ | more, stdout=output, stderr=output)
+                )
+        joins, supervisor = begun
         try:
-            await_ready(log, 1, supervisor)
-            assert "depend on the raylet" not in log.read_text()  # the label binds the actors
-            create(data, environ)
-            send(data, "before", environ)
+            await_ready(logs[0], 1, supervisor)
+            await_ready(logs[1], 1, joins, "joined: cluster default")
+            assert "depend on the raylet" not in logs[0].read_text()  # the label binds the actors
+            create(data, environ, queues=2)
+            for queue in range(2):
+                send(data, f"before {queue}", environ, queue)
+            assert len([*volume.glob("shards/Trade/*")]) == 1
+            os.kill(ray.raylet_at(THERE), signal.SIGKILL)
+            await_ready(logs[1], 2, joins, "joined: cluster default")
+            assert "ends: Ray is lost" in logs[1].read_text()
+            for queue in range(2):
+                send(data, f"after {queue}", environ, queue)
+            assert bodies(data, environ) == ["after 0", "after 1", "before 0", "before 1"]
+            joins.kill()  # a machine that is switched off
+            joins.wait()
             first = ray.servers()
             os.kill(first["gcs_server"], signal.SIGKILL)
-            await_ready(log, 2, supervisor)
-            assert f"the node on {data} ends: Ray is lost" in log.read_text()
-            send(data, "after", environ)
-            assert bodies(data, environ) == ["after", "before"]
+            await_ready(logs[0], 2, supervisor)
+            assert f"the node on {data} ends: Ray is lost" in logs[0].read_text()
+            send(data, "again 0", environ)
             second = ray.servers()
             assert second.keys() == first.keys()
             assert not second.items() & first.items()
             supervisor.terminate()
-            assert supervisor.wait(60) == 0, log.read_text()
+            assert supervisor.wait(60) == 0, logs[0].read_text()
             assert [pid for pid in second.values() if runs(pid)] == []
-            assert "stopping" in log.read_text()  # the node, in order
+            assert "stopping" in logs[0].read_text()  # the node, in order
         finally:
-            supervisor.kill()
+            for process in begun:
+                process.kill()
+                process.wait()
             ray.stop()
 
 

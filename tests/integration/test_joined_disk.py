@@ -49,7 +49,7 @@ class Cluster:
 
     def start_second(self) -> None:
         """Start the node on the second machine."""
-        self.start("second", prefix=tuple(self.machines.on_second()))
+        self.start("second", "--join", prefix=tuple(self.machines.on_second()))
 
     def said(self, machine: str) -> str:
         """What a node printed so far."""
@@ -296,7 +296,7 @@ def test_mistakes_with_a_disk_are_named_and_change_nothing(cluster: Cluster) -> 
     assert f"is a disk of cluster '{NAME}'; start it with: --cluster {NAME}" in alone
     other = cluster.run("start", "--cluster", "other", *address, *of_disk, code=1, prefix=second)
     assert f"is a disk of cluster '{NAME}'" in other
-    options = "--cluster", NAME, *address, *of_disk, "--no-property-filter"
+    options = "--join", "--cluster", NAME, *address, *of_disk, "--no-property-filter"
     given = cluster.run("start", *options, code=1, prefix=second)
     assert "--property-filter: a disk that joins cluster 'trade' takes the cluster's" in given
     with_topics = cluster.directory / "own"

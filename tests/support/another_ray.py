@@ -43,6 +43,12 @@ class AnotherRay:
             if Path(line.partition(b"\0")[0].decode()).name in {"gcs_server", "raylet"}
         }
 
+    def raylet_at(self, host: str) -> int:
+        """The process of the raylet with that address, also on a machine apart."""
+        option = f"--node_ip_address={host}\0".encode()
+        (found,) = (pid for pid, line in self._processes().items() if option in line)
+        return found
+
     def start(self) -> None:
         """Start its head, also again when all of it was ended."""
         _run([_RAY, *self.start_words(), "--num-cpus=1"], self.environ)

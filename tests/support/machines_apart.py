@@ -22,19 +22,15 @@ from pathlib import Path
 import pytest
 from support.own_mounts import with_mounts
 
-__all__ = ["ELSEWHERE", "MachinesApart", "machines_apart"]
+__all__ = ["ELSEWHERE", "THERE", "MachinesApart", "apart", "machines_apart"]
 
 ELSEWHERE = "elsewhere"
 _RAY = str(Path(sys.executable).with_name("ray"))
-_HERE, _THERE = "127.0.0.2", "127.0.0.3"
+_HERE, THERE = "127.0.0.2", "127.0.0.3"
 _START_S = 60.0
 _STOP_S = 20.0
 _STARTED = "Ray runtime started"
 _OWN_NAMES = ("--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
-_OWN_FILES = (
-    'hostname "$1"; mount --bind "$2" "$3"; for each in "$4" "$5"; do mount -t tmpfs none "$each"; '
-    "done"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +83,18 @@ class _SecondMachine:
             self._process = None
 
 
+def apart(data: Path, disk: Path, *hidden: Path) -> list[str]:
+    """Return the command before one that runs on a machine of its own, and ends with all it starts.
+
+    The directory *disk* is at *data* there, empty ones at *hidden*. Skips where the system allows no
+    such thing.
+    """
+    script = 'hostname "$1"; mount --bind "$2" "$3"; ' + "".join(
+        f'mount -t tmpfs none "${number}"; ' for number in range(4, 4 + len(hidden))
+    )
+    return with_mounts("two machines", script, ELSEWHERE, disk, data, *hidden, names=_OWN_NAMES)
+
+
 @contextmanager
 def machines_apart(directory: Path, data: Path, *, disk: str = "") -> Iterator[MachinesApart]:
     """Start both; the second one has a disk of its own at *data*: ``directory / "second"`` here.
@@ -96,8 +104,7 @@ def machines_apart(directory: Path, data: Path, *, disk: str = "") -> Iterator[M
     first, second, its_data = directory / "r1", directory / "r2", directory / "second"
     for each in (first, second, data, its_data):
         each.mkdir(exist_ok=True)
-    hidden = its_data, data, Path("/dev/shm"), first
-    apart = with_mounts("two machines", _OWN_FILES, ELSEWHERE, *hidden, names=_OWN_NAMES)
+    there = apart(data, its_data, Path("/dev/shm"), first)
     with socket.create_server((_HERE, 0)) as free:
         port = free.getsockname()[1]
     address = f"{_HERE}:{port}"
@@ -112,17 +119,17 @@ def machines_apart(directory: Path, data: Path, *, disk: str = "") -> Iterator[M
     start = [_RAY, "start", "--block", "--num-cpus=2"]
     head = [*start, "--head", "--include-dashboard=false", f"--port={port}"]
     head += [f"--node-ip-address={_HERE}", f"--temp-dir={first}"]
-    worker = [*apart, *start, f"--address={address}"]
-    worker += [f"--node-ip-address={_THERE}", f"--temp-dir={second}"]
+    worker = [*there, *start, f"--address={address}"]
+    worker += [f"--node-ip-address={THERE}", f"--temp-dir={second}"]
     if disk:
         worker += ["--labels", f"rocketray-disk={disk}"]
     with ExitStack() as running:
         head_process = _start(head, directory / "r1.log", environ)
         running.callback(_end, head_process)
-        there = _SecondMachine(worker, directory / "r2.log", with_another)
-        running.callback(there.lose)
-        there.start()
-        yield MachinesApart(address, environ, there)
+        other = _SecondMachine(worker, directory / "r2.log", with_another)
+        running.callback(other.lose)
+        other.start()
+        yield MachinesApart(address, environ, other)
 
 
 def _start(

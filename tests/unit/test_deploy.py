@@ -33,8 +33,13 @@ DISK = "0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11"
 # Ray and the node as far as a supervisor sees them; what they are told is in $SAID.
 RAY = """#!/bin/bash
 case $1 in
-  start) echo "ray $*" >> "$SAID"; echo $$ > "$SAID.ray"; exec sleep 60;;
-  health-check) kill -0 "$(cat "$SAID.ray")" && test ! -e "$SAID.stopped";;
+  start)
+    echo "ray $*" >> "$SAID"; echo $$ > "$SAID.ray"
+    ln -sf "$(command -v sleep)" "${0%/*}/raylet"
+    raylet 60 & echo $! > "$SAID.raylet"
+    trap 'kill $!; exit 0' TERM
+    while sleep 0.1; do :; done;;
+  health-check) kill -0 "$(cat "$SAID.ray")";;
 esac
 """
 NODE = f"""#!/bin/bash
@@ -86,12 +91,12 @@ def templates() -> Iterator[dict[str, Any]]:
     cluster = documents("kuberay.yaml")["RayCluster"]["spec"]
     yield cluster["headGroupSpec"]["template"]
     yield from (group["template"] for group in cluster["workerGroupSpecs"])
-    yield documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]
+    yield from (documents(name)["StatefulSet"]["spec"]["template"] for name in FILES)
 
 
 def test_a_container_mounts_what_its_pod_has_and_every_pod_has_shared_memory() -> None:
-    claims = documents("statefulset.yaml")["StatefulSet"]["spec"]["volumeClaimTemplates"]
-    claimed = {claim["metadata"]["name"] for claim in claims}
+    sets = [documents(name)["StatefulSet"]["spec"] for name in FILES]
+    claimed = {claim["metadata"]["name"] for each in sets for claim in each["volumeClaimTemplates"]}
     for template in templates():
         volumes = {each["name"]: each for each in template["spec"]["volumes"]}
         for each in template["spec"]["containers"]:
@@ -110,8 +115,19 @@ def test_the_data_of_a_node_outlives_its_pod_and_its_pod_waits_for_it() -> None:
     )
     assert claim == objects["PersistentVolumeClaim"]["metadata"]["name"]
     assert {"name": "data", "mountPath": MOUNT} in container(head, "ray-head")["volumeMounts"]
-    for template in (head, documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]):
-        assert template["spec"]["terminationGracePeriodSeconds"] >= 120
+    for name in FILES:
+        stateful = documents(name)["StatefulSet"]
+        assert stateful["spec"]["serviceName"] == documents(name)["Service"]["metadata"]["name"]
+        selected = stateful["spec"]["selector"]["matchLabels"].items()
+        assert selected <= stateful["spec"]["template"]["metadata"]["labels"].items()
+        (node,) = (
+            each
+            for each in stateful["spec"]["template"]["spec"]["containers"]
+            if each["name"] in {"node", "disk"}
+        )
+        assert {"name": "data", "mountPath": MOUNT} in node["volumeMounts"]
+        assert stateful["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= 120
+    assert head["spec"]["terminationGracePeriodSeconds"] >= 120
 
 
 def test_a_program_sees_the_processes_and_files_of_the_ray_in_its_pod() -> None:
@@ -134,14 +150,31 @@ def test_a_program_beside_a_worker_joins_the_ray_of_the_cluster() -> None:
     assert secret == {"name": cluster["spec"]["authOptions"]["secretName"], "key": "auth_token"}
 
 
+def test_a_disk_joins_the_cluster_of_the_head_with_its_token() -> None:
+    objects = documents("kuberay.yaml")
+    cluster = objects["RayCluster"]
+    disk = container(objects["StatefulSet"]["spec"]["template"], "disk")
+    words = shlex.split(disk["args"][0])
+    address = f"--address={cluster['metadata']['name']}-head-svc:6379"
+    assert words[words.index("--cluster") + 1] == DEFAULT_CLUSTER
+    assert {"--join", address, "--num-cpus=0"} <= {*words}
+    variables = {each["name"]: each for each in disk["env"]}
+    assert variables["RAY_AUTH_MODE"]["value"] == cluster["spec"]["authOptions"]["mode"]
+    secret = variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]
+    assert secret == {"name": cluster["spec"]["authOptions"]["secretName"], "key": "auth_token"}
+
+
 def test_ray_on_kubernetes_asks_for_the_token_and_is_open_to_its_pods_only() -> None:
     objects = documents("kuberay.yaml")
-    assert objects["RayCluster"]["spec"]["authOptions"]["mode"] == "token"
-    own = {"ray.io/cluster": objects["RayCluster"]["metadata"]["name"]}
+    cluster = objects["RayCluster"]["spec"]
+    assert cluster["authOptions"]["mode"] == "token"
     policy = objects["NetworkPolicy"]["spec"]
-    assert policy["podSelector"]["matchLabels"] == own
+    own = policy["podSelector"]["matchLabels"]
     (rule,) = policy["ingress"]
     assert rule == {"from": [{"podSelector": {"matchLabels": own}}]}
+    pods = [cluster["headGroupSpec"]["template"], objects["StatefulSet"]["spec"]["template"]]
+    for template in (*pods, *(group["template"] for group in cluster["workerGroupSpecs"])):
+        assert own.items() <= template["metadata"]["labels"].items()
 
 
 def test_the_image_has_the_frozen_ray() -> None:
@@ -190,6 +223,11 @@ def test_the_units_start_again_whatever_happens_and_wait_for_the_disk() -> None:
     assert int(unit("rocketray.service")["Service"]["TimeoutStopSec"]) >= 120
 
 
+def test_the_unit_of_a_node_takes_options_from_the_environment_of_its_machine() -> None:
+    command = unit("rocketray.service")["Service"]["ExecStart"]
+    assert command.endswith(f"/rocketray start --data {MOUNT}/data $START")  # split into words
+
+
 def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path) -> None:
     words = shlex.split(unit("ray.service")["Service"]["ExecStart"])
     path = path_with(tmp_path / "bin", {"ray": '#!/bin/sh\necho "$*"\n', "rocketray": NODE})
@@ -205,14 +243,21 @@ def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path) -> None:
 
 
 class Supervisor:
-    """``head.sh`` over programs that stand in for Ray and the node."""
+    """``machine.sh`` over programs that stand in for Ray and the node."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         self.data = directory / "data"
         self.said = directory / "said"
         path = path_with(directory / "bin", {"ray": RAY, "rocketray": NODE})
         self.environ = {**os.environ, "PATH": path, "SAID": str(self.said)}
-        self.command = [str(DEPLOY / "head.sh"), str(self.data), "ray", "start", "--head"]
+        self.command = [
+            str(DEPLOY / "machine.sh"),
+            str(self.data),
+            *options,
+            "ray",
+            "start",
+            "--head",
+        ]
         self.process = subprocess.Popen(self.command, env=self.environ)
 
     def lines(self) -> list[str]:
@@ -231,8 +276,8 @@ class Supervisor:
 
 
 @contextmanager
-def supervised(directory: Path) -> Iterator[Supervisor]:
-    made = Supervisor(directory)
+def supervised(directory: Path, *options: str) -> Iterator[Supervisor]:
+    made = Supervisor(directory, *options)
     try:
         made.await_lines(2)
         yield made
@@ -269,10 +314,29 @@ def test_when_ray_fails_both_are_started_again(tmp_path: Path) -> None:
 def test_a_ray_that_was_stopped_is_not_started_again(tmp_path: Path) -> None:
     """``ray stop`` ends the servers, and ``ray start --block`` waits on."""
     with supervised(tmp_path) as head:
-        Path(f"{head.said}.stopped").touch()
+        os.kill(head.pid("raylet"), signal.SIGTERM)
         os.kill(head.pid("node"), signal.SIGTERM)
         assert head.process.wait(60) == 0
         assert head.lines()[2:] == ["saved"]
+
+
+def test_a_node_that_joins_is_told_so_and_is_started_again_while_its_raylet_lives(
+    tmp_path: Path,
+) -> None:
+    with supervised(tmp_path, "--cluster", "orders", "--join") as worker:
+        node = f"node start --ray-address auto --data {worker.data} --cluster orders --join"
+        assert worker.lines()[1] == node
+        os.kill(worker.pid("node"), signal.SIGTERM)  # as it ends when the head is lost
+        assert worker.await_lines(4)[2:] == ["saved", node]
+
+
+def test_a_command_for_ray_is_required(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(DEPLOY / "machine.sh"), str(tmp_path), "--join"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("machine.sh: no command starts Ray; usage: ")
 
 
 def test_one_process_keeps_a_node_running(tmp_path: Path) -> None:

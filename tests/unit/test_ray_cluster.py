@@ -32,6 +32,7 @@ COMMANDS = (
     "worker_start_ray_commands",
 )
 
+KINDS = ("head_start_ray_commands", "worker_start_ray_commands")
 DISK = "/srv/rocketray"
 
 # What keeps a node running: it takes a moment to save what the node has.
@@ -40,7 +41,7 @@ import fcntl, os, pathlib, signal, sys, time
 data = pathlib.Path(sys.argv[1])
 data.mkdir()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-with (data / "head.lock").open("w") as lock:
+with (data / "machine.lock").open("w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
     print(os.getpid(), file=lock, flush=True)
     print("runs", flush=True)
@@ -48,12 +49,12 @@ with (data / "head.lock").open("w") as lock:
     time.sleep(0.3)
     (data / "saved").touch()
 """
-# A node and its Ray, as head.sh sees them.
+# A node and its Ray, as machine.sh sees them.
 RAY = "#!/bin/sh\ntest $1 = health-check || exec sleep 60\n"
 NODE = """#!/bin/sh
 case $1 in
   disk) mkdir -p $3; echo 0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11;;
-  start) echo starting; sleep 0.3; echo "ready: pid $$"; exec sleep 60;;
+  start) echo starting "$@"; sleep 0.3; echo "ready: pid $$"; exec sleep 60;;
 esac
 """
 
@@ -89,7 +90,10 @@ def test_ray_up_takes_it(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     validate_config(prepare_config(config))
     ready = _bootstrap_config(config, no_config_cache=True)
     assert ready["max_workers"] == len(ready["provider"]["worker_ips"])
-    assert ready["head_start_ray_commands"] == config["head_start_ray_commands"]
+    (workers,) = ready["available_node_types"].values()
+    assert workers["min_workers"] == ready["max_workers"]  # an idle one still has its disk
+    for commands in KINDS:
+        assert ready[commands] == config[commands]
 
 
 def test_every_ray_it_starts_asks_for_the_token_and_sends_no_statistics(
@@ -100,9 +104,8 @@ def test_every_ray_it_starts_asks_for_the_token_and_sends_no_statistics(
     settings = "RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=token "
     assert all(settings in line for line in starting)
     assert "~/.ray/auth_token" in config["file_mounts"]
-    (head,) = [line for line in starting if "ray start --head" in line]
     for setting in ("worker_niceness", "memory_monitor_refresh_ms", "worker_oom_score_adjustment"):
-        assert f"RAY_{setting}=0 " in head  # its raylet starts the shards
+        assert all(f"RAY_{setting}=0 " in line for line in starting)  # raylets start the shards
 
 
 def test_ray_start_knows_the_options(config: dict[str, Any]) -> None:
@@ -127,15 +130,18 @@ def run(command: str, home: Path) -> subprocess.CompletedProcess[str]:
 def test_without_its_disk_no_node_begins_an_empty_log(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    (mounted,) = config["head_setup_commands"]
+    (mounted,) = [line for line in config["setup_commands"] if line.startswith("mountpoint")]
     done = run(mounted, tmp_path)
     assert done.returncode == 1
     assert done.stdout == f"mount the node's disk at {tmp_path}\n"
     assert run(mounted, Path("/proc")).returncode == 0
 
 
-def test_what_runs_is_stopped_and_awaited(config: dict[str, Any], tmp_path: Path) -> None:
-    stop = config["head_start_ray_commands"][0]
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_runs_is_stopped_and_awaited(
+    config: dict[str, Any], tmp_path: Path, kind: str
+) -> None:
+    stop = config[kind][0]
     assert run(stop, tmp_path).returncode == 0  # there never was one
     data = tmp_path / "data"
     with subprocess.Popen(
@@ -156,32 +162,44 @@ def install(home: Path, node: str) -> None:
     (home / "rocketray/deploy").symlink_to(DEPLOY)
 
 
+def run_last(commands: list[str], home: Path) -> subprocess.CompletedProcess[str]:
+    """Run the commands that start Ray and the node, and await it."""
+    start, await_ready = commands[-2:]
+    assert run(start, home).returncode == 0
+    return run(await_ready, home)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_ray_up_fails_with_what_a_node_says_that_cannot_start(
-    config: dict[str, Any], tmp_path: Path
+    config: dict[str, Any], tmp_path: Path, kind: str
 ) -> None:
     install(tmp_path, f'#!/bin/sh\nexec "{sys.executable}" -m rocketray "$@"\n')
     (tmp_path / "data").mkdir()
     identity_file(tmp_path / "data").write_text("{")
-    done = run(config["head_start_ray_commands"][-1], tmp_path)
+    done = run_last(config[kind], tmp_path)
     assert done.returncode == 1
     assert f"rocketray: {identity_file(tmp_path / 'data')}: damaged" in done.stdout
 
 
 @pytest.mark.parametrize("has_old_log", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 def test_ray_up_goes_on_when_the_node_is_ready(
-    config: dict[str, Any], tmp_path: Path, has_old_log: bool
+    config: dict[str, Any], tmp_path: Path, has_old_log: bool, kind: str
 ) -> None:
     install(tmp_path, NODE)
     if has_old_log:
         (tmp_path / "rocketray.log").write_text("ready: pid 1\n")
     try:
-        done = run(config["head_start_ray_commands"][-1], tmp_path)
+        done = run_last(config[kind], tmp_path)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         log = (tmp_path / "rocketray.log").read_text()
-        assert re.fullmatch(r"starting\nready: pid \d+\n", log)
+        joins = " --cluster default --join" if kind == KINDS[1] else ""
+        data = tmp_path / "data"
+        said = re.escape(f"starting start --ray-address auto --data {data}{joins}")
+        assert re.fullmatch(rf"{said}\nready: pid \d+\n", log)
         os.kill(int(log.split()[-1]), 0)  # it goes on
     finally:
-        done = run(config["head_start_ray_commands"][0], tmp_path)
+        done = run(config[kind][0], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     with pytest.raises(ProcessLookupError):
         os.kill(int(log.split()[-1]), 0)

@@ -90,6 +90,8 @@ class NodeOptions:
     ``cluster``: the name by which programs find the node from every machine of that Ray. If the
     coordinator of a cluster of that name runs there, on another directory, the node joins it as a
     further disk. Without a name it is ``default``, and joins none.
+    ``joins``: whether the directory is only to be a further disk of that cluster. The node then
+    waits for the coordinator, and never starts one: machines of a cluster start in any order.
     ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
     ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
     predicates.
@@ -107,6 +109,7 @@ class NodeOptions:
 
     ray_address: str | None = None
     cluster: str | None = None
+    joins: bool = False
     num_cpus: int | None = None
     shard_sizes: tuple[tuple[str, int], ...] = ()
     allow_predicates: tuple[str, ...] | None = None
@@ -120,6 +123,11 @@ class NodeOptions:
         check_queues_per_process(self.queues_per_process)
         if self.cluster is not None:
             check_cluster(self.cluster)
+        if self.joins and (self.cluster is None or self.ray_address is None):
+            raise ConfigError(
+                "to join a cluster, a node needs its name and its Ray: --cluster NAME and "
+                "--ray-address HOST:PORT"
+            )
         if not 0o700 <= self.data_mode <= 0o777:
             raise ConfigError(
                 f"data mode {self.data_mode:o} is not 700 to 777: the node itself needs all three"
@@ -206,15 +214,22 @@ class Node:
                 f"{self.data} is a disk of cluster {joined.cluster!r}; start it with: --cluster "
                 f"{joined.cluster} --ray-address HOST:PORT"
             )
+        waits = self._options.joins or joined is not None
         if self._starts_ray or (self._options.cluster is None and joined is None):
             owner = None
         else:
-            owner = coordinator_elsewhere(self._home, _LOOK_S if joined is None else _AWAIT_S)
+            owner = coordinator_elsewhere(self._home, _AWAIT_S if waits else _LOOK_S)
         if joined is not None and owner is None:
             raise NodeNotRunningError(
                 f"{self.data} is a disk of cluster {joined.cluster!r}, whose coordinator does not "
                 f"run: start the node on directory {joined.coordinator} first, on the same Ray "
                 "(--ray-address)"
+            )
+        if self._options.joins and owner is None:
+            raise NodeNotRunningError(
+                f"{self.data} is to join cluster {self._home.cluster!r}, which does not run on the "
+                f"Ray at {self._options.ray_address}, or whose coordinator is on this directory: "
+                "start its first node, without --join"
             )
         if owner is not None:
             self._options.check_joining()

@@ -49,6 +49,13 @@ def start(
             show_default=False,
         ),
     ] = None,
+    join: Annotated[
+        bool,
+        typer.Option(
+            "--join",
+            help="Be a further disk of that cluster only: wait a minute for it, and start none.",
+        ),
+    ] = False,
     allow_predicates: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,6 +113,7 @@ def start(
     options = NodeOptions(
         ray_address=ray_address,
         cluster=cluster,
+        joins=join,
         allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
         predicate_time_limit_ms=predicate_time_limit_ms,
         property_filter=property_filter,

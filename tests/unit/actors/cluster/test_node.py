@@ -58,6 +58,12 @@ def test_who_names_a_ray_that_is_down_is_not_told_to_start_the_node_again(tmp_pa
     assert "rocketray start" not in told
 
 
+@pytest.mark.parametrize("given", [{}, {"cluster": "orders"}, {"ray_address": "127.0.0.1:1"}])
+def test_to_join_a_cluster_its_name_and_its_ray_are_needed(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="needs its name and its Ray: --cluster NAME and --ray-a"):
+        NodeOptions(joins=True, **given)  # type: ignore[arg-type]
+
+
 def test_a_start_warns_of_modules_that_were_hardly_meant_also_the_next_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,77 @@
+#!/bin/bash
+# Keep Ray and a node on this machine running, in the foreground, until SIGTERM or `ray stop`.
+#
+#   deploy/machine.sh DIR ray start --head --port=6379 [OPTION]...
+#   deploy/machine.sh DIR --cluster NAME --join ray start --address=HOST:PORT [OPTION]...
+#
+# DIR is the node's data directory; the options before `ray` are those of `rocketray start`. The Ray
+# node gets the label of this disk. A node that ends is started again; when Ray fails, the node ends
+# with it, and both are started again. On SIGTERM the node stops first, so that everything
+# acknowledged is on disk, and then Ray. One process may do this for DIR: it locks DIR/machine.lock,
+# which has its process id.
+#
+# RAY_ADDRESS names the Ray if others run on this machine.
+set -u
+data=$1
+shift
+options=()
+while [ "${1:-}" ] && [ "$1" != ray ]; do
+  options+=("$1")
+  shift
+done
+if [ $# = 0 ]; then
+  echo "machine.sh: no command starts Ray; usage: machine.sh DIR [OPTION]... ray start [OPTION]..." >&2
+  exit 2
+fi
+disk=$(rocketray disk --data "$data") || exit 1
+exec 9>> "$data/machine.lock"
+if ! flock --nonblock 9; then
+  echo "machine.sh: process $(cat "$data/machine.lock") keeps a node on $data running; stop it first" >&2
+  exit 1
+fi
+echo $$ > "$data/machine.lock"
+
+stopping=
+node=
+trap 'stopping=yes; test -z "$node" || kill -TERM "$node"' TERM INT
+
+answers() { timeout 20 ray health-check > /dev/null 2>&1 9>&-; }
+runs() { kill -0 "$1" 2> /dev/null; }
+await() { while runs "$1"; do wait "$1"; done; } # a signal ends wait, but not the process
+
+# `ray start --block` ends when Ray fails; after `ray stop` it waits on, without a raylet. A raylet
+# that has lost its head waits a minute for it, and is not replaced meanwhile.
+has_raylet() {
+  local pid
+  for pid in $(cat "/proc/$1/task/$1/children" 2> /dev/null); do
+    if [ "$(cat "/proc/$pid/comm" 2> /dev/null)" = raylet ]; then
+      ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" || continue
+      return 0
+    fi
+  done
+  return 1
+}
+
+pause() {
+  sleep "$1" 9>&- &
+  wait $!
+}
+
+until [ "$stopping" ]; do
+  "$@" "--labels=rocketray-disk=$disk" --block 9>&- &
+  ray=$!
+  until [ "$stopping" ] || answers || ! runs $ray; do pause 0.5; done
+  while [ ! "$stopping" ] && runs $ray; do
+    rocketray start --ray-address "${RAY_ADDRESS:-auto}" --data "$data" \
+      "${options[@]+"${options[@]}"}" 9>&- &
+    node=$!
+    test ! "$stopping" || kill -TERM $node
+    await $node
+    node=
+    test "$stopping" || pause 2
+    ! runs $ray || has_raylet $ray || stopping=yes
+  done
+  kill -TERM $ray 2> /dev/null
+  await $ray
+done
+exit 0
