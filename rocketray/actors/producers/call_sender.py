@@ -111,7 +111,11 @@ class CallSender:
         with self._changed:
             was_running, self._is_running = self._is_running, True
         if not was_running:
-            self._in_background(self._run)
+            try:
+                self._in_background(self._run)
+            except BaseException:  # such as too many threads: the next message tries it again
+                self._is_running = False
+                raise
 
     def harvest(self, in_flight: deque[Batch]) -> Iterator[Batch]:
         """Take the batches with an outcome off *in_flight*."""
@@ -158,7 +162,10 @@ class CallSender:
                     self._changed.notify_all()
                 is_idle = not self._unfinished
             if is_idle:
-                self._on_idle()
+                try:
+                    self._on_idle()
+                except Exception:  # noqa: BLE001 - what was collected goes when it is asked for
+                    _LOG.exception("%s: messages that were collected are sent later", self._name)
 
     def _send(self, payload: bytes, batch: Batch) -> tuple[Ack | None, Exception | None]:
         """Send a batch and return its outcome."""

@@ -97,6 +97,46 @@ def test_what_was_collected_during_a_call_goes_when_it_ends(
         assert time.monotonic() - begun < 4.0, "no thread that polls has sent it"
 
 
+def test_a_link_sends_on_when_no_thread_could_be_started(
+    node: FarNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.producer() as producer:
+        producer.send("T", b"before")
+        (link,) = producer._links.opened()
+        in_background = link._calls._in_background
+
+        def fail(_: Callable[[], None]) -> None:
+            raise RuntimeError("can't start new thread")
+
+        await_true(lambda: not link._calls._is_running)
+        monkeypatch.setattr(link._calls, "_in_background", fail)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            producer.send("T", b"stored later")
+        monkeypatch.setattr(link._calls, "_in_background", in_background)
+        producer.send("T", b"after")
+    assert node.bodies() == [b"before", b"stored later", b"after"]
+
+
+def test_a_link_sends_on_when_what_was_collected_could_not_be_sent(
+    node: FarNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = iter([MemoryError("full")])
+
+    def fail() -> None:
+        for failure in failures:
+            raise failure
+
+    with node.producer() as producer:
+        producer.send("T", b"before")
+        (link,) = producer._links.opened()
+        await_true(lambda: not link._calls._is_running)
+        monkeypatch.setattr(link._calls, "_on_idle", fail)
+        producer.send("T", b"at the failure")
+        producer.send("T", b"after")
+    assert node.bodies() == [b"before", b"at the failure", b"after"]
+    assert "messages that were collected are sent later" in caplog.text
+
+
 def test_callers_that_wait_share_the_next_call(node: FarNode) -> None:
     with node.producer() as producer:
         node.gate.clear()
