@@ -33,10 +33,17 @@ class Cluster:
         self.disk = settle_identity(directory / "second")
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, machine: str, *options: str, prefix: tuple[str, ...] = ()) -> None:
+    def start(
+        self,
+        machine: str,
+        *options: str,
+        prefix: tuple[str, ...] = (),
+        name: str = NAME,
+        data: Path | None = None,
+    ) -> None:
         """Start a node; return when it is ready."""
-        command = [COMMAND, "start", "--cluster", NAME, "--ray-address", self.machines.address]
-        command = [*prefix, *command, "--data", str(self.data), *options]
+        command = [COMMAND, "start", "--cluster", name, "--ray-address", self.machines.address]
+        command = [*prefix, *command, "--data", str(data or self.data), *options]
         with self._log(machine).open("w") as output:
             environ = dict(self.machines.environ)
             node = subprocess.Popen(command, stdout=output, stderr=output, env=environ)
@@ -50,6 +57,11 @@ class Cluster:
     def start_second(self) -> None:
         """Start the node on the second machine."""
         self.start("second", "--join", prefix=tuple(self.machines.on_second()))
+
+    def stop(self, machine: str, data: Path, prefix: tuple[str, ...] = ()) -> None:
+        """Stop a node in order, by the process id in its lock."""
+        self.enter([*prefix, "sh", "-c", f"kill -TERM $(grep -o '[0-9]*' '{data}/node.lock')"])
+        assert self.nodes.pop(machine).wait(60) == 0, self.said(machine)
 
     def said(self, machine: str) -> str:
         """What a node printed so far."""
@@ -77,10 +89,10 @@ class Cluster:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
 
-    def drive(self, phase: str, prefix: tuple[str, ...] = ()) -> dict[str, Any]:
+    def drive(self, phase: str, prefix: tuple[str, ...] = (), name: str = NAME) -> dict[str, Any]:
         """Run a phase of the driver, on the machine that *prefix* enters."""
         done = subprocess.run(
-            [*prefix, sys.executable, str(DRIVER), phase, self.machines.address, NAME],
+            [*prefix, sys.executable, str(DRIVER), phase, self.machines.address, name],
             capture_output=True,
             text=True,
             env=dict(self.machines.environ),
@@ -177,6 +189,35 @@ def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
     assert moved["in order"]
     assert moved["by id"]
     assert moved["end"] == moved["sent"]
+
+
+def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original(
+    cluster: Cluster,
+) -> None:
+    second = tuple(cluster.machines.on_second())
+    address = "--ray-address", cluster.machines.address
+    for machine, prefix in (("first", ()), ("second", second)):
+        backup, data = (
+            cluster.directory / f"{what} {machine}" for what in ("backup of", "copy of")
+        )
+        cluster.run("backup", str(backup), "--data", str(cluster.data), prefix=prefix)
+        restore = ("restore", str(backup), "--cluster", "copy", "--data", str(data))
+        said = cluster.run(*restore, prefix=prefix)
+        joins = "--join " if prefix else ""
+        assert f"rocketray start --cluster copy {joins}--ray-address HOST:PORT --data" in said
+    cluster.start("copy", name="copy", data=cluster.directory / "copy of first")
+    status = cluster.run("--cluster", "copy", *address, "status")
+    assert f"restored from a backup of {cluster.data}, has not joined yet" in " ".join(
+        status.split()
+    )
+    data = cluster.directory / "copy of second"
+    cluster.start("second copy", "--join", prefix=second, name="copy", data=data)
+    copy = cluster.drive("state", second, name="copy")
+    cluster.stop("second copy", data, prefix=second)
+    cluster.stop("copy", cluster.directory / "copy of first")
+    assert len(copy["messages"]) == sum(copy["offsets"]) == 4 * EACH
+    assert copy["groups"].keys() == {"audit", "dear"}
+    assert copy == cluster.drive("state")
 
 
 class Watch:
@@ -283,13 +324,7 @@ def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluste
 
 def test_mistakes_with_a_disk_are_named_and_change_nothing(cluster: Cluster) -> None:
     second = tuple(cluster.machines.on_second())
-    stop = cluster.nodes.pop("second")
-    ended = subprocess.run(
-        [*second, "sh", "-c", f"kill -TERM $(grep -o '[0-9]*' {cluster.data}/node.lock)"],
-        check=False,
-    )
-    assert ended.returncode == 0
-    assert stop.wait(60) == 0, cluster.said("second")
+    cluster.stop("second", cluster.data, prefix=second)
     address = "--ray-address", cluster.machines.address
     of_disk = "--data", str(cluster.data)
     alone = cluster.run("start", *of_disk, code=1, prefix=second)

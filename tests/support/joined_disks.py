@@ -72,6 +72,22 @@ def consume(client: Client) -> dict[str, Any]:
     }
 
 
+def state(client: Client) -> dict[str, Any]:
+    """Return what the cluster has: the end and the messages of each queue, and the groups' offsets."""
+    offsets = _offsets(client)
+    everything = _take(client, "state", Subscription.tags("*"), sum(offsets))
+    return {
+        "offsets": offsets,
+        "messages": sorted(everything),
+        "groups": {
+            each.group: {str(queue): offset for queue, offset in sorted(each.offsets.items())}
+            for each in client.groups.all()
+            if each.topic == TOPIC and each.group != "state"
+        },
+        "problems": client.problems(),
+    }
+
+
 def kill(client: Client) -> dict[str, Any]:
     """Kill every actor of the joined disk; say which live there again, and what they have."""
     before = _of_joined()

@@ -1,5 +1,7 @@
 """The restoration of a backup as a new data directory, with a UUID of its own.
 
+A disk of a cluster that has several is restored under another name of that cluster (renaming.py).
+
 All is made in DATA/restoring: the files are copied and compared with the manifest, then each queue
 is opened, which reads its log and makes its index. The parts are moved to their places at the end,
 so that an interrupted restoration leaves nothing that a node would use.
@@ -12,13 +14,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rocketray.actors.disks.joined_cluster import read_joined
 from rocketray.actors.files.home import settle_identity
 from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import config_directory, control_path, shard_directory
+from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.files.private_files import is_own_directory
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.cluster import check_cluster
 from rocketray.errors import ConfigError, StoreError
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
@@ -27,6 +29,7 @@ from rocketray.whole_file import sync_directory
 from .backup import OnProgress
 from .file_copy import FileSum, copy_file
 from .manifest import Manifest, content_directory, read_manifest
+from .renaming import is_of_several, rename_cluster, renamed_disk
 
 __all__ = ["restore"]
 
@@ -39,17 +42,21 @@ def restore(
     data: Path,
     *,
     clock_ms: Callable[[], int],
+    cluster: str | None = None,
     on_progress: OnProgress = lambda *_: None,
 ) -> tuple[str, Manifest]:
     """Make *data*, a new or empty directory, from a backup; return its UUID, and the manifest.
 
+    *cluster* is the new name of a cluster that has several disks, the same for all of them.
+
     Raises:
-        ConfigError: *data* is not empty, or the backup is one of several disks.
+        ConfigError: *data* is not empty; or *cluster* is missing, given for a backup of a cluster
+            with one disk, or no name.
         StoreError: the backup is incomplete or damaged, or there is no room.
     """
     data, backup = data.resolve(), backup.resolve()
     manifest = read_manifest(backup)
-    _check_alone(content_directory(backup))
+    _check_name(content_directory(backup), cluster)
     _check_target(data, backup)
     lock = lock_node(data)
     staging = data / _STAGING
@@ -67,10 +74,14 @@ def restore(
         for name, end in manifest.queues.items():
             on_progress(f"index of {name}", manifest.used_bytes, manifest.used_bytes)
             _open_queue(staging, name, end, clock_ms)
+        new = None
+        if cluster is not None:
+            rename_cluster(staging, cluster)
+            new = renamed_disk(cluster, manifest.disk)
         for part in sorted(staging.iterdir()):
             part.rename(data / part.name)
         sync_directory(data)
-        return settle_identity(data), manifest
+        return settle_identity(data, new), manifest
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         os.close(lock)
@@ -110,14 +121,21 @@ def _open_queue(data: Path, name: str, end: int, clock_ms: Callable[[], int]) ->
     ControlPage(control_path(data, topic, int(queue_id)), create=True)
 
 
-def _check_alone(content: Path) -> None:
-    """Raise :class:`ConfigError` for a disk of a cluster that has several."""
-    if read_joined(content) is None and not (config_directory(content) / "disks.json").exists():
-        return
-    raise ConfigError(
-        f"{content.parent} is of a cluster of several disks, whose UUIDs are in the files of all of "
-        "them; restoring one of them as a disk of its own is not supported"
-    )
+def _check_name(content: Path, cluster: str | None) -> None:
+    """Raise :class:`ConfigError` unless the disks of a cluster of several get a new name."""
+    if cluster is not None:
+        check_cluster(cluster)
+    if is_of_several(content):
+        if cluster is None:
+            raise ConfigError(
+                f"{content.parent} is of a cluster of several disks: name the restored cluster with "
+                "--cluster NAME, the same for the backups of all its disks"
+            )
+    elif cluster is not None:
+        raise ConfigError(
+            f"{content.parent} is of a cluster with one disk, whose name is not in its files: leave "
+            "--cluster out, and name the cluster when you start its node"
+        )
 
 
 def _check_target(data: Path, backup: Path) -> None:

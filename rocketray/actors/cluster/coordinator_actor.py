@@ -100,6 +100,7 @@ class CoordinatorActor(ServedObjects):
         )
         self._disks = DiskService(disks, self._state, self._topics, rules, moves)
         disks.look()
+        self._disks.note_unavailable()
         self._topics.start_all()
         self._state.begin_to_listen()  # the shards' restart took time
         self.serve(NodeApi, lambda: self)

@@ -93,28 +93,38 @@ class DiskService:
             if started:
                 _LOG.info("disks that answer now: %s", ", ".join(started))
                 self._topics.start_again()
-            register, catalog = self._disks.register, self._state.topics.catalog
-            for disk, home in register.homes.items():
-                if not disk:
-                    continue
-                subject = f"disk {disk}"
-                if disk not in register.reports:
-                    queues = sum(
-                        len(each.by_disk().get(disk, ())) for each in catalog.topics.values()
-                    )
-                    if not queues and disk in register.draining:  # it was stopped for good
-                        self._state.problems.resolve(subject)
-                        continue
-                    self._state.problems.note(
-                        subject,
-                        f"disk {disk}, {home.data} on {home.machine}, does not answer; its "
-                        f"{queues} queues are unavailable: start its node there again with: "
-                        f"rocketray start --cluster {home.cluster} --ray-address HOST:PORT "
-                        f"--data {home.data}",
-                    )
-                    continue
-                self._state.problems.resolve(subject)
+            self.note_unavailable()
+            for disk in filter(None, self._disks.register.reports):
                 try:
-                    self._disks.keep_catalog(disk, catalog)
+                    self._disks.keep_catalog(disk, self._state.topics.catalog)
                 except (StreamError, OSError) as error:
                     _LOG.warning("disk %s does not keep its topics yet: %s", disk, error)
+
+    def note_unavailable(self) -> None:
+        """Note which disks did not answer the last question, for ``rocketray status``."""
+        register = self._disks.register
+        for disk, home in register.homes.items():
+            if not disk:
+                continue
+            topics = self._state.topics.catalog.topics.values()
+            queues = sum(len(each.by_disk().get(disk, ())) for each in topics)
+            was_stopped_for_good = not queues and disk in register.draining
+            if disk in register.reports or was_stopped_for_good:
+                self._state.problems.resolve(f"disk {disk}")
+            else:
+                self._state.problems.note(f"disk {disk}", _unavailable(disk, home, queues))
+
+
+def _unavailable(disk: str, home: Home, queues: int) -> str:
+    """Return what to do about a disk that does not answer."""
+    start = f"rocketray start --cluster {home.cluster} --join --ray-address HOST:PORT --data"
+    if home.machine:
+        return (
+            f"disk {disk}, {home.data} on {home.machine}, does not answer; its {queues} queues are "
+            f"unavailable: start its node there again with: {start} {home.data}"
+        )
+    return (
+        f"disk {disk}, restored from a backup of {home.data}, has not joined yet; its {queues} "
+        f"queues are unavailable: restore that backup, too, with: rocketray restore BACKUP "
+        f"--cluster {home.cluster} --data DIR, and start its node with: {start} DIR"
+    )

@@ -14,8 +14,8 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from rocketray.errors import ConfigError
 
 from .disks_api import DiskReport
 
-__all__ = ["DiskRegister"]
+__all__ = ["DiskRegister", "rename_disks"]
 
 _VERSION = 1
 
@@ -42,7 +42,7 @@ class DiskRegister:
             StoreError: the file is damaged, or of another version.
             ConfigError: the disks joined a cluster of another name.
         """
-        self._file = config_directory(Path(home.data)) / "disks.json"
+        self._file = _file(Path(home.data))
         joined, draining = read_state(self._file, _parsed, owns=True) or ({}, frozenset())
         for disk in joined.values():
             if disk.cluster != home.cluster:
@@ -77,14 +77,8 @@ class DiskRegister:
         self._save(self.homes, changed)
 
     def _save(self, homes: Mapping[str, Home], draining: frozenset[str]) -> None:
-        joined = {name: _to_json(each) for name, each in homes.items() if name}
-        value = {
-            "version": _VERSION,
-            "cluster": homes[""].cluster,
-            "disks": joined,
-            "draining": sorted(draining),
-        }
-        write_json(self._file, value)
+        joined = {name: each for name, each in homes.items() if name}
+        _write(self._file, homes[""].cluster, joined, draining)
         self.homes, self.draining = homes, draining
 
     def take_report(self, disk: str, report: DiskReport | None) -> bool:
@@ -102,6 +96,34 @@ class DiskRegister:
             if name not in self.draining
         ]
         return spread_over(disks or [DiskSpace("", "", 0)], present, queues)
+
+
+def rename_disks(data: Path, cluster: str, renamed: Callable[[str], str]) -> None:
+    """Rename a cluster, and its disks as *renamed* returns, in a register that no process uses.
+
+    Raises:
+        StoreError: the file is damaged, or of another version.
+    """
+    joined, draining = read_state(_file(data), _parsed) or ({}, frozenset())
+    homes = {
+        renamed(name): replace(home, uuid=renamed(name), cluster=cluster, machine="", ray_node="")
+        for name, home in joined.items()
+    }
+    _write(_file(data), cluster, homes, frozenset(map(renamed, draining)))
+
+
+def _file(data: Path) -> Path:
+    return config_directory(data) / "disks.json"
+
+
+def _write(file: Path, cluster: str, joined: Mapping[str, Home], draining: frozenset[str]) -> None:
+    value = {
+        "version": _VERSION,
+        "cluster": cluster,
+        "disks": {name: _to_json(each) for name, each in joined.items()},
+        "draining": sorted(draining),
+    }
+    write_json(file, value)
 
 
 def _to_json(home: Home) -> dict[str, Any]:

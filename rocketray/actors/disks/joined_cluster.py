@@ -20,7 +20,7 @@ from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.cluster import check_cluster
 from rocketray.errors import ConfigError
 
-__all__ = ["JoinedCluster", "note_joined", "read_joined"]
+__all__ = ["JoinedCluster", "note_joined", "read_joined", "write_joined"]
 
 _VERSION = 1
 
@@ -64,6 +64,11 @@ def note_joined(home: Home, coordinator: Home) -> None:
             f"{data} has topics of its own ({', '.join(sorted(topics)[:5])}), so it cannot join "
             f"{there}: give it another name with --cluster, or join with an empty directory"
         )
+    write_joined(data, cluster)
+
+
+def write_joined(data: Path, cluster: JoinedCluster) -> None:
+    """Write the record of the cluster that a disk joined; durable on return."""
     write_json(_file(data), {"version": _VERSION, **asdict(cluster)})
 
 

@@ -92,8 +92,8 @@ def identity_of(data: Path) -> str:
         os.close(lock)
 
 
-def settle_identity(data: Path) -> str:
-    """Return the UUID of a data directory, and create one if it has none.
+def settle_identity(data: Path, new: str | None = None) -> str:
+    """Return the UUID of a data directory, and create one if it has none: *new*, or any.
 
     Only the holder of the directory's lock may call this. A damaged file is repaired from its copy
     (state_files.py).
@@ -103,7 +103,7 @@ def settle_identity(data: Path) -> str:
     """
     found = _read_identity(data, owns=True)
     if found is None:
-        found = str(uuid.uuid4())
+        found = str(uuid.uuid4()) if new is None else new
         write_json(identity_file(data), {"version": _VERSION, "uuid": found})
     return found
 

@@ -346,6 +346,17 @@ class TopicCatalog:
         kept = (*disks,) if any(disks) else ()
         return self._with(replace(topic, disks=kept, moves=topic.moves + 1))
 
+    def with_disks_renamed(self, renamed: Callable[[str], str]) -> TopicCatalog:
+        """Return the catalog in which each disk has the name that *renamed* returns for it."""
+        topics, deleted = (
+            {
+                name: replace(topic, disks=tuple(map(renamed, topic.disks)))
+                for name, topic in each.items()
+            }
+            for each in (self.topics, self.deleted)
+        )
+        return replace(self, topics=topics, deleted=deleted)
+
     def of_disk(self, disk: str) -> TopicCatalog:
         """Return the catalog of the topics that have queues on *disk*."""
         there = {name: topic for name, topic in self.topics.items() if disk in topic.by_disk()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.actors.disks.joined_cluster import read_joined
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, counted, print_result
@@ -57,6 +58,13 @@ def restore(
     ],
     *,
     data: DataOption = DATA_DEFAULT,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The name of the restored cluster, if it has several disks; the same for all.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a new data directory from a backup.
@@ -64,6 +72,8 @@ def restore(
     --data has to be missing or empty. Each file is compared with the backup's manifest, each queue
     is read and its index made, and the directory gets a UUID of its own. So a node can be started
     there beside the original, on a Ray of its own, or on the same with another --cluster name.
+
+    The disks of a cluster are restored one by one, each where it is to be used.
     """
     from rocketray.actors.backups import restore as restoration  # noqa: PLC0415 - imports NumPy
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
@@ -71,15 +81,27 @@ def restore(
     begun = time.monotonic()
     with ProgressDisplay(sys.stderr) as shown:
         disk, made = restoration.restore(
-            directory, data, clock_ms=system_clock_ms, on_progress=_on_progress(shown)
+            directory,
+            data,
+            clock_ms=system_clock_ms,
+            cluster=cluster,
+            on_progress=_on_progress(shown),
         )
     elapsed_s = time.monotonic() - begun
     record = {"data": str(data.resolve()), "backupOf": made.disk, **_record(made, elapsed_s)}
     text = (
         f"{data}: {_summary(made, elapsed_s)}, of {as_time(made.begun_ms)}; start it with: "
-        f"rocketray start --data {data}"
+        f"rocketray start {_options(data, cluster)}--data {data}"
     )
     print_result({**record, "disk": disk}, text, as_json=as_json)
+
+
+def _options(data: Path, cluster: str | None) -> str:
+    """Return the options with which a restored disk of several is started."""
+    if cluster is None:
+        return ""
+    joins = "" if read_joined(data) is None else "--join "
+    return f"--cluster {cluster} {joins}--ray-address HOST:PORT "
 
 
 def _on_progress(shown: ProgressDisplay) -> OnProgress:

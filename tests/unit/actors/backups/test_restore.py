@@ -16,8 +16,7 @@ from rocketray.actors.backups import restore as module
 from rocketray.actors.backups.backup import back_up
 from rocketray.actors.backups.manifest import content_directory, manifest_file
 from rocketray.actors.backups.restore import restore
-from rocketray.actors.disks.joined_cluster import note_joined
-from rocketray.actors.files.home import Home, identity_of
+from rocketray.actors.files.home import identity_of
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, StoreError
@@ -206,14 +205,3 @@ def test_too_little_room_is_found_first(
     monkeypatch.setattr(module, "disk_use", lambda _: DiskUse(used=1, free=100))
     with pytest.raises(StoreError, match=r"the backup has \d+ bytes, and there is room for 100"):
         restored(backup, tmp_path / "copy")
-
-
-def test_a_disk_of_several_is_refused(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    home = Home(str(data), identity_of(data), "m2", cluster="floor", is_joined=True)
-    note_joined(home, Home("/srv/rocketray", "6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11", "m1"))
-    made = back_up(data, tmp_path / "backup", clock_ms=system_clock_ms)
-    assert made.cluster == "floor"
-    with pytest.raises(ConfigError, match="is of a cluster of several disks"):
-        restored(tmp_path / "backup", tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
