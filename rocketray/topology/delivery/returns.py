@@ -125,7 +125,10 @@ class Returns:
         """Store a batch; if it is refused, store each message alone: most may be accepted."""
         while batch := await self._needed(batch):
             try:
-                await self._store(batch)
+                connection = await self._connect()  # which may take as long as Ray is lost
+                batch = await self._needed(batch)
+                if batch:
+                    await self._store(connection, batch)
             except (ShardUnavailableError, OSError) as error:
                 logger.warning("%d messages are not sent back yet: %s", len(batch), error)
                 await asyncio.sleep(_RETRY_S)
@@ -158,9 +161,9 @@ class Returns:
             self._pending -= count
             self._changed.notify_all()
 
-    async def _store(self, batch: Sequence[Return]) -> None:
-        loop, connection = asyncio.get_running_loop(), await self._connect()
+    async def _store(self, connection: AppNode, batch: Sequence[Return]) -> None:
         count = len(self._made)
+        loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._store_in_thread, connection, batch)
         if len(self._made) > count:
             try:

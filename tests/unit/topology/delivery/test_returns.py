@@ -206,3 +206,44 @@ def test_what_is_sent_back_is_on_disk_before_its_offset_is_committed(
     asyncio.run(scenario())
     assert not watch.endangered, "a power failure would take what no queue has any more"
     node.close()
+
+
+def test_a_queue_that_is_revoked_while_the_node_is_away_gives_nothing_back_afterwards(
+    node: FailingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "_REVOKE_TIMEOUT_S", 0.05)
+    forward, bodies = NodeProducer.forward, list[bytes]()
+
+    def note(
+        producer: NodeProducer, topic: str, queue_id: int, messages: list[ForwardedMessage]
+    ) -> SendResults:
+        bodies.extend(one.body for one in messages)
+        return forward(producer, topic, queue_id, messages)
+
+    monkeypatch.setattr(NodeProducer, "forward", note)
+    node.topics.ensure("T", 2)
+    with node.producer() as producer:
+        for queue_id in range(2):
+            producer.send("T", b"%d" % queue_id, queue_id=queue_id)
+
+    async def scenario() -> None:
+        async with feeding(node) as (feed, queue, _):
+            returns, inbox = feed._services.returns, Inbox(queue)
+            connect, is_back = returns._connect, asyncio.Event()
+
+            async def connect_later() -> Any:
+                await is_back.wait()
+                return await connect()
+
+            monkeypatch.setattr(returns, "_connect", connect_later)
+            for _ in range(2):
+                assert await fail_message(inbox, await queue.get(), ValueError("bad"), "it")
+            await asyncio.sleep(0.05)  # the sending waits for the node
+            await feed._revoke([0])
+            is_back.set()
+            await until(lambda: feed.statistics().sent_back == 1)
+            await returns.flush(1.0)
+            assert not returns._pending
+
+    asyncio.run(scenario())
+    assert bodies == [b"1"]
