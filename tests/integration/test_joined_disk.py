@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -286,11 +288,17 @@ def _silence(cluster: Cluster, watch: Watch) -> dict[str, Any]:
         assert pids, what
         cluster.enter(second("kill", "-KILL", *map(str, pids)))
         silence[f"{what} killed"] = watch.ask("silence")
-    pids = [pid for name, pid in watch.ask("actors").items() if name.startswith("shards:Watched")]
-    cluster.enter(second("kill", "-STOP", *map(str, pids)))
-    time.sleep(5)
-    cluster.enter(second("kill", "-CONT", *map(str, pids)))
-    silence["shards:Watched stopped for 5 s"] = watch.ask("silence")
+    for what, stopped_s in (("shards:Watched", 5), ("shards:Watched", 15), ("filter", 15)):
+        pids = [pid for name, pid in watch.ask("actors").items() if name.startswith(what)]
+        for signal_name in ("-STOP", "-CONT"):
+            cluster.enter(second("kill", signal_name, *map(str, pids)))
+            time.sleep(stopped_s if signal_name == "-STOP" else 0)
+        silence[f"{what} stopped for {stopped_s} s"] = watch.ask("silence")
+    coordinator = watch.ask("coordinator")["coordinator"]
+    os.kill(coordinator, signal.SIGSTOP)
+    time.sleep(15)
+    os.kill(coordinator, signal.SIGCONT)
+    silence["coordinator stopped for 15 s"] = watch.ask("silence")
     cluster.machines.lose_second()
     cluster.nodes["second"].wait(60)
     time.sleep(10)

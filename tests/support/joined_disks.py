@@ -19,8 +19,10 @@ from typing import Any, Self
 import ray
 
 from rocketray.actors.api.node_client import lag_of
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.producers.producer import NodeProducer
+from rocketray.actors.ray_process.ray_runtime import namespace_of
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -197,8 +199,8 @@ def move(client: Client) -> dict[str, Any]:
 def watch(client: Client) -> dict[str, Any]:
     """Use a queue of each disk, and say of each line that comes in how long each was silent.
 
-    A line "actors" asks for the processes of the joined disk, any other for the silence since the
-    line before. When the lines end, say what became of all messages.
+    A line "actors" asks for the processes of the joined disk, "coordinator" for that of the
+    coordinator, any other for the silence since the line before. When the lines end, say what became of all messages.
     """
     disks = {disk: client.topics.create(f"Watched-{number}", 1) for number, disk in enumerate("ab")}
     for topic, disk in zip(disks.values(), sorted(client.disks.homes()), strict=True):
@@ -210,6 +212,10 @@ def watch(client: Client) -> dict[str, Any]:
         for line in sys.stdin:
             if line.strip() == "actors":
                 said: Any = {name: pid for name, (pid, _) in _of_joined().items()}
+            elif line.strip() == "coordinator":
+                namespace = namespace_of(client.cluster)
+                actor = ray.get_actor(COORDINATOR_NAME, namespace=namespace)
+                said = {COORDINATOR_NAME: ray.get(actor.pid.remote())}
             else:
                 near.go_on()
                 far.go_on()
