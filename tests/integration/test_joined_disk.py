@@ -17,7 +17,8 @@ import pytest
 from support.commands import COMMAND
 from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
 
-from rocketray.actors.files.home import settle_identity
+from rocketray.actors.files.home import identity_of, settle_identity
+from rocketray.actors.topics.catalog import TopicCatalog
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(360)]
 DRIVER = Path(__file__).parent.parent / "support" / "joined_disks.py"
@@ -213,6 +214,13 @@ def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original
         status.split()
     )
     data = cluster.directory / "copy of second"
+    kept = TopicCatalog.load(data)
+    queue_id = kept.get("Trade").by_disk()[""][0]
+    kept.with_disk("Trade", queue_id, identity_of(data)).save(data)  # as if it was moved meanwhile
+    joining = "start", "--join", "--cluster", "copy", *address, "--data", str(data)
+    refused = " ".join(cluster.run(*joining, code=1, prefix=second).split())
+    assert f"and not by that of the first disk: Trade/{queue_id}. Restore backups" in refused
+    kept.save(data)
     cluster.start("second copy", "--join", prefix=second, name="copy", data=data)
     copy = cluster.drive("state", second, name="copy")
     cluster.stop("second copy", data, prefix=second)

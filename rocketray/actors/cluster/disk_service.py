@@ -11,8 +11,10 @@ import logging
 import threading
 
 from rocketray.actors.disks.disks_api import DiskReport, MovedQueue
+from rocketray.actors.disks.restored_disk import check_places, unknown_queues
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StreamError
 
 from .cluster_state import ClusterState
@@ -59,19 +61,30 @@ class DiskService:
         """Return the home of a disk that answers; raises as :meth:`NodeDisks.check`."""
         return self._disks.check(disk)
 
-    def join(self, home: Home) -> None:
-        """Take a disk into the cluster, or back; return when its shards answer.
-
-        Raises:
-            ConfigError: it is the coordinator's own disk.
-        """
+    def join(self, home: Home, kept: TopicCatalog) -> None:
+        """See ``DisksApi.join``."""
         if home.uuid == self._disks.register.homes[""].uuid:
             raise ConfigError(
                 f"{home.data} on {home.machine} is a copy of the data directory of cluster "
                 f"{home.cluster!r}, which runs elsewhere: a disk joins with an empty directory"
             )
+        if self._disks.register.awaits(home.disk):
+            self._check_restored(home, kept)
         self._disks.register.add(home)
         self.look()
+
+    def _check_restored(self, home: Home, kept: TopicCatalog) -> None:
+        """Check that a restored disk fits; what it has of other topics stays unused."""
+        topics = self._state.topics
+        check_places(topics.catalog, kept, home)
+        topics.use_no_number_below(kept.next_shard_number)
+        if unknown := unknown_queues(topics.catalog, kept, home.disk):
+            self._state.problems.note(
+                f"restored disk {home.disk}",
+                f"{home.data} on {home.machine} has queues that the backup of the first disk "
+                f"does not have: {', '.join(unknown)}; they are not used: restore a later "
+                f"backup of the first disk, or move {home.data}/shards/TOPIC/QUEUE away",
+            )
 
     def move(self, topic: str, queue_id: int, disk: str, wait_s: float) -> MovedQueue | None:
         """See ``DisksApi.move``."""

@@ -249,7 +249,7 @@ class Node:
         self._leaves_actors = True
         ray.get(self._filter.home.remote())
         self._watch = watch_ray(ray.get(self._filter.pid.remote()), is_own=False)
-        disks.join(self._home)
+        disks.join(self._home, TopicCatalog.load(self.data))
 
     def _begin(self) -> None:
         """Start the actors of a cluster whose coordinator is on this disk."""

@@ -51,10 +51,13 @@ class NodeDisks:
         """The catalog that each joined disk keeps, as JSON."""
 
     def look(self) -> list[str]:
-        """Ask each disk for its report; return those that have started since the last time."""
+        """Ask each disk for its report; return those that have started since the last time.
+
+        A restored disk is asked from its join on: until then, its home is that of the original.
+        """
         asked: dict[Any, str] = {}
         for disk in self.register.homes:
-            if disk:
+            if disk and not self.register.awaits(disk):
                 try:
                     asked[begin(self._cluster, agent_of(disk), DiskApi.report)] = disk
                 except ShardUnavailableError:

@@ -81,6 +81,10 @@ class DiskRegister:
         _write(self._file, homes[""].cluster, joined, draining)
         self.homes, self.draining = homes, draining
 
+    def awaits(self, disk: str) -> bool:
+        """Return whether a disk was restored from a backup, and has not joined since then."""
+        return disk != "" and disk in self.homes and not self.homes[disk].machine
+
     def take_report(self, disk: str, report: DiskReport | None) -> bool:
         """Take a disk's report, None if it did not answer; return whether its agent is new."""
         before = self.reports.get(disk)

@@ -125,8 +125,15 @@ class DisksApi(Protocol):
         """Return the filter rules of the cluster."""
 
     @waits
-    def join(self, home: Home) -> None:
-        """Take a disk into the cluster, or back; return when its shards answer."""
+    def join(self, home: Home, kept: TopicCatalog) -> None:
+        """Take a disk into the cluster, or back; return when its shards answer.
+
+        *kept* is the catalog of its topics that the disk has.
+
+        Raises:
+            ConfigError: it is the coordinator's own disk, or was restored from a backup that does
+                not fit that of the coordinator's.
+        """
 
     @waits
     def move(self, topic: str, queue_id: int, disk: str, wait_s: float) -> MovedQueue | None:

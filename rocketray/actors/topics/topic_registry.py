@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -52,6 +53,12 @@ class TopicRegistry:
             changed = self.catalog.with_made(made)
             if changed is not self.catalog:
                 self._save(changed)
+
+    def use_no_number_below(self, number: int) -> None:
+        """Save that shards get no number below *number*: a restored disk has files of them."""
+        with self._lock:
+            if self.catalog.next_shard_number < number:
+                self._save(replace(self.catalog, next_shard_number=number))
 
     def delete(self, name: str) -> TopicConfig:
         """Save the catalog without a topic, which still has files; return its configuration."""

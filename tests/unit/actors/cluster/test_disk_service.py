@@ -1,16 +1,21 @@
-"""What ``rocketray status`` says of disks that do not answer."""
+"""Disks that do not answer, and restored disks that join for the first time."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.disk_service import DiskService
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
+from rocketray.errors import ConfigError
 
 FAR = "00000000-0000-0000-0000-000000000002"
 
@@ -27,15 +32,20 @@ class SilentDisks:
         return []
 
 
-def test_a_disk_that_was_drained_may_stay_away_and_one_with_queues_is_a_problem(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "config").mkdir()
-    disks: Any = SilentDisks(tmp_path)
+def service_of(disks: Any, tmp_path: Path) -> tuple[DiskService, ClusterState]:
+    """The service for *disks*, on all of which new queues are placed in turn."""
+    (tmp_path / "config").mkdir(exist_ok=True)
     placement = Placement(1, spread=lambda _, queues: (FAR,) * queues)
     state = ClusterState(tmp_path, FilterRules(), lambda: 0, lambda: 0, placement)
     nothing: Any = None
-    service = DiskService(disks, state, nothing, FilterRules(), nothing)
+    return DiskService(disks, state, nothing, FilterRules(), nothing), state
+
+
+def test_a_disk_that_was_drained_may_stay_away_and_one_with_queues_is_a_problem(
+    tmp_path: Path,
+) -> None:
+    disks: Any = SilentDisks(tmp_path)
+    service, state = service_of(disks, tmp_path)
     service.look()
     (said,) = state.problems.lines()
     assert "there, does not answer; its 0 queues are unavailable" in said
@@ -47,3 +57,26 @@ def test_a_disk_that_was_drained_may_stay_away_and_one_with_queues_is_a_problem(
     (said,) = state.problems.lines()
     assert "its 2 queues are unavailable" in said
     assert DiskRegister(disks.register.homes[""]).draining == {FAR}
+
+
+def test_a_restored_disk_joins_the_first_time_only_if_it_fits_the_catalog(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    disks: Any = SilentDisks(tmp_path)
+    joining = disks.register.homes[FAR]
+    restored = replace(joining, data="/original", machine="")
+    disks.register.add(restored)
+    service, state = service_of(disks, tmp_path)
+    state.topics.create("T", 2)
+    state.topics.note_made({"T": range(2)})
+    catalog = state.topics.catalog
+    with pytest.raises(ConfigError, match=r"and not by its own: T/1\. Restore backups"):
+        service.join(joining, catalog.with_disk("T", 1, "").of_disk(FAR))
+    assert disks.register.homes[FAR] == restored
+    later = catalog.with_topic("Later", 2, Placement(1, spread=lambda *_: (FAR, "")))
+    service.join(joining, later.of_disk(FAR))
+    assert disks.register.homes[FAR] == joining
+    [said] = [line for line in state.problems.lines() if "Later" in line]
+    assert "does not have: Later/0; they are not used: restore a later backup" in said
+    reused = {*later.get("Later").store_hosts} & {*state.topics.create("Later", 2).store_hosts}
+    assert not reused, "a new topic of that name would begin with the messages of the old one"
+    service.join(joining, TopicCatalog())  # one that was away may have an old catalog

@@ -95,3 +95,13 @@ def test_a_drained_disk_gets_no_queues_until_that_ends_and_one_disk_is_left(home
     register.set_draining(SECOND, draining=False)
     assert {*register.spread((), 4)} == {"", SECOND}
     assert DiskRegister(home).draining == frozenset()
+
+
+def test_a_restored_disk_is_awaited_until_it_joins(home: Home) -> None:
+    register = DiskRegister(home)
+    assert not register.awaits("")
+    assert not register.awaits(SECOND)
+    register.add(replace(second(home), machine=""))
+    assert DiskRegister(home).awaits(SECOND)
+    register.add(second(home))
+    assert not register.awaits(SECOND)
