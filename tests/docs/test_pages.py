@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ pytestmark = [
 
 DOCS = ROOT / "docs"
 EXAMPLES = ROOT / "examples"
+HERE = socket.gethostname()
 TUTORIAL = sorted(path for path in DOCS.glob("tutorial/*.md") if path.name != "index.md")
 HOW_TO = [
     path
@@ -186,6 +188,10 @@ def test_every_block_of_the_tutorial_is_run() -> None:
                 "account a: step 4 booked, attempt 1",
                 "account b: step 2 booked, attempt 1",
             ],
+        ),
+        (
+            "several_machines",
+            [f"{HERE} handles {number} of {HERE}, queue {number % 4}" for number in (0, 3, 19)],
         ),
         (
             "windowed_counts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from support.commands import COMMAND
 from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
+from support.source_tree import ROOT
 
 from rocketray.actors.files.home import identity_of, settle_identity
 from rocketray.actors.topics.catalog import TopicCatalog
@@ -228,6 +230,38 @@ def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original
     assert len(copy["messages"]) == sum(copy["offsets"]) == 4 * EACH
     assert copy["groups"].keys() == {"audit", "dear"}
     assert copy == cluster.drive("state")
+
+
+def test_one_program_on_each_machine_handles_each_reading_once(cluster: Cluster) -> None:
+    example = str(ROOT / "examples" / "several_machines.py")
+    address = cluster.machines.address
+    environ = {**cluster.machines.environ, "ROCKETRAY_CLUSTER": NAME, "RAY_ADDRESS": address}
+    logs = [cluster.directory / f"{machine} program" for machine in ("first", "second")]
+    programs = []
+    for log, prefix in zip(logs, ([], cluster.machines.on_second()), strict=True):
+        with log.open("w") as output:
+            command = [*prefix, sys.executable, example]
+            programs.append(subprocess.Popen(command, stdout=output, stderr=output, env=environ))
+    try:
+        deadline = time.monotonic() + 60
+        while len(handled := _handled(logs)) < 40:
+            assert time.monotonic() < deadline, [log.read_text() for log in logs]
+            time.sleep(0.2)
+    finally:
+        for program in programs:
+            program.terminate()
+        for program in programs:
+            program.wait(60)
+    assert handled == _handled(logs)
+    assert sorted(set(handled)) == sorted(handled)
+    machines = {socket.gethostname(), ELSEWHERE}
+    assert set(handled) == {(machine, n) for machine in machines for n in range(20)}
+
+
+def _handled(logs: list[Path]) -> list[tuple[str, int]]:
+    """The readings that the example's instances printed: the machine that sent it, the number."""
+    lines = [line.split() for log in logs for line in log.read_text().splitlines()]
+    return [(line[4].rstrip(","), int(line[2])) for line in lines if line[1:2] == ["handles"]]
 
 
 class Watch:
