@@ -21,6 +21,8 @@ import ray
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.standalone import Client
+from rocketray.actors.disks.disks_api import MovedQueue
+from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.ray_process.ray_runtime import namespace_of
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -173,8 +175,8 @@ def move(client: Client) -> dict[str, Any]:
         for _ in range(2):
             traffic.go_on()
             [disk] = disks - {disk}
-            moved = None
-            while moved is None:
+            moved: MovedQueue | RoundProgress = RoundProgress()
+            while isinstance(moved, RoundProgress):
                 moved = client.disks.move(topic, 0, disk, 5.0)
             stopped.append(round(moved.stopped_s, 2))
         traffic.go_on()
@@ -205,7 +207,7 @@ def watch(client: Client) -> dict[str, Any]:
     disks = {disk: client.topics.create(f"Watched-{number}", 1) for number, disk in enumerate("ab")}
     for topic, disk in zip(disks.values(), sorted(client.disks.homes()), strict=True):
         if topic.disk_of(0) != disk:
-            while client.disks.move(topic.name, 0, disk, 5.0) is None:
+            while isinstance(client.disks.move(topic.name, 0, disk, 5.0), RoundProgress):
                 pass
     near, far = (_Traffic(client, topic.name, is_patient=True) for topic in disks.values())
     with near, far:

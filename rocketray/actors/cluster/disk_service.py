@@ -11,6 +11,7 @@ import logging
 import threading
 
 from rocketray.actors.disks.disks_api import DiskReport, MovedQueue
+from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.disks.restored_disk import check_places, unknown_queues
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
@@ -86,7 +87,9 @@ class DiskService:
                 f"backup of the first disk, or move {home.data}/shards/TOPIC/QUEUE away",
             )
 
-    def move(self, topic: str, queue_id: int, disk: str, wait_s: float) -> MovedQueue | None:
+    def move(
+        self, topic: str, queue_id: int, disk: str, wait_s: float
+    ) -> MovedQueue | RoundProgress:
         """See ``DisksApi.move``."""
         return self._moves.move(topic, queue_id, disk, wait_s)
 

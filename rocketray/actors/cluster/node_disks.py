@@ -18,6 +18,7 @@ from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import CopiedQueue, DiskApi, DiskReport, agent_of
+from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import (
     RayError,
@@ -115,6 +116,11 @@ class NodeDisks:
             self.check(target)
             self.check(source)
         found: CopiedQueue = self._result(target, call)
+        return found
+
+    def copy_progress(self, disk: str, topic: str, queue_id: int) -> RoundProgress:
+        """See ``MovingDisks``."""
+        found: RoundProgress = self._call(disk, DiskApi.copy_progress, topic, queue_id)
         return found
 
     def remove_queue(

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
+from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
 from rocketray.actors.topics.catalog import TopicConfig
@@ -73,6 +74,13 @@ class MovingDisks(Protocol):
         self, topic: TopicConfig, queue_id: int, target: str, *, is_closed: bool
     ) -> CopiedQueue:
         """Have *target* fetch what it lacks; raises as ``DiskApi.copy_queue``."""
+
+    def copy_progress(self, disk: str, topic: str, queue_id: int) -> RoundProgress:
+        """Return how far the present round of a copy to *disk* is.
+
+        Raises:
+            ShardUnavailableError: the disk does not answer.
+        """
 
     def remove_queue(
         self, disk: str, topic: str, queue_id: int, store_host: tuple[str, int]
@@ -128,7 +136,9 @@ class QueueMoves:
         """Moves that are under way, or whose caller has not heard the outcome: the targets."""
         self._tidy_at_s: dict[str, float] = {}
 
-    def move(self, name: str, queue_id: int, target: str, wait_s: float) -> MovedQueue | None:
+    def move(
+        self, name: str, queue_id: int, target: str, wait_s: float
+    ) -> MovedQueue | RoundProgress:
         """See ``DisksApi.move``."""
         key = f"{name}/{queue_id}"
         with self._lock:
@@ -143,11 +153,19 @@ class QueueMoves:
                 self._running[key] = running
         future = running[1]
         if future not in wait([future], min(wait_s, _WAIT_MAX_S))[0]:
-            return None
+            return self._progress(name, queue_id, target)
         with self._lock:
             if self._running.get(key) == running:
                 del self._running[key]
         return future.result()
+
+    def _progress(self, name: str, queue_id: int, target: str) -> RoundProgress:
+        """Return how far a move is; that *target* does not answer is left to the move itself."""
+        try:
+            return self._disks.copy_progress(target, name, queue_id)
+        except StreamError as error:
+            _LOG.info("disk %s does not say how far a move is: %s", target, error)
+            return RoundProgress()
 
     def _move(self, topic: TopicConfig, queue_id: int, target: str) -> MovedQueue:
         name = topic.name

@@ -18,7 +18,7 @@ from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.store_settings import read_settings
 
 from .disks_api import CopiedQueue, DiskReport, QueueSource
-from .queue_copy import FileSums, Known, QueueCopy, read_blocks, sums_of
+from .queue_copy import FileSums, Known, QueueCopy, RoundProgress, read_blocks, sums_of
 
 __all__ = ["DiskAgent"]
 
@@ -94,6 +94,11 @@ class DiskAgent:
                 self._put_in_place(copy.directory, topic, queue_id)
                 del self._copies[place]
         return CopiedQueue(count, time.monotonic() - begin_s)
+
+    def copy_progress(self, topic: str, queue_id: int) -> RoundProgress:
+        """See ``DiskApi``."""
+        copy = self._copies.get((topic, queue_id))
+        return RoundProgress() if copy is None else copy.progress
 
     def remove_queue(self, topic: str, queue_id: int, store_host: tuple[str, int]) -> None:
         """See ``DiskApi``."""

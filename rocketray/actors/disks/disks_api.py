@@ -17,7 +17,7 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 
-from .queue_copy import FileSums, Known
+from .queue_copy import FileSums, Known, RoundProgress
 
 __all__ = [
     "DISKS",
@@ -105,6 +105,9 @@ class DiskApi(Protocol):
                 be read or written. ShardUnavailableError: *source* does not answer.
         """
 
+    def copy_progress(self, topic: str, queue_id: int) -> RoundProgress:
+        """Return how far the present round of the copy of a queue here is; it does not wait."""
+
     def remove_queue(self, topic: str, queue_id: int, store_host: tuple[str, int]) -> None:
         """Remove the files of one queue that is on another disk now, and those of a copy.
 
@@ -136,11 +139,13 @@ class DisksApi(Protocol):
         """
 
     @waits
-    def move(self, topic: str, queue_id: int, disk: str, wait_s: float) -> MovedQueue | None:
+    def move(
+        self, topic: str, queue_id: int, disk: str, wait_s: float
+    ) -> MovedQueue | RoundProgress:
         """Move a queue to another disk: offsets, ids and messages stay as they are.
 
-        The first call begins the move; each waits up to *wait_s*, and returns None if it is still
-        under way.
+        The first call begins the move; each waits up to *wait_s*, and returns how far the present
+        round is if the move is still under way.
 
         Raises:
             TopicNotFoundError, ConfigError: there is no such topic, queue or disk, or it cannot be

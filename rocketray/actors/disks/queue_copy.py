@@ -30,7 +30,15 @@ from rocketray.actors.topics.topic_files import HANDED_OVER
 from rocketray.errors import StoreError
 from rocketray.store.files.file_system import SYSTEM_FILES, few_enough_files
 
-__all__ = ["BLOCKS_AT_ONCE", "BLOCK_BYTES", "FileSums", "QueueCopy", "read_blocks", "sums_of"]
+__all__ = [
+    "BLOCKS_AT_ONCE",
+    "BLOCK_BYTES",
+    "FileSums",
+    "QueueCopy",
+    "RoundProgress",
+    "read_blocks",
+    "sums_of",
+]
 
 BLOCK_BYTES = 1024 * 1024
 BLOCKS_AT_ONCE = 8
@@ -55,6 +63,17 @@ class FileSums:
     stable: int
     first: int
     sums: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundProgress:
+    """How far a round is: the bytes that were fetched, of those that differ.
+
+    Both are 0 as long as the blocks are compared.
+    """
+
+    fetched_bytes: int = 0
+    differing_bytes: int = 0
 
 
 Known = Mapping[str, tuple[int, int]]
@@ -102,11 +121,12 @@ def read_blocks(directory: Path, name: str, blocks: Sequence[int]) -> bytes:
 
 
 class QueueCopy:
-    """The target of one copy; for one thread."""
+    """The target of one copy; for one thread, but for ``progress``, which any may read."""
 
     def __init__(self, directory: Path) -> None:
         """Take the *directory* of the copy, which may have what an earlier one left."""
         self.directory = directory
+        self.progress = RoundProgress()
         directory.mkdir(parents=True, exist_ok=True)
         self._incarnations: dict[str, int] = {}
         self._sums: dict[str, list[int]] = {}
@@ -140,10 +160,15 @@ class QueueCopy:
         wanted: list[tuple[str, list[int]]] = []
         for name, file in found.items():
             wanted += self._prepare(name, file)
+        total = sum(_bytes_of(found[name].size, blocks) for name, blocks in wanted)
         count = 0
-        for (name, blocks), content in zip(wanted, fetch(wanted), strict=True):
-            self._write(name, blocks, content)
-            count += len(content)
+        try:
+            for (name, blocks), content in zip(wanted, fetch(wanted), strict=True):
+                self._write(name, blocks, content)
+                count += len(content)
+                self.progress = RoundProgress(count, total)
+        finally:
+            self.progress = RoundProgress()
         for name, file in found.items():
             self._note(name, file)
         return count
@@ -249,6 +274,11 @@ def _flushed(directory: Path) -> int:
         return ControlPage(directory / CONTROL_PAGE).flushed()
     except FileNotFoundError:
         return 0
+
+
+def _bytes_of(size: int, blocks: Sequence[int]) -> int:
+    """Return how many bytes blocks of a file of *size* bytes have."""
+    return sum(min(BLOCK_BYTES, size - at * BLOCK_BYTES) for at in blocks)
 
 
 def _stable_bytes(name: str, size: int, flushed: int, last_index: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,18 +11,19 @@ from rocketray.actors.topics.placement import DiskSpace, QueueMove, drained, reb
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, progress
-from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rocketray.actors.client.connection import Connection
+    from rocketray.actors.disks.queue_copy import RoundProgress
     from rocketray.actors.files.home import Home
 
 __all__ = ["drain", "move_queue", "rebalance"]
 
-_STEP_S = 5.0
+_STEP_S = 2.0
+_MB = 1_000_000
 _DISK = "UUID of the disk, or its first characters; see: rocketray topology"
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show the moves, and make none of them.")
@@ -135,12 +137,12 @@ def _disk(homes: Mapping[str, Home], given: str) -> str:
 def _carry_out(
     connection: Connection,
     homes: Mapping[str, Home],
-    moves: Iterable[tuple[str, QueueMove]],
+    moves: Sequence[tuple[str, QueueMove]],
     *,
     dry_run: bool = False,
     as_json: bool = False,
 ) -> None:
-    for topic, move in moves:
+    for number, (topic, move) in enumerate(moves, 1):
         said: dict[str, Any] = {
             "topic": topic,
             "queue": move.queue_id,
@@ -149,8 +151,8 @@ def _carry_out(
         }
         line = f"{topic}/{move.queue_id}: {said['from']} -> {said['to']}"
         if not dry_run:
-            with waiting(f"moving queue {topic}/{move.queue_id}"):
-                figures, rest = _move(connection, topic, move)
+            what = f"move {number} of {len(moves)}, queue {topic}/{move.queue_id}"
+            figures, rest = _move_shown(connection, topic, move, what)
             said, line = {**said, **figures}, f"{line}: {rest}"
         if as_json:
             print_json(said)
@@ -158,12 +160,38 @@ def _carry_out(
             print_line(line)
 
 
-def _move(connection: Connection, topic: str, move: QueueMove) -> tuple[dict[str, Any], str]:
+def _move_shown(
+    connection: Connection, topic: str, move: QueueMove, what: str
+) -> tuple[dict[str, Any], str]:
+    """Make a move, and show how far it is."""
+    from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+
+    with ProgressDisplay(sys.stderr) as shown:
+        shown.show(what)
+        return _move(connection, topic, move, lambda done: shown.show(f"{what}: {_text(done)}"))
+
+
+def _text(done: RoundProgress) -> str:
+    """Return how far a round of a copy is."""
+    total = done.differing_bytes
+    if not total:
+        return "comparing with its copy"
+    return f"{100 * done.fetched_bytes // total} % of {total / _MB:,.0f} MB copied"
+
+
+def _move(
+    connection: Connection,
+    topic: str,
+    move: QueueMove,
+    on_progress: Callable[[RoundProgress], object],
+) -> tuple[dict[str, Any], str]:
     """Make a move; return its figures, and a text of them."""
-    while True:
+    from rocketray.actors.disks.disks_api import MovedQueue  # noqa: PLC0415 - imports NumPy
+
+    moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
+    while not isinstance(moved, MovedQueue):
+        on_progress(moved)
         moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
-        if moved is not None:
-            break
     rate = moved.copied_bytes / max(moved.copied_s, 1e-3) / 1e6
     figures = {
         "copiedBytes": moved.copied_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
-from rocketray.actors.disks.queue_copy import FileSums, Known
+from rocketray.actors.disks.queue_copy import FileSums, Known, RoundProgress
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ipc.ring import AppendStatus, Durability
@@ -49,6 +50,9 @@ class TwoDisks:
         self.data = {"": path / "here", FAR: path / "there"}
         for data in self.data.values():
             (data / "config").mkdir(parents=True)
+        self.goes_on = threading.Event()
+        """Copies stop after the first blocks unless it is set."""
+        self.goes_on.set()
         self.agents = {disk: self._agent(disk) for disk in self.data}
         self.processes: dict[str, ShardProcess] = {}
         self.fails: dict[str, Exception] = {}
@@ -56,7 +60,9 @@ class TwoDisks:
 
     def _agent(self, disk: str) -> DiskAgent:
         return DiskAgent(
-            self.data[disk], "", lambda *place: _Source(self.agents[place[0]], *place[1:])
+            self.data[disk],
+            "",
+            lambda disk, *place: _Source(self.agents[disk], *place, goes_on=self.goes_on),
         )
 
     def begin(self) -> None:
@@ -129,6 +135,10 @@ class TwoDisks:
             self._may_fail("after last copy")
         return done
 
+    def copy_progress(self, disk: str, topic: str, queue_id: int) -> RoundProgress:
+        self._may_fail("progress")
+        return self.agents[disk].copy_progress(topic, queue_id)
+
     def remove_queue(
         self, disk: str, topic: str, queue_id: int, store_host: tuple[str, int]
     ) -> None:
@@ -169,22 +179,27 @@ class TwoDisks:
             self.processes.pop(name).close()
 
     def move(self, target: str) -> MovedQueue:
-        moved = None
-        while moved is None:
+        moved: MovedQueue | RoundProgress = RoundProgress()
+        while isinstance(moved, RoundProgress):
             moved = self.moves.move("T", 0, target, 1.0)
         return moved
 
 
 class _Source:
-    def __init__(self, agent: DiskAgent, topic: str, queue_id: int) -> None:
+    def __init__(
+        self, agent: DiskAgent, topic: str, queue_id: int, *, goes_on: threading.Event
+    ) -> None:
         self._agent = agent
+        self._goes_on = goes_on
         self._place = topic, queue_id
 
     def sums(self, known: Known) -> dict[str, FileSums]:
         return self._agent.sums_of(*self._place, known)
 
     def blocks(self, wanted: Sequence[tuple[str, list[int]]]) -> Iterator[bytes]:
-        return (self._agent.read_blocks(*self._place, name, numbers) for name, numbers in wanted)
+        for name, numbers in wanted:
+            yield self._agent.read_blocks(*self._place, name, numbers)
+            assert self._goes_on.wait(30)
 
 
 @pytest.fixture
@@ -341,3 +356,19 @@ def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: TwoDisks) 
     disks.state.delete_topic("T")
     disks.moves.tidy()
     assert not (disks.data[FAR] / "copies" / "T.0").exists()
+
+
+def test_a_move_that_is_under_way_tells_how_far_it_is(disks: TwoDisks) -> None:
+    disks.append(bytes(5000))
+    disks.goes_on.clear()
+    done = disks.moves.move("T", 0, FAR, 0.0)
+    end_s = time.monotonic() + 30
+    while done == RoundProgress() and time.monotonic() < end_s:
+        done = disks.moves.move("T", 0, FAR, 0.01)
+    assert isinstance(done, RoundProgress)
+    assert 0 < done.fetched_bytes < done.differing_bytes
+    disks.fails["progress"] = ShardUnavailableError("on disk", 1, "on purpose")
+    assert disks.moves.move("T", 0, FAR, 0.0) == RoundProgress(), "the move goes on"
+    disks.goes_on.set()
+    assert disks.move(FAR).copied_bytes >= done.differing_bytes
+    assert disks.bodies() == [bytes(5000)]

@@ -15,6 +15,7 @@ from rocketray.actors.disks.queue_copy import (
     BLOCKS_AT_ONCE,
     FileSums,
     QueueCopy,
+    RoundProgress,
     read_blocks,
     sums_of,
 )
@@ -204,3 +205,32 @@ def test_links_are_not_followed_and_limits_hold(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is missing"):
         sums_of(tmp_path / "b", {})
     assert BLOCK_BYTES == 1 << 20
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_round_tells_the_bytes_that_were_fetched_of_those_that_differ(
+    tmp_path: Path, fails: bool
+) -> None:
+    source = Source(tmp_path / "source")
+    content = os.urandom(20 * 4096 + 7)
+    source.directory.mkdir()
+    (source.directory / "kept").write_bytes(content)
+    (source.directory / "sparse").write_bytes(bytes(9 * 4096))
+    copy = QueueCopy(tmp_path / "copy")
+    seen = [copy.progress]
+
+    def fetch(wanted: Sequence[tuple[str, list[int]]]) -> Iterator[bytes]:
+        for block in source.blocks(wanted):
+            yield block
+            seen.append(copy.progress)
+            if fails:
+                raise OSError("on purpose")
+
+    if fails:
+        with pytest.raises(OSError, match="on purpose"):
+            copy.take(source.sums(copy), fetch)
+    else:
+        assert copy.take(source.sums(copy), fetch) == len(content)
+        assert [each.fetched_bytes for each in seen] == [0, 8 * 4096, 16 * 4096, len(content)]
+    assert {each.differing_bytes for each in seen[1:]} == {len(content)}
+    assert seen[0] == copy.progress == RoundProgress()
