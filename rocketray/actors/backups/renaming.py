@@ -17,12 +17,14 @@ from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import remove_state
 from rocketray.actors.topics.catalog import TopicCatalog
 
+from .manifest import Manifest
+
 __all__ = ["is_of_several", "rename_cluster", "renamed_disk"]
 
 
-def is_of_several(data: Path) -> bool:
-    """Return whether a data directory is a disk of a cluster that has several."""
-    return read_joined(data) is not None or (config_directory(data) / "disks.json").exists()
+def is_of_several(manifest: Manifest) -> bool:
+    """Return whether a backup is of a disk of a cluster that has several."""
+    return not manifest.files.keys().isdisjoint({"config/joined.json", "config/disks.json"})
 
 
 def renamed_disk(cluster: str, disk: str) -> str:

@@ -56,7 +56,7 @@ def restore(
     """
     data, backup = data.resolve(), backup.resolve()
     manifest = read_manifest(backup)
-    _check_name(content_directory(backup), cluster)
+    _check_name(backup, manifest, cluster)
     _check_target(data, backup)
     lock = lock_node(data)
     staging = data / _STAGING
@@ -121,19 +121,19 @@ def _open_queue(data: Path, name: str, end: int, clock_ms: Callable[[], int]) ->
     ControlPage(control_path(data, topic, int(queue_id)), create=True)
 
 
-def _check_name(content: Path, cluster: str | None) -> None:
+def _check_name(backup: Path, manifest: Manifest, cluster: str | None) -> None:
     """Raise :class:`ConfigError` unless the disks of a cluster of several get a new name."""
     if cluster is not None:
         check_cluster(cluster)
-    if is_of_several(content):
+    if is_of_several(manifest):
         if cluster is None:
             raise ConfigError(
-                f"{content.parent} is of a cluster of several disks: name the restored cluster with "
+                f"{backup} is of a cluster of several disks: name the restored cluster with "
                 "--cluster NAME, the same for the backups of all its disks"
             )
     elif cluster is not None:
         raise ConfigError(
-            f"{content.parent} is of a cluster with one disk, whose name is not in its files: leave "
+            f"{backup} is of a cluster with one disk, whose name is not in its files: leave "
             "--cluster out, and name the cluster when you start its node"
         )
 

@@ -11,14 +11,14 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.backups.backup import back_up
-from rocketray.actors.backups.renaming import is_of_several, renamed_disk
+from rocketray.actors.backups.renaming import renamed_disk
 from rocketray.actors.backups.restore import restore
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
 from rocketray.actors.files.home import Home, identity_of
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StoreError
 
 LOST = "6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11"
 
@@ -123,12 +123,28 @@ def test_another_name_makes_other_disks_and_the_original_is_as_it_was(
 def test_a_disk_of_several_needs_the_name_of_the_new_cluster(
     backups: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
-    assert is_of_several(backups[name] / "data")
     with pytest.raises(ConfigError, match=r"of several disks: name the restored cluster with --cl"):
         restored(backups[name], tmp_path / "copy", None)
     with pytest.raises(ConfigError, match="cluster"):
         restored(backups[name], tmp_path / "copy", "a/b")
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize(("name", "file"), [("first", "disks.json"), ("second", "joined.json")])
+@pytest.mark.parametrize("content", ["{", None])
+def test_a_lost_or_damaged_file_of_the_disks_is_damage_of_the_backup(
+    backups: dict[str, Path], tmp_path: Path, name: str, file: str, content: str | None
+) -> None:
+    backup = shutil.copytree(backups[name], tmp_path / "backup")
+    for path in (backup / "data" / "config").glob(f"{file}*"):
+        if content is None:
+            path.unlink()
+        else:
+            path.write_text(content)
+    error = "it is missing; use another" if content is None else "it was cut"
+    with pytest.raises(StoreError, match=rf"{file}(\.bak)?( is damaged)?: .*{error}"):
+        restored(backup, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["node.lock"]
 
 
 def test_the_name_of_a_cluster_with_one_disk_is_given_at_its_start(tmp_path: Path) -> None:
