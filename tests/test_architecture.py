@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("topics",),
         ("retries",),
         ("filtering",),
-        ("shards", "disks"),
+        ("shards", "disks", "fetching"),
         ("api",),
         ("producers", "consumers"),
         ("remote", "admin", "system", "backups"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.daemon import manager
 
-from . import range_reader
+from rocketray.actors.fetching import range_reader
 
 __all__ = ["preload"]
 

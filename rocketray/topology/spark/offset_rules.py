@@ -9,53 +9,32 @@ earliest and -1 for latest; a copy from a checkpoint may include its ``@``.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
+from rocketray.actors.fetching.read_plan import Bounds, QueueKey
+from rocketray.errors import ConfigError, OffsetOutOfRangeError
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "ORIGIN",
-    "Bounds",
     "OffsetRule",
-    "QueueKey",
     "QueueOffsets",
     "offsets_from_json",
     "offsets_to_json",
     "parse_rule",
-    "report_loss",
     "resolve_rule",
 ]
 
 EARLIEST = -2
 LATEST = -1
 ORIGIN = "@"
-logger = logging.getLogger(__name__)
 _JSON_MAX_CHARS = 1 << 20
 _OFFSET_MAX = (1 << 63) - 1
 
-QueueKey = tuple[str, int]
-"""A topic and a queue id."""
 QueueOffsets = dict[QueueKey, int]
 """The next queue offset of each queue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The present range of a queue: the messages from *minimum* up to, not including, *visible*."""
-
-    minimum: int
-    visible: int
-
-    def start_from(self, offset: int) -> int:
-        """Return *offset*, or the first message's if the queue has no such position.
-
-        An offset after the end means that the queue was created again, so all of it is new.
-        """
-        return offset if self.minimum <= offset <= self.visible else self.minimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +106,6 @@ def resolve_rule(rule: OffsetRule, bounds: Mapping[QueueKey, Bounds], option: st
     return {
         key: _resolve(rule.named.get(key, rule.default), key, held) for key, held in bounds.items()
     }
-
-
-def report_loss(key: QueueKey, asked: int, held: Bounds, *, fail: bool) -> None:
-    """Raise, or only log, the error that names the messages that a query cannot read any more."""
-    topic, queue_id = key
-    if asked < held.minimum:
-        what = f"messages {asked} to {held.minimum - 1} were deleted before this query read them"
-    else:
-        what = (
-            f"the query had reached message {asked}, and the queue ends at {held.visible}: it was "
-            "recreated"
-        )
-    error = StoreError(
-        f"topic {topic!r} queue {queue_id}: {what}; the queue now holds {held.minimum} up to, "
-        f"not including, {held.visible}. To continue with those, set failOnDataLoss=false"
-    )
-    if fail:
-        raise error
-    logger.warning("%s", error)
 
 
 def _resolve(offset: int, key: QueueKey, held: Bounds) -> int:

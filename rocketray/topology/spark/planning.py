@@ -7,51 +7,20 @@ reads the same messages.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
-import pyarrow as pa
-
+from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, report_loss
 from rocketray.errors import ConfigError
-from rocketray.filters.subscription import Subscription
 
 from .offset_rules import (
     EARLIEST,
     LATEST,
-    Bounds,
     OffsetRule,
-    QueueKey,
     QueueOffsets,
-    report_loss,
     resolve_rule,
 )
 from .source_options import SourceOptions
 
-__all__ = ["Range", "ReadPlan", "next_ends", "plan_batch", "plan_stream"]
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The messages of one queue from *start* up to, not including, *stop*; never empty."""
-
-    key: QueueKey
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """The part that every task of a query shares: picklable, the same for all its ranges.
-
-    ``schema`` is the Arrow schema that Spark expects; ``columns`` are its names, in its order.
-    """
-
-    data: Path
-    subscription: Subscription
-    columns: tuple[str, ...]
-    schema: pa.Schema
-    batch_rows: int
-    fail_on_data_loss: bool
+__all__ = ["next_ends", "plan_batch", "plan_stream"]
 
 
 def plan_batch(options: SourceOptions, bounds: Mapping[QueueKey, Bounds]) -> list[Range]:

@@ -33,12 +33,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rocketray.actors.fetching.read_plan import Range, ReadPlan
 from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
 
 from .failures import plainly
 from .offset_rules import LATEST, OffsetRule, QueueOffsets, offsets_to_json, resolve_rule
-from .planning import Range, ReadPlan, next_ends, plan_batch, plan_stream
+from .planning import next_ends, plan_batch, plan_stream
 from .positions import Admission, Position, from_json, to_json
 from .schema import SOURCE_SCHEMA, arrow_schema, check_schema
 from .source_options import SourceOptions, may_be_writing, parse_options
@@ -133,7 +134,10 @@ class _Reading:
         """Yield the matching messages of one range, in queue order."""
         if isinstance(partition, QueueRange):  # Spark creates one of its own when there is none
             # Loads kernels, which tasks have and planners do not.
-            from .range_reader import read_range, tell_doubts  # noqa: PLC0415
+            from rocketray.actors.fetching.range_reader import (  # noqa: PLC0415
+                read_range,
+                tell_doubts,
+            )
 
             if partition.is_first:
                 tell_doubts(self._plan, partition.range)

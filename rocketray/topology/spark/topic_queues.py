@@ -10,13 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rocketray.actors.fetching.read_plan import Bounds, QueueKey
 from rocketray.actors.files.paths import config_directory, control_path, identity_file
 from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError, NodeElsewhereError, TopicNotFoundError
-
-from .offset_rules import Bounds, QueueKey
 
 __all__ = ["TopicQueues"]
 

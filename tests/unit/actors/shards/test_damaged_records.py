@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors.fetching.range_reader import BlockFilter
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.actors.topics.queue_tail import QueueTail
@@ -17,7 +18,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
-from rocketray.topology.spark.range_reader import BlockFilter
 
 BODIES = [b"body %d" % number for number in range(6)]
 DAMAGED = (0, 2, 3)

@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import pytest
 
+from rocketray.actors.fetching.read_plan import Bounds, report_loss
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
 from rocketray.topology.spark.offset_rules import (
     EARLIEST,
     LATEST,
-    Bounds,
     OffsetRule,
     offsets_from_json,
     offsets_to_json,
     parse_rule,
-    report_loss,
     resolve_rule,
 )
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from rocketray.actors.fetching.read_plan import Bounds, Range
 from rocketray.errors import ConfigError, StoreError
-from rocketray.topology.spark.offset_rules import Bounds
-from rocketray.topology.spark.planning import Range, next_ends, plan_batch, plan_stream
+from rocketray.topology.spark.planning import next_ends, plan_batch, plan_stream
 from rocketray.topology.spark.source_options import parse_options
 
 KEY = ("T", 0)

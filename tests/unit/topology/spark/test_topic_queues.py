@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.shards import Shards
 
+from rocketray.actors.fetching.read_plan import Bounds
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.topology.spark.offset_rules import Bounds
 from rocketray.topology.spark.topic_queues import TopicQueues
 
 

@@ -1,7 +1,7 @@
-"""Reading one range of a queue as Arrow batches, in a worker that Spark reuses.
+"""Reading one range of a queue as Arrow batches, from the files of its shard.
 
-Maps of a queue's files stay open from one task to the next. They belong to this process: workers
-are forked before anything is opened, and nothing is opened on import.
+Maps of a queue's files stay open from one range to the next. They belong to this process: Spark's
+workers are forked before anything is opened, and nothing is opened on import.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
-from .offset_rules import Bounds, report_loss
-from .planning import Range, ReadPlan
+from .read_plan import Bounds, Range, ReadPlan, report_loss
 
 __all__ = ["BATCH_BYTES", "BlockFilter", "cut_batches", "read_range", "tell_doubts"]
 

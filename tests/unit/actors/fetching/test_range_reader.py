@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from support.shards import Shards
 
+from rocketray.actors.fetching import range_reader
+from rocketray.actors.fetching.range_reader import BATCH_BYTES, cut_batches, read_range
+from rocketray.actors.fetching.read_plan import Range, ReadPlan
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.store.reading.columns import column_schema
-from rocketray.topology.spark import range_reader
-from rocketray.topology.spark.planning import Range, ReadPlan
-from rocketray.topology.spark.range_reader import BATCH_BYTES, cut_batches, read_range
 
 KEY = ("Trade", 0)
 

@@ -1,0 +1,1 @@
+"""Ranges of a queue as Arrow batches: read from the files."""

@@ -1,0 +1,80 @@
+"""What is read of a queue: a range of its offsets, the columns and the filter; all plain values.
+
+Loads no kernels, so that planners, which read nothing, start quickly.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from rocketray.errors import StoreError
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["Bounds", "QueueKey", "Range", "ReadPlan", "report_loss"]
+
+logger = logging.getLogger(__name__)
+
+QueueKey = tuple[str, int]
+"""A topic and a queue id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The present range of a queue: the messages from *minimum* up to, not including, *visible*."""
+
+    minimum: int
+    visible: int
+
+    def start_from(self, offset: int) -> int:
+        """Return *offset*, or the first message's if the queue has no such position.
+
+        An offset after the end means that the queue was created again, so all of it is new.
+        """
+        return offset if self.minimum <= offset <= self.visible else self.minimum
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The messages of one queue from *start* up to, not including, *stop*; never empty."""
+
+    key: QueueKey
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """The part that every task of a query shares: picklable, the same for all its ranges.
+
+    ``schema`` is the Arrow schema that Spark expects; ``columns`` are its names, in its order.
+    """
+
+    data: Path
+    subscription: Subscription
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    batch_rows: int
+    fail_on_data_loss: bool
+
+
+def report_loss(key: QueueKey, asked: int, held: Bounds, *, fail: bool) -> None:
+    """Raise, or only log, the error that names the messages that a query cannot read any more."""
+    topic, queue_id = key
+    if asked < held.minimum:
+        what = f"messages {asked} to {held.minimum - 1} were deleted before this query read them"
+    else:
+        what = (
+            f"the query had reached message {asked}, and the queue ends at {held.visible}: it was "
+            "recreated"
+        )
+    error = StoreError(
+        f"topic {topic!r} queue {queue_id}: {what}; the queue now holds {held.minimum} up to, "
+        f"not including, {held.visible}. To continue with those, set failOnDataLoss=false"
+    )
+    if fail:
+        raise error
+    logger.warning("%s", error)
