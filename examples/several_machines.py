@@ -23,7 +23,7 @@ class Reading(rr.Record):
     number: int
 
 
-readings = app.topic("Readings", value_type=Reading, queues=4)
+readings = app.topic("MeterReadings", value_type=Reading, queues=4)
 
 
 @app.agent(readings)
