@@ -158,12 +158,15 @@ def join_ray(
 ) -> None:
     """Join the Ray at *address* as a driver; *token* is the file with the token for it.
 
+    The address "auto" is that of RAY_ADDRESS, or of a Ray that was started on this machine.
     Without one, *mode* is its authentication mode, and Ray finds its token itself. *raylet* is the
     address of this machine's raylet, if it is known; *advice* says what to do if nothing answers.
 
     Raises:
         NodeNotRunningError: nothing answers there, or it refuses this process.
     """
+    if address == "auto":
+        address = _found_ray(advice)
     for server in filter(None, (address, raylet)):
         _knock(server, advice)
     if address.startswith(_LOOPBACK):
@@ -199,10 +202,19 @@ def _refusal(token: Path | None) -> str:
     )
 
 
+def _found_ray(advice: str) -> str:
+    """Return the address that Ray means by "auto"; its last Ray may have ended, so it is tried."""
+    try:
+        services = ray._private.services  # noqa: SLF001 - Ray has no public way
+        return str(services.canonicalize_bootstrap_address("auto"))
+    except ConnectionError as error:
+        raise NodeNotRunningError(f"no Ray runs on this machine{advice}") from error
+
+
 def _knock(address: str, advice: str) -> None:
     """Raise :class:`NodeNotRunningError` if nothing listens: Ray would try for a minute or two."""
     if not address.rpartition(":")[2].isdecimal():
-        return  # a name that Ray knows, such as "auto"
+        return  # not a host with a port, such as "local"
     error = connect_error(address, _KNOCK_TIMEOUT_S)
     if error is not None:
         said = f"the Ray at {address} does not answer ({error}){advice}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import ray
 
 from rocketray.actors.ray_process import ray_runtime
 from rocketray.errors import NodeNotRunningError
@@ -40,3 +42,19 @@ def test_a_ray_that_nobody_listens_for_is_not_waited_for() -> None:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(NodeNotRunningError, match=f"the Ray at {address} does not answer"):
         ray_runtime.join_ray(address)
+
+
+@pytest.mark.parametrize(
+    ("last", "said"), [("127.0.0.1:1\n", "the Ray at 127.0.0.1:1 does not"), ("", "no Ray runs")]
+)
+def test_the_ray_that_auto_stands_for_is_not_waited_for_if_it_has_ended(
+    last: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(ray._private.services, "find_gcs_addresses", set)
+    (tmp_path / "ray").mkdir()
+    if last:
+        (tmp_path / "ray" / "ray_current_cluster").write_text(last)
+    with pytest.raises(NodeNotRunningError, match=said):
+        ray_runtime.join_ray("auto")
