@@ -112,7 +112,7 @@ class DiskService:
             self.note_unavailable()
             for disk in filter(None, self._disks.register.reports):
                 try:
-                    self._disks.keep_catalog(disk, self._state.topics.catalog)
+                    self._disks.keep_catalog(disk, lambda: self._state.topics.catalog)
                 except (StreamError, OSError) as error:
                     _LOG.warning("disk %s does not keep its topics yet: %s", disk, error)
 

@@ -8,6 +8,8 @@ question.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate
@@ -50,6 +52,7 @@ class NodeDisks:
         self._own = own
         self._kept: dict[str, dict[str, Any]] = {}
         """The catalog that each joined disk keeps, as JSON."""
+        self._keeping: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def look(self) -> list[str]:
         """Ask each disk for its report; return those that have started since the last time.
@@ -83,17 +86,20 @@ class NodeDisks:
             raise ShardUnavailableError(f"on disk {disk}", RETRY_AFTER_MS, _away(home))
         return home
 
-    def keep_catalog(self, disk: str, catalog: TopicCatalog) -> None:
-        """Have a disk keep the catalog of its topics, if that has changed.
+    def keep_catalog(self, disk: str, catalog: Callable[[], TopicCatalog]) -> None:
+        """Have a disk keep the present *catalog* of its topics, if that has changed.
 
         Raises:
-            ShardUnavailableError: the disk does not answer.
+            ShardUnavailableError: the disk does not answer. StoreError: it cannot be written.
         """
-        part = catalog.of_disk(disk)
-        written = {name: topic.to_json() for name, topic in part.topics.items()}
-        if disk and self._kept.get(disk) != written:
-            self._call(disk, DiskApi.keep_catalog, part)
-            self._kept[disk] = written
+        if not disk:
+            return
+        with self._keeping[disk]:  # a later catalog is written later
+            part = catalog().of_disk(disk)
+            written = {name: topic.to_json() for name, topic in part.topics.items()}
+            if self._kept.get(disk) != written:
+                self._call(disk, DiskApi.keep_catalog, part)
+                self._kept[disk] = written
 
     def remove_files(self, topic: TopicConfig) -> None:
         """Remove the files of a deleted topic from the joined disks.

@@ -105,7 +105,7 @@ class NodeShards:
         for disk in disks:
             try:
                 self._disks.check(disk)
-                self._disks.keep_catalog(disk, self._catalog())
+                self._disks.keep_catalog(disk, self._catalog)
             except StreamError as error:
                 why[disk] = error
         return why

@@ -45,6 +45,7 @@ class DiskAgent:
         self._source_on = source_on
         self._copies: dict[tuple[str, int], QueueCopy] = {}
         self._copying = threading.Lock()
+        self._keeping = threading.Lock()
 
     def report(self) -> DiskReport:
         """Return the state of the disk."""
@@ -52,8 +53,14 @@ class DiskAgent:
         return DiskReport(self._incarnation, self._zone, usage.free, usage.total)
 
     def keep_catalog(self, catalog: TopicCatalog) -> None:
-        """Keep the catalog of the disk's topics: its shard processes read it at their start."""
-        catalog.save(self._data)
+        """See ``DiskApi``."""
+        with self._keeping:  # a call that the coordinator does not wait for any more may still run
+            try:
+                catalog.save(self._data)
+            except OSError as error:
+                raise StoreError(
+                    f"the catalog of disk {self._data} cannot be written: {error}"
+                ) from error
 
     def remove_files(self, topic: TopicConfig) -> None:
         """Remove the files of a deleted topic; raises as ``topic_files.remove_files``."""

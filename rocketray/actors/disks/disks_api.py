@@ -79,7 +79,11 @@ class DiskApi(Protocol):
         """Return the state of the disk."""
 
     def keep_catalog(self, catalog: TopicCatalog) -> None:
-        """Keep the catalog of the disk's topics: its shard processes read it at their start."""
+        """Keep the catalog of the disk's topics: its shard processes read it at their start.
+
+        Raises:
+            StoreError: it cannot be written; what was kept before is kept.
+        """
 
     def remove_files(self, topic: TopicConfig) -> None:
         """Remove the files of a deleted topic; raises as ``topic_files.remove_files``."""

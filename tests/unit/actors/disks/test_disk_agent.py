@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
-from rocketray.errors import StreamError
+from rocketray.errors import StoreError, StreamError
 
 DISK = "00000000-0000-0000-0000-000000000002"
 
@@ -49,6 +50,20 @@ def test_the_catalog_of_a_disk_has_its_topics_and_a_process_there_opens_its_queu
         assert not shard_directory(tmp_path, "Both", 0).exists()
     finally:
         process.close()
+
+
+def test_calls_that_overlap_keep_a_whole_catalog(tmp_path: Path) -> None:
+    agent, part = DiskAgent(tmp_path), catalog().of_disk(DISK)
+    with ThreadPoolExecutor(8) as threads:
+        for kept in [threads.submit(agent.keep_catalog, part) for _ in range(200)]:
+            kept.result()
+    assert TopicCatalog.load(tmp_path).topics.keys() == part.topics.keys()
+
+
+def test_a_catalog_that_cannot_be_written_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(b"")  # where a directory has to be
+    with pytest.raises(StoreError, match=f"the catalog of disk {tmp_path} cannot be written: "):
+        DiskAgent(tmp_path).keep_catalog(catalog().of_disk(DISK))
 
 
 def test_what_the_catalog_says_of_disks_is_kept_on_disk(tmp_path: Path) -> None:
