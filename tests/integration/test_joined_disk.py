@@ -183,6 +183,13 @@ def test_actors_that_were_killed_return_to_their_disk_with_all_that_they_had(
     assert killed["offsets"] == [EACH] * 4
 
 
+def test_spark_reads_the_queues_of_both_disks_from_the_second_machine(cluster: Cluster) -> None:
+    read = cluster.drive("spark", tuple(cluster.machines.on_second()))
+    stored = [(queue, offset) for queue in range(4) for offset in range(EACH)]
+    assert read["dear"] == [[q, at, f"{q}-{at}"] for q, at in stored if at >= 40]
+    assert read["paid"] == [[q, at, f"{q}-{at}"] for q, at in stored if at % 2]
+
+
 @pytest.mark.parametrize("machine", ["first", "second"])
 def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
     cluster: Cluster, machine: str

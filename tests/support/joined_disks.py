@@ -10,10 +10,12 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Self
 
 import ray
@@ -28,6 +30,7 @@ from rocketray.actors.ray_process.ray_runtime import namespace_of
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.topology.spark.session import spark_session
 
 TOPIC, GROUP = "Trade", "audit"
 _WAIT_S = 60.0
@@ -162,6 +165,30 @@ def back(client: Client) -> dict[str, Any]:
         "problems": client.problems(),
         "offsets": _offsets(client),
         "taken": sorted(_take(client, GROUP, Subscription.tags("pay"), len(gone))),
+    }
+
+
+def spark(client: Client) -> dict[str, Any]:
+    """Read the topic with Spark, as a batch and as a stream, under the name of the cluster."""
+    address = str(ray.get_runtime_context().gcs_address)
+    place = {"topic": TOPIC, "cluster": client.cluster, "rayAddress": address}
+    with tempfile.TemporaryDirectory() as directory:
+        session = spark_session("joined", short_lived=True, work_directory=Path(directory))
+        try:
+            read = session.read.format("rocketray").options(**place)
+            rows = read.option("sql", "amount >= 40").load().collect()
+            stream = session.readStream.format("rocketray").options(**place, tags="pay")
+            lake, checkpoint = f"{directory}/lake", f"{directory}/checkpoint"
+            paid_ones = stream.option("startingOffsets", "earliest").load()
+            to_lake = paid_ones.writeStream.format("parquet").option("path", lake)
+            begin = to_lake.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+            begin.start().awaitTermination()
+            paid = session.read.parquet(lake).collect()
+        finally:
+            session.stop()
+    return {
+        "dear": sorted((row.queueId, row.queueOffset, bytes(row.body).decode()) for row in rows),
+        "paid": sorted((row.queueId, row.queueOffset, bytes(row.body).decode()) for row in paid),
     }
 
 

@@ -91,7 +91,7 @@ def test_stock_apps_spark_and_commands_follow_the_same_rule(
 ) -> None:
     monkeypatch.setenv("ROCKETRAY_DATA", str(tmp_path))
     assert directory_of_broker(URL("rocketray://")) == tmp_path
-    assert parse_options({"topic": "T"}, os.environ).data == tmp_path
+    assert parse_options({"topic": "T"}, os.environ).node == tmp_path
     assert f"no node runs on {tmp_path};" in run_here("topics", "list").err
     monkeypatch.setenv("ROCKETRAY_DATA", "")
     for refuse in (

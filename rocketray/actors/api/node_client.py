@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rocketray.actors.calls.endpoint import CallTransport, client_of
 from rocketray.actors.disks.disks_api import DISKS, DisksApi
+from rocketray.actors.fetching.range_api import RangeApi, ranges_of
 from rocketray.actors.filtering.filter_api import FilterApi, filters_of
 from rocketray.actors.filtering.lag import FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -59,6 +60,8 @@ class NodeClient:
         """The calls of group members."""
         self.filters: FilterApi = client_of(transport, filters_of(disk))
         """The calls of the disk's filter actor."""
+        self.ranges: RangeApi = client_of(transport, ranges_of(disk))
+        """The calls about the disk's fetch service."""
         self.disks: DisksApi = client_of(transport, DISKS)
         """The calls about the disks of the cluster."""
         self.messages = NodeMessages(transport, self.topics)

@@ -1,4 +1,4 @@
-"""The gateway actor of a disk, from which group members on other machines fetch messages.
+"""The gateway actor of a disk, from which other machines fetch messages: group members, and Spark.
 
 Each member may have one waiting fetch, which takes a thread. There are as many threads as sessions
 may be, and ``_SPARE_THREADS`` for calls that return at once: those never wait behind fetches.
@@ -12,7 +12,10 @@ import time
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.client.ray_transport import RayTransport
+from rocketray.actors.fetching.range_api import RangeApi
+from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.files.home import Home
+from rocketray.actors.ray_process.ray_runtime import ray_host
 from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.fetch_sessions import SESSIONS_MAX, FetchSessions
 from rocketray.actors.runtime.periodic import start_periodic_task
@@ -25,7 +28,10 @@ _SWEEP_INTERVAL_S = 5.0
 
 
 class GatewayActor(ServedObjects):
-    """The Ray shell of :class:`FetchSessions`; started with the first member on another node."""
+    """The Ray shell of :class:`FetchSessions` and :class:`RangeService`.
+
+    It is started with the first call from another machine.
+    """
 
     def __init__(self, home: Home) -> None:
         super().__init__()
@@ -35,6 +41,8 @@ class GatewayActor(ServedObjects):
         )
         self._sessions = FetchSessions(node, time.monotonic)
         self.serve(FetchApi, lambda: self._sessions)
+        self._ranges = RangeService(home, ray_host())
+        self.serve(RangeApi, lambda: self._ranges)
         self._stop = threading.Event()
         start_periodic_task("sweeping", _SWEEP_INTERVAL_S, self._stop, self._sessions.sweep)
 
@@ -42,6 +50,7 @@ class GatewayActor(ServedObjects):
         """Return when the actor can serve calls."""
 
     def stop(self) -> None:
-        """Drop all sessions."""
+        """Drop all sessions, and end the service."""
         self._stop.set()
+        self._ranges.close()
         self._sessions.close()

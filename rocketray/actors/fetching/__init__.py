@@ -1,1 +1,1 @@
-"""Ranges of a queue as Arrow batches: read from the files."""
+"""Ranges of a queue as Arrow batches: from the files, or from another disk by Arrow Flight."""

@@ -6,8 +6,8 @@ workers are forked before anything is opened, and nothing is opened on import.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,60 +26,74 @@ from rocketray.filters.subscription import Subscription
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
-from .read_plan import Bounds, Range, ReadPlan, report_loss
+from .read_plan import Bounds, Range, ReadPlan, Warn, check_loss
 
-__all__ = ["BATCH_BYTES", "BlockFilter", "cut_batches", "read_range", "tell_doubts"]
+__all__ = ["BATCH_BYTES", "BlockFilter", "ReadBatch", "cut_batches", "read_range", "tell_doubts"]
 
 BATCH_BYTES = 8 * 1024 * 1024  # of records; 20 thousand messages of 4 MiB would not fit a worker
 _OPEN_QUEUES = 64
 
-logger = logging.getLogger(__name__)
 _TAG_BLOCK_ENTRIES = 1 << 18  # 5 MiB of the consume queue
 _SQL_BLOCK_ENTRIES = 1 << 12  # the spans of their properties fit the cache
 
 
-def read_range(plan: ReadPlan, part: Range) -> Iterator[pa.RecordBatch]:
-    """Yield the matching messages of *part*, in queue order.
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Matching messages; all matches below *next_queue_offset* were read with them or before."""
+
+    batch: pa.RecordBatch
+    next_queue_offset: int
+
+
+def read_range(
+    data: Path, plan: ReadPlan, part: Range, warn: Warn, *, reader: QueueReader | None = None
+) -> Iterator[ReadBatch]:
+    """Yield the matching messages of *part* in the data directory *data*, in queue order.
+
+    The batches have the columns of the plan, in the store's types. *reader* is one of the queue, by
+    default one that this process keeps open.
 
     Raises:
         StoreError: messages of the range were deleted since it was planned, and that is an error.
     """
-    directory = shard_directory(plan.data, *part.key)
-    reader = _open_reader(directory, directory.stat().st_ino, *part.key)
+    if reader is None:
+        directory = shard_directory(data, *part.key)
+        reader = _open_reader(directory, directory.stat().st_ino, *part.key)
     chosen = BlockFilter(plan.subscription)
-    control = ControlView(control_path(plan.data, *part.key))
-    if 0 < control.minimum() < control.visible():
-        reader.let_go_before(control.minimum())  # deleted files occupy space while they are mapped
-    position = _check_position(plan, part, part.start)
+    control = control_path(data, *part.key)
+    held = ControlView(control)
+    if 0 < held.minimum() < held.visible():
+        reader.let_go_before(held.minimum())  # deleted files occupy space while they are mapped
+    position = _check_position(control, plan, part, part.start, warn)
     while position < part.stop:
         stop = min(part.stop, position + chosen.block_entries)
         try:
             entries = chosen.select(reader, position, stop)
             reader.map_records(entries)
         except OffsetOutOfRangeError:
-            later = _check_position(plan, part, position)
+            later = _check_position(control, plan, part, position, warn)
             if later == position:
                 raise
             position = later
             continue
         for rows in cut_batches(entries.sizes, plan.batch_rows, BATCH_BYTES):
-            yield _record_batch(plan, reader, entries.select(rows))
+            cut = entries.select(rows)
+            after = stop if rows.stop == len(entries) else int(cut.queue_offsets[-1]) + 1
+            yield ReadBatch(read_columns(reader, cut, plan.columns), after)
         position = stop
     if chosen.evaluation_errors:
-        logger.warning(
-            "topic %s queue %d: %s failed on %d of the messages %d to %d; they do not match",
-            *part.key,
-            plan.subscription,
-            chosen.evaluation_errors,
-            part.start,
-            part.stop - 1,
+        topic, queue_id = part.key
+        warn(
+            f"topic {topic} queue {queue_id}: {plan.subscription} failed on "
+            f"{chosen.evaluation_errors} of the messages {part.start} to {part.stop - 1}; they do "
+            "not match"
         )
 
 
-def tell_doubts(plan: ReadPlan, part: Range) -> None:
+def tell_doubts(data: Path, plan: ReadPlan, part: Range, warn: Warn) -> None:
     """Warn if the query's filter most likely rejects wanted messages of the topic of *part*."""
-    for line in doubts(plan.data, [part.key[0]], plan.subscription):
-        logger.warning("%s", line)
+    for line in doubts(data, [part.key[0]], plan.subscription):
+        warn(line)
 
 
 def cut_batches(sizes: npt.NDArray[np.int32], max_rows: int, max_bytes: int) -> Iterator[slice]:
@@ -93,20 +107,14 @@ def cut_batches(sizes: npt.NDArray[np.int32], max_rows: int, max_bytes: int) -> 
         first, done = last, int(ends[last - 1])
 
 
-def _check_position(plan: ReadPlan, part: Range, position: int) -> int:
+def _check_position(control: Path, plan: ReadPlan, part: Range, position: int, warn: Warn) -> int:
     """Return where to read: after *position* if messages were deleted since the planning."""
-    minimum = ControlView(control_path(plan.data, *part.key)).minimum()
+    minimum = ControlView(control).minimum()
     if position >= minimum:
         return position
     held = Bounds(minimum, max(minimum, part.stop))
-    report_loss(part.key, position, held, fail=plan.fail_on_data_loss)
+    check_loss(part.key, position, held, fail=plan.fail_on_data_loss, warn=warn)
     return minimum
-
-
-def _record_batch(plan: ReadPlan, reader: QueueReader, entries: EntryColumns) -> pa.RecordBatch:
-    """Return the columns under Spark's own schema, which must match exactly."""
-    batch = read_columns(reader, entries, plan.columns)
-    return pa.RecordBatch.from_arrays(batch.columns, schema=plan.schema)
 
 
 @lru_cache(maxsize=_OPEN_QUEUES)

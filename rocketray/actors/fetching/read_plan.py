@@ -5,8 +5,8 @@ Loads no kernels, so that planners, which read nothing, start quickly.
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +14,21 @@ import pyarrow as pa
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 
-__all__ = ["Bounds", "QueueKey", "Range", "ReadPlan", "report_loss"]
-
-logger = logging.getLogger(__name__)
+__all__ = [
+    "Bounds",
+    "DiskPlace",
+    "FetchService",
+    "QueueKey",
+    "Range",
+    "ReadPlan",
+    "Warn",
+    "check_loss",
+]
 
 QueueKey = tuple[str, int]
 """A topic and a queue id."""
+Warn = Callable[[str], None]
+"""Takes a line for the log of the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +56,38 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchService:
+    """The address of a disk's fetch service, and what a client of it needs.
+
+    ``certificate`` is the one of the service, in PEM; without one, on loopback, there is no TLS.
+    """
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPlace:
+    """The place of a queue's files: a directory, of a disk that has that UUID if one is given.
+
+    ``machine`` is the one that the disk's node was started on; ``service`` is for the others.
+    """
+
+    data: Path
+    uuid: str = ""
+    machine: str = ""
+    service: FetchService | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPlan:
     """The part that every task of a query shares: picklable, the same for all its ranges.
 
     ``schema`` is the Arrow schema that Spark expects; ``columns`` are its names, in its order.
     """
 
-    data: Path
     subscription: Subscription
     columns: tuple[str, ...]
     schema: pa.Schema
@@ -61,8 +95,12 @@ class ReadPlan:
     fail_on_data_loss: bool
 
 
-def report_loss(key: QueueKey, asked: int, held: Bounds, *, fail: bool) -> None:
-    """Raise, or only log, the error that names the messages that a query cannot read any more."""
+def check_loss(key: QueueKey, asked: int, held: Bounds, *, fail: bool, warn: Warn) -> None:
+    """Raise, or only warn of, the error that names the messages that a query cannot read any more.
+
+    Raises:
+        StoreError: *fail* is set.
+    """
     topic, queue_id = key
     if asked < held.minimum:
         what = f"messages {asked} to {held.minimum - 1} were deleted before this query read them"
@@ -77,4 +115,4 @@ def report_loss(key: QueueKey, asked: int, held: Bounds, *, fail: bool) -> None:
     )
     if fail:
         raise error
-    logger.warning("%s", error)
+    warn(str(error))

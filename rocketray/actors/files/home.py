@@ -29,7 +29,7 @@ from .node_lock import lock_node
 from .paths import identity_file
 from .state_files import UnknownVersionError, read_state, write_json
 
-__all__ = ["Home", "identity_of", "settle_identity"]
+__all__ = ["Home", "has_identity", "identity_of", "settle_identity"]
 
 _VERSION = 1
 
@@ -90,6 +90,15 @@ def identity_of(data: Path) -> str:
         return settle_identity(data)
     finally:
         os.close(lock)
+
+
+def has_identity(data: Path, uuid: str) -> bool:
+    """Return whether *data* is the data directory with that UUID, which then is on this machine.
+
+    Raises:
+        StoreError: the file with its UUID is damaged, and so is the copy.
+    """
+    return _read_identity(data) == uuid
 
 
 def settle_identity(data: Path, new: str | None = None) -> str:

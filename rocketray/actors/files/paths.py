@@ -34,6 +34,7 @@ __all__ = [
     "config_directory",
     "consumer_directory",
     "control_path",
+    "fetch_service_file",
     "filter_doorbell_path",
     "filters_file",
     "free_runtime_directory",
@@ -148,6 +149,11 @@ def producer_rings_directory(data: Path, topic: str, queue_id: int) -> Path:
 def consumer_directory(data: Path) -> Path:
     """Return the directory of the match rings and doorbells of the node's consumers."""
     return runtime_directory(data) / "consumers"
+
+
+def fetch_service_file(data: Path) -> Path:
+    """Return the port, the token and the key of the node's fetch service."""
+    return runtime_directory(data) / "fetch-service.json"
 
 
 def process_doorbell_path(data: Path, process: str) -> Path:

@@ -61,6 +61,7 @@ __all__ = [
     "pinned",
     "raised_there",
     "ray",
+    "ray_host",
     "ray_node_of",
     "ray_session",
     "start_ray",
@@ -237,6 +238,11 @@ def ray_node_of(disk: str) -> str:
     context = ray.get_runtime_context()
     labels: Mapping[str, str] = context.get_node_labels()
     return "" if labels.get(DISK_LABEL) == disk else str(context.get_node_id())
+
+
+def ray_host() -> str:
+    """Return the IP address that Ray has for this process's machine."""
+    return str(ray.util.get_node_ip_address())
 
 
 def is_here(home: Home) -> bool:

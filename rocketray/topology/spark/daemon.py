@@ -12,7 +12,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.daemon import manager
 
-from rocketray.actors.fetching import range_reader
+from rocketray.actors.fetching import reading
 
 __all__ = ["preload"]
 
@@ -20,7 +20,7 @@ __all__ = ["preload"]
 def preload() -> list[str]:
     """Load the modules that reading imports late, and return their names."""
     pa.scalar("")  # Arrow looks for pandas at its first value, and imports it where it is installed
-    return [range_reader.__name__]
+    return [reading.__name__]
 
 
 if __name__ == "__main__":

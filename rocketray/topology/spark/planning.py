@@ -6,9 +6,10 @@ reads the same messages.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, report_loss
+from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, check_loss
 from rocketray.errors import ConfigError
 
 from .offset_rules import (
@@ -21,6 +22,8 @@ from .offset_rules import (
 from .source_options import SourceOptions
 
 __all__ = ["next_ends", "plan_batch", "plan_stream"]
+
+logger = logging.getLogger(__name__)
 
 
 def plan_batch(options: SourceOptions, bounds: Mapping[QueueKey, Bounds]) -> list[Range]:
@@ -84,7 +87,7 @@ def plan_stream(
         start = starts.get(key, held.minimum)
         lost_at = _lost_at(start, end, held)
         if lost_at is not None:
-            report_loss(key, lost_at, held, fail=fail_on_data_loss)
+            check_loss(key, lost_at, held, fail=fail_on_data_loss, warn=logger.warning)
         first = held.minimum if start > end else max(start, held.minimum)
         stop = min(end, held.visible)
         if first < stop:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.data_directory import data_directory
+from rocketray.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
 from rocketray.topology.app.sink_spec import SinkSpec, add_sink
 
@@ -73,6 +73,8 @@ class SinkHost:
         sinks: Iterable[SinkSpec] | Mapping[str, SinkSpec],
         *,
         data: Path | str | None = None,
+        cluster: str | None = None,
+        ray_address: str | None = None,
         checkpoints: Path | str = "checkpoints",
         session: SparkSession | None = None,
         open_session: Callable[[], SparkSession] | None = None,
@@ -83,15 +85,19 @@ class SinkHost:
         Args:
             sinks: the sinks to run, as ``app.sinks``; their names differ.
             data: the node's data directory, by default as for every program (data_directory.py).
+            cluster: the cluster's name in place of its data directory, as of a Client.
+            ray_address: the Ray of the cluster.
             checkpoints: the directory for sinks without a checkpoint of their own, by name.
             session: a session to use and leave running.
             open_session: starts a session, by default :func:`spark_session` with its defaults.
             restarts: the restart policy of failed queries.
 
         Raises:
-            ConfigError: two sinks have one name, or one checkpoint.
+            ConfigError: two sinks have one name, or one checkpoint; or a data directory and a
+                cluster are both given.
         """
-        self._data = data_directory(data).absolute()
+        node = chosen_node(data, cluster, ray_address)
+        self._node = node.absolute() if isinstance(node, Path) else node
         self._checkpoints = Path(checkpoints).absolute()
         self._specs: dict[str, SinkSpec] = {}
         for spec in sinks.values() if isinstance(sinks, Mapping) else sinks:
@@ -213,7 +219,7 @@ class SinkHost:
             is_told = False
             while not stopping.is_set():
                 try:
-                    TopicQueues(self._data, [topic])
+                    TopicQueues(self._node, [topic])
                     break
                 except TopicNotFoundError as error:
                     if not is_told:
@@ -258,8 +264,8 @@ class SinkHost:
 
     def _frame(self, session: SparkSession, spec: SinkSpec) -> DataFrame:
         """Return the sink's stream, after checks that a query would make too late."""
-        TopicQueues(self._data, spec.topics)
-        options = {"data": str(self._data)} | spec.source_options()
+        TopicQueues(self._node, spec.topics)
+        options = _place_options(self._node) | spec.source_options()
         reader = session.readStream.format("rocketray").options(**options)
         frame = (reader if spec.schema is None else reader.schema(spec.schema)).load()
         check_schema(frame.schema)
@@ -286,10 +292,18 @@ class SinkHost:
 
     def _lag(self, spec: SinkSpec, progress: QueryProgress) -> int:
         total = 0
-        for (topic, queue_id), held in TopicQueues(self._data, spec.topics).bounds().items():
+        for (topic, queue_id), held in TopicQueues(self._node, spec.topics).bounds().items():
             done = progress.end_offset.get(topic, {}).get(str(queue_id), held.minimum)
             total += max(0, held.visible - done)
         return total
+
+
+def _place_options(node: Path | Cluster) -> dict[str, str]:
+    """Return the options of the source that name the node."""
+    if isinstance(node, Path):
+        return {"data": str(node)}
+    address = {} if node.ray_address is None else {"rayAddress": node.ray_address}
+    return {"cluster": node.name} | address
 
 
 def _writer_of(spec: SinkSpec, frame: DataFrame) -> DataStreamWriter:

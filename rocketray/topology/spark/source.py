@@ -12,6 +12,7 @@ Invariants
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketray.actors.fetching.read_plan import Range, ReadPlan
+from rocketray.actors.fetching.read_plan import DiskPlace, Range, ReadPlan
 from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
 
@@ -47,6 +48,8 @@ from .topic_queues import TopicQueues
 
 __all__ = ["QueueRange", "RocketRaySource"]
 
+logger = logging.getLogger(__name__)
+
 _NO_WRITER = (
     "Spark cannot write into a topic yet; send the rows of each micro-batch with a Producer: "
     ".writeStream.foreachBatch(lambda frame, batch_id: producer.send_many('Trade', "
@@ -56,9 +59,10 @@ _NO_WRITER = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRange(InputPartition):
-    """The range of one task; *is_first* of its topic, in this query."""
+    """The range of one task, and where its queue is; *is_first* of its topic, in this query."""
 
     range: Range
+    place: DiskPlace
     is_first: bool
 
 
@@ -121,7 +125,6 @@ class _Reading:
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._plan = ReadPlan(
-            data=options.data,
             subscription=options.subscription,
             columns=tuple(check_schema(schema)),
             schema=arrow_schema(schema),
@@ -134,21 +137,23 @@ class _Reading:
         """Yield the matching messages of one range, in queue order."""
         if isinstance(partition, QueueRange):  # Spark creates one of its own when there is none
             # Loads kernels, which tasks have and planners do not.
-            from rocketray.actors.fetching.range_reader import (  # noqa: PLC0415
-                read_range,
-                tell_doubts,
+            from rocketray.actors.fetching.reading import read_part  # noqa: PLC0415
+
+            yield from read_part(
+                partition.place,
+                self._plan,
+                partition.range,
+                logger.warning,
+                is_first=partition.is_first,
             )
 
-            if partition.is_first:
-                tell_doubts(self._plan, partition.range)
-            yield from read_range(self._plan, partition.range)
-
-    def _tasks(self, ranges: Iterable[Range]) -> list[InputPartition]:
+    def _tasks(self, ranges: Iterable[Range], queues: TopicQueues) -> list[InputPartition]:
         """Return a task for each range; each topic's first one checks the filter for mistakes."""
         tasks: list[InputPartition] = []
         for part in ranges:
             topic = part.key[0]
-            tasks.append(QueueRange(part, is_first=topic not in self._begun))
+            is_first = topic not in self._begun
+            tasks.append(QueueRange(part, queues.place(part.key), is_first=is_first))
             self._begun.add(topic)
         return tasks
 
@@ -157,8 +162,8 @@ class _BatchReader(_Reading, DataSourceReader):
     @plainly
     def partitions(self) -> list[InputPartition]:
         """Return one range for each queue that has something to read."""
-        queues = TopicQueues(self._options.data, self._options.topics)
-        return self._tasks(plan_batch(self._options, queues.bounds()))
+        queues = TopicQueues(self._options.node, self._options.topics)
+        return self._tasks(plan_batch(self._options, queues.bounds()), queues)
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -212,7 +217,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
             self._queues().bounds(),
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        return self._tasks(ranges)
+        return self._tasks(ranges, self._queues())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint is Spark's, and retention removes messages."""
@@ -232,5 +237,5 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     def _queues(self) -> TopicQueues:
         """Return the queues, opened in the process that uses them: the reader itself is pickled."""
         if self._opened is None:
-            self._opened = TopicQueues(self._options.data, self._options.topics)
+            self._opened = TopicQueues(self._options.node, self._options.topics)
         return self._opened

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from rocketray.data_directory import data_directory
+from rocketray.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
@@ -33,6 +33,8 @@ OPTION_NAMES = (
     "maxOffsetsPerTrigger",
     "maxRowsPerTrigger",
     "data",
+    "cluster",
+    "rayAddress",
     "longPollMs",
     "arrowBatchRows",
     "failOnDataLoss",
@@ -49,7 +51,10 @@ MAY_BE_WRITING = frozenset({"checkpointlocation", "queryname", "path", "paths"})
 
 _SIMILAR = 0.75  # one letter too many, too few or wrong in a short name
 
-_NO_SERVER = "nothing is fetched from a server: data names the node's data directory"
+_NO_SERVER = (
+    "there is no server's address: data names the node's data directory, or cluster a cluster on "
+    "the Ray of this machine or of rayAddress"
+)
 _NO_GROUP = "a query belongs to no group; its checkpoint keeps its offsets"
 _BY_TIME = (
     "a query starts and ends by offsets, not by time; name offsets, or filter further with "
@@ -108,14 +113,15 @@ _NAMES = {name.lower(): name for name in _REASONS}  # Spark passes names in lowe
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a query. ``data`` is absolute; ``max_offsets_per_trigger`` counts messages.
+    """The options of a query. ``max_offsets_per_trigger`` counts messages.
 
-    ``starting`` and ``ending`` are None if not given: the reader has its default.
+    ``node`` is the cluster, or the absolute path of a data directory. ``starting`` and ``ending``
+    are None if not given: the reader has its default.
     """
 
     topics: tuple[str, ...]
     subscription: Subscription
-    data: Path
+    node: Path | Cluster
     starting: OffsetRule | None
     ending: OffsetRule | None
     max_offsets_per_trigger: int | None
@@ -136,7 +142,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
     return SourceOptions(
         topics=_topics(given.get("topic")),
         subscription=_subscription(given.get("tags"), given.get("sql"), given.get("dialect")),
-        data=data_directory(given.get("data"), environ).absolute(),  # the same in every process
+        node=_node(given, environ),
         starting=_rule(given, "startingOffsets", others=EARLIEST),
         ending=_rule(given, "endingOffsets", others=LATEST),
         max_offsets_per_trigger=_max_offsets(given),
@@ -180,6 +186,12 @@ def _subscription(tags: str | None, sql: str | None, dialect: str | None) -> Sub
         raise ConfigError("both tags and sql are given; use TAGS in the sql, or drop one of them")
     named = cast("Dialect | None", dialect)  # checked by the subscription
     return make_subscription(tags or None, sql, None, dialect=named)
+
+
+def _node(given: Mapping[str, str], environ: Mapping[str, str]) -> Path | Cluster:
+    places = given.get("data"), given.get("cluster"), given.get("rayAddress")
+    node = chosen_node(*places, environ)
+    return node.absolute() if isinstance(node, Path) else node  # the same in every process
 
 
 def _rule(given: Mapping[str, str], option: str, *, others: int) -> OffsetRule | None:

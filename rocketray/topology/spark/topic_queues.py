@@ -1,7 +1,8 @@
-"""The queues of some topics on this machine, and their ends.
+"""The queues of some topics: their ends, and where their files are.
 
-Reads the catalog and the shards' control pages, so it needs no running node. A queue whose shard
-has never run has no files yet: it is empty. New queues are seen as soon as the catalog has them.
+Where all are on the disk of the node's data directory, its files are read, and no node has to run.
+Topics with queues on several disks, and those of a cluster that is named, are looked up by calls:
+then this process joins the cluster's Ray.
 """
 
 from __future__ import annotations
@@ -9,61 +10,73 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey
-from rocketray.actors.files.paths import config_directory, control_path, identity_file
-from rocketray.actors.ipc.control_page_reader import ControlView
+from rocketray.actors.fetching.bounds import QueuePages
+from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
+from rocketray.actors.files.paths import config_directory, identity_file
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.cluster import CLUSTER_VARIABLE, Cluster
 from rocketray.data_directory import DATA_VARIABLE
-from rocketray.errors import ConfigError, NodeElsewhereError, TopicNotFoundError
+from rocketray.errors import ConfigError, TopicNotFoundError
 
-__all__ = ["TopicQueues"]
+__all__ = ["TopicQueues", "TopicSource", "keys_of"]
 
-_POLL_S = 0.01  # a micro-batch takes ten times as long; a turn costs some microseconds
+
+class TopicSource(Protocol):
+    """Where topics are looked up. One thread uses it."""
+
+    poll_s: float
+    """The time between two looks, while there is nothing new."""
+
+    def topics(self) -> list[TopicConfig]:
+        """Return the topics as they are now; raise TopicNotFoundError if there is no such one."""
+
+    def bounds(self, topics: Sequence[TopicConfig]) -> dict[QueueKey, Bounds]:
+        """Return the range that each queue of *topics* holds now."""
+
+    def place(self, topic: TopicConfig, queue_id: int) -> DiskPlace:
+        """Return where a queue is, of which the bounds were asked."""
 
 
 class TopicQueues:
-    """The queues of *topics* in a data directory. One thread uses it."""
+    """The queues of *topics* of a node. One thread uses it."""
 
-    def __init__(self, data: Path, topics: Sequence[str]) -> None:
+    def __init__(self, node: Path | Cluster, topics: Sequence[str]) -> None:
         """Look the topics up.
 
         Raises:
             TopicNotFoundError: one of them is not in the catalog.
-            NodeElsewhereError: one has queues on other disks.
+            NodeNotRunningError: they are on several disks, and their cluster does not run.
             ConfigError: no node has ever run on the directory.
         """
-        self._data = data
-        self._topics = topics
-        self._catalog_version: tuple[int, int] | None = None
-        self._keys: list[QueueKey] = []
-        self._topic_ids: dict[str, str] = {}
-        self._pages: dict[QueueKey, ControlView] = {}
-        self.keys()
-
-    def keys(self) -> list[QueueKey]:
-        """Return all queues that the topics have now."""
-        version = self._read_catalog_version()
-        if version is None or version != self._catalog_version:
-            found = self._look_up()
-            self._keys = [(topic.name, queue) for topic in found for queue in range(topic.queues)]
-            self._topic_ids = {topic.name: topic.topic_id for topic in found}
-            self._catalog_version = version
-            self._pages.clear()  # a topic may have been created again under its old name
-        return self._keys
+        self._node = node
+        self._names = tuple(topics)
+        self._source: TopicSource = (
+            _connected(node, self._names)
+            if isinstance(node, Cluster)
+            else _DirectorySource(node, self._names)
+        )
+        self._topics: list[TopicConfig] = []
+        self._look_up()
 
     def topic_ids(self) -> dict[str, str]:
         """Return the id of each topic; a topic that was deleted and created again has a new one."""
-        self.keys()
-        return dict(self._topic_ids)
+        return {topic.name: topic.topic_id for topic in self._look_up()}
 
     def bounds(self) -> dict[QueueKey, Bounds]:
         """Return the range that each queue holds now."""
-        return {key: self._bounds_of(key) for key in self.keys()}
+        return self._source.bounds(self._look_up())
 
     def ends(self) -> dict[QueueKey, int]:
         """Return the queue offset after the last readable message of each queue."""
         return {key: held.visible for key, held in self.bounds().items()}
+
+    def place(self, key: QueueKey) -> DiskPlace:
+        """Return where a queue was at the last call of :meth:`bounds`."""
+        name, queue_id = key
+        (topic,) = (each for each in self._topics if each.name == name)
+        return self._source.place(topic, queue_id)
 
     def wait_for_more(self, seen: Mapping[QueueKey, int], timeout_s: float) -> None:
         """Return when a queue goes beyond its end in *seen*, or after *timeout_s*."""
@@ -72,39 +85,72 @@ class TopicQueues:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(_POLL_S, left))
+            time.sleep(min(self._source.poll_s, left))
 
     def _look_up(self) -> list[TopicConfig]:
+        self._topics = self._source.topics()
+        if isinstance(self._source, _DirectorySource) and any(each.disks for each in self._topics):
+            self._source = _connected(self._node, self._names)
+            self._topics = self._source.topics()
+        return self._topics
+
+
+def keys_of(topics: Sequence[TopicConfig]) -> list[QueueKey]:
+    """Return the queues of *topics*."""
+    return [(topic.name, queue) for topic in topics for queue in range(topic.queues)]
+
+
+def _connected(node: Path | Cluster, topics: Sequence[str]) -> TopicSource:
+    from .cluster_topics import ClusterTopics  # noqa: PLC0415 - loads kernels, and Ray
+
+    return ClusterTopics(node, topics)
+
+
+class _DirectorySource:
+    """Topics in the catalog of a data directory, and the control pages of their shards there."""
+
+    poll_s = 0.01  # a micro-batch takes ten times as long; a turn costs some microseconds
+
+    def __init__(self, data: Path, topics: Sequence[str]) -> None:
+        self._data = data
+        self._names = topics
+        self._version: tuple[int, int] | None = None
+        self._found: list[TopicConfig] = []
+        self._pages = QueuePages(data)
+
+    def topics(self) -> list[TopicConfig]:
+        version = self._catalog_version()
+        if version is None or version != self._version:
+            self._found = self._read()
+            self._version = version
+            self._pages.forget()
+        return self._found
+
+    def bounds(self, topics: Sequence[TopicConfig]) -> dict[QueueKey, Bounds]:
+        # A queue whose shard has never run has no files: it is empty.
+        return {key: self._pages.find(key) or Bounds(0, 0) for key in keys_of(topics)}
+
+    def place(self, topic: TopicConfig, queue_id: int) -> DiskPlace:
+        del topic, queue_id
+        return DiskPlace(self._data)
+
+    def _read(self) -> list[TopicConfig]:
         catalog = TopicCatalog.load(self._data)
-        is_node = identity_file(self._data).exists() or self._read_catalog_version() is not None
+        is_node = identity_file(self._data).exists() or self._catalog_version() is not None
         if not catalog.topics and not is_node:  # directories of earlier releases have no identity
             raise ConfigError(
-                f"topic {self._topics[0]!r}: {self._data} is not a node's data directory; start "
+                f"topic {self._names[0]!r}: {self._data} is not a node's data directory; start "
                 f"its node (rocketray start --data {self._data}), or name its data directory: with "
                 f".option('data', …) of a read, data= of a SinkHost, or {DATA_VARIABLE} in the "
-                "environment"
+                "environment; a cluster on another machine is found by its name: cluster, or "
+                f"{CLUSTER_VARIABLE}"
             )
-        for name in self._topics:
+        for name in self._names:
             if name not in catalog.topics:
                 raise TopicNotFoundError(name, str(self._data))
-            if catalog.topics[name].disks:
-                raise NodeElsewhereError(
-                    f"topic {name!r} has queues on several disks, and Spark reads those of one "
-                    f"directory ({self._data}) only: that is not supported yet; see where they "
-                    "are with: rocketray topology"
-                )
-        return [catalog.topics[name] for name in self._topics]
+        return [catalog.topics[name] for name in self._names]
 
-    def _bounds_of(self, key: QueueKey) -> Bounds:
-        try:
-            page = self._pages.get(key) or ControlView(control_path(self._data, *key))
-        except FileNotFoundError:
-            return Bounds(0, 0)
-        self._pages[key] = page
-        minimum = page.minimum()
-        return Bounds(minimum, max(minimum, page.visible()))
-
-    def _read_catalog_version(self) -> tuple[int, int] | None:
+    def _catalog_version(self) -> tuple[int, int] | None:
         try:
             status = (config_directory(self._data) / "topics.json").stat()
         except FileNotFoundError:

@@ -1,23 +1,42 @@
+"""Ranges from the files of a queue, and the same ones from a fetch service."""
+
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pyarrow import flight
 from support.shards import Shards
 
-from rocketray.actors.fetching import range_reader
-from rocketray.actors.fetching.range_reader import BATCH_BYTES, cut_batches, read_range
-from rocketray.actors.fetching.read_plan import Range, ReadPlan
-from rocketray.errors import StoreError
+from rocketray.actors.fetching import range_client, range_reader
+from rocketray.actors.fetching.range_reader import BATCH_BYTES, cut_batches
+from rocketray.actors.fetching.range_request import RangeRequest
+from rocketray.actors.fetching.range_service import RangeService
+from rocketray.actors.fetching.read_plan import (
+    Bounds,
+    DiskPlace,
+    Range,
+    ReadPlan,
+)
+from rocketray.actors.fetching.reading import read_part
+from rocketray.actors.files.home import Home, settle_identity
+from rocketray.actors.files.paths import fetch_service_file, runtime_directory
+from rocketray.actors.files.private_files import make_private_directory, open_to_others
+from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.store.reading.columns import column_schema
 
 KEY = ("Trade", 0)
+HOST = "127.0.0.1"
 
 
 @pytest.fixture
@@ -26,70 +45,109 @@ def shards(tmp_path: Path) -> Iterator[Shards]:
         yield written
 
 
-def plan(data: Path, subscription: Subscription | None = None, **changes: Any) -> ReadPlan:
-    columns = ("queueOffset",)
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    runtime = runtime_directory(tmp_path)
+    assert make_private_directory(runtime)
+    yield Home(str(tmp_path), settle_identity(tmp_path), "elsewhere")
+    shutil.rmtree(runtime)
+
+
+@pytest.fixture(params=["files", "service", "service with TLS"])
+def place(request: pytest.FixtureRequest, home: Home) -> Iterator[DiskPlace]:
+    if request.param == "files":
+        yield DiskPlace(Path(home.data))
+        return
+    service = RangeService(home, HOST, has_tls="TLS" in request.param)
+    try:
+        yield as_elsewhere(service)
+    finally:
+        service.close()
+
+
+def as_elsewhere(service: RangeService) -> DiskPlace:
+    return replace(service.look([]).place, data=Path("/not/here"))
+
+
+def plan(
+    subscription: Subscription | None = None,
+    columns: tuple[str, ...] = ("queueOffset",),
+    **changes: Any,
+) -> ReadPlan:
     given: dict[str, Any] = {"batch_rows": 1000, "fail_on_data_loss": True} | changes
     chosen = subscription or Subscription.tags("*")
-    return ReadPlan(data, chosen, columns, column_schema(columns), **given)
+    return ReadPlan(chosen, columns, column_schema(columns), **given)
 
 
-def offsets(plan: ReadPlan, start: int, stop: int) -> list[list[int]]:
-    return [batch.column(0).to_pylist() for batch in read_range(plan, Range(KEY, start, stop))]
+def no_warning(line: str) -> None:
+    raise AssertionError(line)
 
 
-def test_a_range_is_read_in_batches(tmp_path: Path, shards: Shards) -> None:
+def offsets(
+    place: DiskPlace,
+    plan: ReadPlan,
+    start: int,
+    stop: int,
+    warn: Callable[[str], None] = no_warning,
+) -> list[list[int]]:
+    batches = read_part(place, plan, Range(KEY, start, stop), warn)
+    return [batch.column(0).to_pylist() for batch in batches]
+
+
+def test_a_range_is_read_in_batches(shards: Shards, place: DiskPlace) -> None:
     shards.fill("Trade", 0, 250)
 
-    batches = offsets(plan(tmp_path, batch_rows=100), 5, 240)
+    batches = offsets(place, plan(batch_rows=100), 5, 240)
 
     assert batches == [[*range(5, 105)], [*range(105, 205)], [*range(205, 240)]]
 
 
-def test_nothing_is_handed_out_where_nothing_matches(tmp_path: Path, shards: Shards) -> None:
+def test_nothing_is_handed_out_where_nothing_matches(shards: Shards, place: DiskPlace) -> None:
     shards.fill("Trade", 0, 20)
 
-    assert offsets(plan(tmp_path, Subscription.tags("nobody")), 0, 20) == []
-    assert offsets(plan(tmp_path, Subscription.tags(" || ")), 0, 20) == []
-    assert offsets(plan(tmp_path, Subscription.sql("a > 100")), 0, 20) == []
+    assert offsets(place, plan(Subscription.tags("nobody")), 0, 20) == []
+    assert offsets(place, plan(Subscription.tags(" || ")), 0, 20) == []
+    assert offsets(place, plan(Subscription.sql("a > 100")), 0, 20) == []
 
 
-def test_tags_with_one_code_are_told_apart(tmp_path: Path, shards: Shards) -> None:
+def test_tags_with_one_code_are_told_apart(shards: Shards, place: DiskPlace) -> None:
     shards.fill("Trade", 0, 20)  # Aa is the fourth of five tags, BB the fifth
 
-    assert offsets(plan(tmp_path, Subscription.tags("Aa")), 0, 20) == [[3, 8, 13, 18]]
-    assert offsets(plan(tmp_path, Subscription.tags("BB||Aa")), 0, 10) == [[3, 4, 8, 9]]
+    assert offsets(place, plan(Subscription.tags("Aa")), 0, 20) == [[3, 8, 13, 18]]
+    assert offsets(place, plan(Subscription.tags("BB||Aa")), 0, 10) == [[3, 4, 8, 9]]
 
 
 def test_an_expression_without_properties_holds_for_all_or_none(
-    tmp_path: Path, shards: Shards
+    shards: Shards, place: DiskPlace
 ) -> None:
     shards.fill("Trade", 0, 3)
 
-    assert offsets(plan(tmp_path, Subscription.sql("1 = 1")), 0, 3) == [[0, 1, 2]]
-    assert offsets(plan(tmp_path, Subscription.sql("1 = 2")), 0, 3) == []
+    assert offsets(place, plan(Subscription.sql("1 = 1")), 0, 3) == [[0, 1, 2]]
+    assert offsets(place, plan(Subscription.sql("1 = 2")), 0, 3) == []
 
 
-def test_failed_evaluations_are_counted_in_one_line(
-    tmp_path: Path, shards: Shards, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_evaluations_are_counted_in_one_line(shards: Shards, place: DiskPlace) -> None:
     shards.append([Message("Trade", b"", properties={"a": text}) for text in "1x2x"], 0)
 
-    with caplog.at_level(logging.WARNING):
-        assert offsets(plan(tmp_path, Subscription.sql("a > 0")), 0, 4) == [[0, 2]]
+    said: list[str] = []
+    assert offsets(place, plan(Subscription.sql("a > 0")), 0, 4, said.append) == [[0, 2]]
 
-    assert "topic Trade queue 0: sql 'a > 0' failed on 2 of the messages 0 to 3" in caplog.text
+    assert len(said) == 1
+    assert "topic Trade queue 0: sql 'a > 0' failed on 2 of the messages 0 to 3" in said[0]
 
 
 def test_messages_deleted_since_the_plan_are_an_error_or_skipped(
-    tmp_path: Path, shards: Shards
+    shards: Shards, place: DiskPlace
 ) -> None:
     shards.fill("Trade", 0, 20)
     shards.delete_before("Trade", 0, 8)
 
     with pytest.raises(StoreError, match="messages 4 to 7 were deleted"):
-        offsets(plan(tmp_path), 4, 10)
-    assert offsets(plan(tmp_path, fail_on_data_loss=False), 4, 10) == [[8, 9]]
-    assert offsets(plan(tmp_path, fail_on_data_loss=False), 4, 7) == []
+        offsets(place, plan(), 4, 10)
+    said: list[str] = []
+    assert offsets(place, plan(fail_on_data_loss=False), 4, 10, said.append) == [[8, 9]]
+    assert offsets(place, plan(fail_on_data_loss=False), 4, 7, said.append) == []
+    assert ["messages 4 to 7 were deleted" in line for line in said] == [True, True]
 
 
 def test_messages_deleted_while_they_are_read_are_an_error_or_skipped(
@@ -97,8 +155,9 @@ def test_messages_deleted_while_they_are_read_are_an_error_or_skipped(
 ) -> None:
     monkeypatch.setattr(range_reader, "_TAG_BLOCK_ENTRIES", 1000)
     shards.fill("Trade", 0, 2500)
-    failing = read_range(plan(tmp_path), Range(KEY, 0, 2500))
-    going_on = read_range(plan(tmp_path, fail_on_data_loss=False), Range(KEY, 0, 2500))
+    place, part, said = DiskPlace(tmp_path), Range(KEY, 0, 2500), list[str]()
+    failing = read_part(place, plan(), part, no_warning)
+    going_on = read_part(place, plan(fail_on_data_loss=False), part, said.append)
     read = [part.column(0).to_pylist() for part in (next(failing), next(going_on))]
     first = shards.expire("Trade", 0)
     with pytest.raises(StoreError, match=f"messages .* to {first - 1} were deleted"):
@@ -119,3 +178,125 @@ def test_a_batch_has_a_limit_in_bytes() -> None:
     ]
     assert list(cut_batches(np.empty(0, np.int32), 10, 7)) == []
     assert BATCH_BYTES > 4 * 1024 * 1024  # the largest message fits a batch with others
+
+
+def test_doubts_about_the_filter_are_told_with_the_first_range(
+    shards: Shards, place: DiskPlace
+) -> None:
+    shards.fill("Trade", 0, 20)
+    said: list[str] = []
+    wanted = plan(Subscription.tags("aA"))
+    assert list(read_part(place, wanted, Range(KEY, 0, 20), said.append, is_first=True)) == []
+    assert len(said) == 1
+    assert "'aA'" in said[0]
+
+
+def test_bounds_are_those_of_open_shards_and_never_a_guess(shards: Shards, home: Home) -> None:
+    shards.fill("Trade", 0, 7)
+    shards.delete_before("Trade", 0, 3)
+    service = RangeService(home, HOST)
+    try:
+        assert service.look([KEY]).bounds == {KEY: Bounds(3, 7)}
+        with pytest.raises(ShardUnavailableError, match="Trade/1 is unavailable: it has not been"):
+            service.look([KEY, ("Trade", 1)])
+    finally:
+        service.close()
+
+
+def test_a_reader_continues_with_the_service_that_was_started_again(
+    shards: Shards, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "BATCH_BYTES", 200_000)
+    for _ in range(400):  # more than is in flight
+        shards.append([Message("Trade", b"x" * 50_000)], 0)
+    first = RangeService(home, HOST)
+    place = as_elsewhere(first)
+    batches = read_part(
+        place, plan(columns=("queueOffset", "body")), Range(KEY, 0, 400), no_warning
+    )
+    read = next(batches).column(0).to_pylist()
+    second: list[RangeService] = []
+
+    def start_again() -> None:
+        first.close()
+        second.append(RangeService(home, HOST))
+        assert second[0].look([]).place.service == place.service
+
+    again = threading.Thread(target=start_again)
+    again.start()
+    for batch in batches:
+        read += batch.column(0).to_pylist()
+    again.join()
+    second[0].close()
+    assert read == list(range(400))
+    assert open_to_others(fetch_service_file(Path(home.data))) == 0
+
+
+def test_a_call_without_the_token_or_to_nobody_is_refused(
+    shards: Shards, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_client, "_WAITS_S", (0.01,))
+    shards.fill("Trade", 0, 20)
+    service = RangeService(home, HOST)
+    place = as_elsewhere(service)
+    assert place.service is not None
+    forged = replace(place, service=replace(place.service, token="forged"))
+    with pytest.raises(ShardUnavailableError, match="it refuses the token"):
+        offsets(forged, plan(), 0, 20)
+    assert offsets(place, plan(), 0, 20) == [list(range(20))]
+    service.close()
+    gone = (
+        f"disk {home.uuid}, /not/here on elsewhere, at {HOST} port {place.service.port}, does not"
+    )
+    with pytest.raises(ShardUnavailableError, match=gone):
+        offsets(place, plan(), 0, 20)
+
+
+def test_a_queue_that_is_not_there_any_more_is_named(shards: Shards, home: Home) -> None:
+    service = RangeService(home, HOST)
+    try:
+        with pytest.raises(StoreError, match="topic 'Trade' queue 7 is not on disk"):
+            list(read_part(as_elsewhere(service), plan(), Range(("Trade", 7), 0, 3), no_warning))
+    finally:
+        service.close()
+
+
+@pytest.mark.parametrize(
+    ("ticket", "said"),
+    [
+        (b"", "this is no ticket for a range"),
+        (b"[]", "this is no ticket for a range"),
+        (b"{}", "this is no ticket for a range: KeyError"),
+        (b" " * (1 << 20) + b"1", "a ticket of 1048577 bytes"),
+        ({"topic": "../up"}, "'../up'"),
+        ({"topic": 7}, "7"),
+        ({"queueId": -1}, "queueId of a ticket is -1"),
+        ({"start": 9}, "stop of a ticket is 3"),
+        ({"stop": True}, "stop of a ticket is True"),
+        ({"columns": ["secret"]}, "no column 'secret'"),
+        ({"batchRows": 10**9}, "batchRows of a ticket is 1000000000"),
+        ({"subscription": {"expressionType": "SQL92", "expression": "a >"}}, "a >"),
+        (
+            {"subscription": {"expressionType": "CLASS", "expression": "os:remove"}},
+            "by tags or sql",
+        ),
+    ],
+)
+def test_a_ticket_that_is_none_reads_nothing(
+    ticket: bytes | dict[str, Any], said: str, shards: Shards, home: Home
+) -> None:
+    if isinstance(ticket, dict):
+        good = json.loads(RangeRequest(plan(), Range(KEY, 0, 3), is_first=False).to_ticket())
+        ticket = json.dumps(good | ticket).encode()
+    shards.fill("Trade", 0, 3)
+    service = RangeService(home, HOST)
+    try:
+        place = service.look([]).place
+        assert place.service is not None
+        reader_of = range_client._client(place.service)
+        headers = [(b"authorization", f"Bearer {place.service.token}".encode())]
+        options = flight.FlightCallOptions(headers=headers)
+        with pytest.raises(flight.FlightServerError, match=re.escape(said)):
+            reader_of.do_get(flight.Ticket(ticket), options).read_all()
+    finally:
+        service.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from rocketray.cluster import Cluster
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.spark.offset_rules import EARLIEST, LATEST, OffsetRule
@@ -25,7 +26,7 @@ def test_the_defaults_read_everything() -> None:
     assert parsed() == SourceOptions(
         topics=("Trade",),
         subscription=Subscription.tags("*"),
-        data=Path("rocketray-data").absolute(),
+        node=Path("rocketray-data").absolute(),
         starting=None,
         ending=None,
         max_offsets_per_trigger=None,
@@ -53,7 +54,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
     assert options == SourceOptions(
         topics=("Trade", "Other"),
         subscription=Subscription.sql("a > 1"),
-        data=Path("/data"),
+        node=Path("/data"),
         starting=OffsetRule(LATEST, {}),
         ending=OffsetRule(LATEST, {("Trade", 1): 5}),
         max_offsets_per_trigger=7,
@@ -76,11 +77,22 @@ def test_rows_is_another_word_for_offsets() -> None:
         parsed(maxRowsPerTrigger="9", maxOffsetsPerTrigger="9")
 
 
+def test_a_cluster_takes_the_place_of_a_data_directory() -> None:
+    assert parsed(cluster="orders").node == Cluster("orders")
+    named = parsed(cluster="orders", rayAddress="10.0.0.1:6379")
+    assert named.node == Cluster("orders", "10.0.0.1:6379")
+    assert parse_options({"topic": "T"}, {"ROCKETRAY_CLUSTER": "o"}).node == Cluster("o")
+    with pytest.raises(ConfigError, match="are both given; name one"):
+        parsed(cluster="orders", data="/data")
+    with pytest.raises(ConfigError, match="give the cluster's name, too"):
+        parsed(rayAddress="10.0.0.1:6379")
+
+
 def test_the_environment_names_the_data_unless_an_option_does() -> None:
     environ = {"ROCKETRAY_DATA": "/from/environment"}
 
-    assert parse_options({"topic": "T"}, environ).data == Path("/from/environment")
-    assert parse_options({"topic": "T", "data": "here"}, environ).data == Path("here").absolute()
+    assert parse_options({"topic": "T"}, environ).node == Path("/from/environment")
+    assert parse_options({"topic": "T", "data": "here"}, environ).node == Path("here").absolute()
 
 
 @pytest.mark.parametrize("name", OPTION_NAMES)

@@ -59,7 +59,7 @@ def test_new_queues_are_seen(tmp_path: Path, shards: Shards) -> None:
     queues = TopicQueues(tmp_path, ["Trade"])
     shards.create("Trade", 3)
 
-    assert queues.keys() == [("Trade", 0), ("Trade", 1), ("Trade", 2)]
+    assert [*queues.bounds()] == [("Trade", 0), ("Trade", 1), ("Trade", 2)]
 
 
 def test_waiting_ends_with_the_first_message_of_any_queue(tmp_path: Path, shards: Shards) -> None:

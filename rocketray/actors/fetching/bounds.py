@@ -1,0 +1,34 @@
+"""The bounds of queues, read from the control pages of their shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketray.actors.files.paths import control_path
+from rocketray.actors.ipc.control_page_reader import ControlView
+
+from .read_plan import Bounds, QueueKey
+
+__all__ = ["QueuePages"]
+
+
+class QueuePages:
+    """The control pages of the shards in a data directory. One thread uses it."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._pages: dict[QueueKey, ControlView] = {}
+
+    def find(self, key: QueueKey) -> Bounds | None:
+        """Return the bounds of a queue; None if its shard has not run here yet."""
+        try:
+            page = self._pages.get(key) or ControlView(control_path(self._data, *key))
+        except FileNotFoundError:
+            return None
+        self._pages[key] = page
+        minimum = page.minimum()
+        return Bounds(minimum, max(minimum, page.visible()))
+
+    def forget(self) -> None:
+        """Open the pages again: a topic may have been created again under its old name."""
+        self._pages.clear()
