@@ -52,9 +52,7 @@ class ClusterTopics:
         for topic in topics:
             for disk, ids in topic.by_disk().items():
                 queues.setdefault(disk, []).extend((topic.name, queue_id) for queue_id in ids)
-        self._disks = {
-            disk: self._connection.ranges(disk).look(keys) for disk, keys in queues.items()
-        }
+        self._disks = {disk: self._at(disk).ranges.look(keys) for disk, keys in queues.items()}
         held = {key: one for disk in self._disks.values() for key, one in disk.bounds.items()}
         return {
             (topic.name, queue_id): held[topic.name, queue_id]
