@@ -61,7 +61,7 @@ class Broker:
         self.topics, self.groups, self.filters = node.topics, node.groups, node.filters
         self.messages, self.delays = node.messages, node.delays
         self.transactions, self.sessions = node.transactions, node.sessions
-        self.files = node.files
+        self.files, self.at = node.files, node.at
         self.faults = Faults(self._stepped)
         """What the test lets fail."""
         self._apps: list[Any] = []

@@ -14,6 +14,7 @@ from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.consumers.member import GroupConsumer
     from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
     from rocketray.actors.groups.member_options import MemberOptions
@@ -35,6 +36,9 @@ class AppNode(Protocol):
 
     def files(self, use: str) -> Path:
         """Return the data directory; raise NodeElsewhereError if *use* of it is elsewhere."""
+
+    def at(self, disk: str) -> NodeClient:
+        """Return a client for a disk of the cluster."""
 
     def consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]

@@ -190,6 +190,13 @@ def test_spark_reads_the_queues_of_both_disks_from_the_second_machine(cluster: C
     assert read["paid"] == [[q, at, f"{q}-{at}"] for q, at in stored if at % 2]
 
 
+def test_a_table_of_an_app_is_rebuilt_on_the_machine_without_its_changelog(
+    cluster: Cluster,
+) -> None:
+    counted = cluster.drive("count", tuple(cluster.machines.on_second()))
+    assert counted == {"first": {"blue": 1, "red": 2}, "second": {"blue": 2, "red": 4}}
+
+
 @pytest.mark.parametrize("machine", ["first", "second"])
 def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
     cluster: Cluster, machine: str

@@ -5,6 +5,7 @@ Its arguments are a phase (a function here), the Ray's address and the name of t
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -20,6 +21,7 @@ from typing import Any, Self
 
 import ray
 
+import rocketray as rr
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.standalone import Client
@@ -190,6 +192,41 @@ def spark(client: Client) -> dict[str, Any]:
         "dear": sorted((row.queueId, row.queueOffset, bytes(row.body).decode()) for row in rows),
         "paid": sorted((row.queueId, row.queueOffset, bytes(row.body).decode()) for row in paid),
     }
+
+
+def count(client: Client) -> dict[str, Any]:
+    """Count words in a table of an app; the next instance continues with what the table had."""
+    words = ["red", "blue", "red"]
+    return {"first": _counts(client, words), "second": _counts(client, words)}
+
+
+def _counts(client: Client, words: list[str]) -> dict[str, int]:
+    app = rr.App("words", cluster=client.cluster)
+    topic = app.topic("Words", key_type=str, value_type=str, queues=2)
+    counts = app.Table("counts", default=int)
+    handled: list[str] = []
+    is_done = asyncio.Event()
+
+    @app.agent(topic)
+    async def count_words(stream: Any) -> None:
+        async for event in stream.events():
+            counts[event.key] += 1
+            handled.append(event.key)
+            if len(handled) == len(words):
+                is_done.set()
+
+    async def run() -> dict[str, int]:
+        await app.start()
+        try:
+            for word in words:
+                await topic.send(key=word, value=word)
+            async with asyncio.timeout(_WAIT_S):
+                await is_done.wait()
+            return {key: counts[key] for key in sorted({*words})}
+        finally:
+            await app.stop()
+
+    return asyncio.run(run())
 
 
 def move(client: Client) -> dict[str, Any]:

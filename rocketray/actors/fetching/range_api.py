@@ -10,7 +10,7 @@ from rocketray.actors.calls.endpoint import GATEWAY_NAME, Endpoint, on_disk
 
 from .read_plan import Bounds, DiskPlace, QueueKey
 
-__all__ = ["DiskQueues", "RangeApi", "ranges_of"]
+__all__ = ["DiskQueues", "QueueRecords", "RangeApi", "ranges_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,14 @@ class DiskQueues:
 
     place: DiskPlace
     bounds: dict[QueueKey, Bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecords:
+    """The bounds of a queue, and some of its records: a frame (packed_records.py), b"" if none."""
+
+    held: Bounds
+    frame: bytes
 
 
 class RangeApi(Protocol):
@@ -30,6 +38,17 @@ class RangeApi(Protocol):
         Raises:
             ShardUnavailableError: a queue is not open on the disk yet, or not any more.
             OSError: the service cannot listen.
+        """
+
+    def records(self, queue: QueueKey, start: int, max_count: int) -> QueueRecords:
+        """Return the bounds of a queue, and records from *start* on, at most *max_count*.
+
+        Large records make them fewer, but one at least if there is one. With no *max_count* only
+        the bounds are returned.
+
+        Raises:
+            ShardUnavailableError: the queue is not open on the disk yet, or not any more.
+            OffsetOutOfRangeError: records from *start* on are deleted by now.
         """
 
 

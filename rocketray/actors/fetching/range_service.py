@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,12 +23,13 @@ from pyarrow import flight
 
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 from rocketray.store.reading.columns import column_schema
 from rocketray.store.reading.reader import QueueReader
 
 from .bounds import QueuePages
-from .range_api import DiskQueues
+from .range_api import DiskQueues, QueueRecords
 from .range_reader import read_range, tell_doubts
 from .range_request import BatchNote, RangeRequest
 from .read_plan import Bounds, DiskPlace, FetchService, QueueKey
@@ -56,15 +58,24 @@ class RangeService:
         with self._lock:
             place = self._place = self._place or self._open()
         pages = QueuePages(place.data)
-        bounds: dict[QueueKey, Bounds] = {}
-        for key in queues:
-            held = pages.find(key)
-            if held is None:  # not 0 to 0: the messages of a queue that was moved here are not gone
-                topic, queue_id = key
-                reason = f"it has not been opened on disk {place.data} of {place.machine} yet"
-                raise ShardUnavailableError(f"{topic}/{queue_id}", _RETRY_AFTER_MS, reason)
-            bounds[key] = held
-        return DiskQueues(place, bounds)
+        return DiskQueues(place, {key: self._held(pages, key) for key in queues})
+
+    def records(self, queue: QueueKey, start: int, max_count: int) -> QueueRecords:
+        """See ``RangeApi``."""
+        data = Path(self._home.data)
+        held = self._held(QueuePages(data), queue)
+        if start >= held.visible or max_count <= 0:
+            return QueueRecords(held, b"")
+        with closing(QueueTail(data, *queue)) as tail:
+            return QueueRecords(held, tail.pack(start, max_count))
+
+    def _held(self, pages: QueuePages, key: QueueKey) -> Bounds:
+        held = pages.find(key)
+        if held is None:  # not 0 to 0: the messages of a queue that was moved here are not gone
+            topic, queue_id = key
+            reason = f"it is not open on disk {self._home.data} of {self._home.machine} yet"
+            raise ShardUnavailableError(f"{topic}/{queue_id}", _RETRY_AFTER_MS, reason)
+        return held
 
     def close(self) -> None:
         """End the service, and the calls that it answers."""

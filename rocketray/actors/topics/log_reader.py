@@ -22,7 +22,7 @@ from rocketray.actors.files.paths import control_path, filter_doorbell_path, sha
 from rocketray.actors.ipc.control_page import ControlPage, Doorbell
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
-from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 __all__ = ["LogReader", "Queue"]
 
@@ -92,11 +92,21 @@ class LogReader:
         return {queue: messages for queue, messages in found.items() if messages}
 
     def _take_from(self, queue: Queue, position: int, max_messages: int) -> list[StoredMessage]:
+        found = self.find(queue, position, max_messages)
+        return [] if found is None else found[0].messages(found[1])
+
+    def find(
+        self, queue: Queue, position: int, max_messages: int
+    ) -> tuple[QueueReader, EntryColumns] | None:
+        """Return the entries that :meth:`read` finds in a queue, and their reader; None if none.
+
+        As :meth:`read`, it is for one thread at a time.
+        """
         while True:
             minimum, visible = self.bounds(queue)
             start = max(position, minimum)
             if start >= visible:
-                return []
+                return None
             reader = self._reader(queue, minimum)
             try:
                 stop = min(start + max_messages, visible)
@@ -104,7 +114,9 @@ class LogReader:
                 if len(entries):
                     sizes = np.cumsum(entries.sizes, dtype=np.int64)
                     count = int(np.searchsorted(sizes, _READ_MAX_BYTES, side="right"))
-                    return reader.messages(entries.select(slice(max(1, count))))
+                    entries = entries.select(slice(max(1, count)))
+                    reader.map_records(entries)
+                    return reader, entries
                 position = stop
             except OffsetOutOfRangeError:
                 if self.bounds(queue)[0] == minimum:

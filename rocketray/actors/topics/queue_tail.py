@@ -9,29 +9,26 @@ that exist.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
+from rocketray.store.reading.packed_records import pack_records
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .log_reader import LogReader
 
-__all__ = ["QueueTail"]
+__all__ = ["QueueTail", "Tail"]
 
 
-class QueueTail:
+class Tail(Protocol):
     """A reader of one queue, which may not exist yet; for one thread at a time."""
-
-    def __init__(self, data: Path, topic: str, queue_id: int) -> None:
-        self._queue = topic, queue_id
-        self._log = LogReader(data)
 
     def minimum(self) -> int:
         """Return the first queue offset that still exists."""
-        return self._bounds()[0]
 
     def end(self) -> int:
         """Return the queue offset behind the last message."""
-        return self._bounds()[1]
 
     def read(self, start: int, max_count: int) -> list[StoredMessage]:
         """Return the messages from queue offset *start* on, at most *max_count*; [] at the end.
@@ -39,17 +36,55 @@ class QueueTail:
         Raises:
             OffsetOutOfRangeError: they are deleted by now; begin again at the minimum.
         """
-        if start >= self.end():
-            return []
-        found = self._log.read({self._queue: start}, max_count, 0).get(self._queue, [])
-        if self.minimum() > start:
-            topic, queue_id = self._queue
-            raise OffsetOutOfRangeError(f"{topic}/{queue_id}", start, *self._bounds())
-        return found
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class QueueTail:
+    """The :class:`Tail` of a queue whose files are here."""
+
+    def __init__(self, data: Path, topic: str, queue_id: int) -> None:
+        self._queue = topic, queue_id
+        self._log = LogReader(data)
+
+    def minimum(self) -> int:
+        """See :class:`Tail`."""
+        return self._bounds()[0]
+
+    def end(self) -> int:
+        """See :class:`Tail`."""
+        return self._bounds()[1]
+
+    def read(self, start: int, max_count: int) -> list[StoredMessage]:
+        """See :class:`Tail`."""
+        found = self._find(start, max_count)
+        messages = [] if found is None else found[0].messages(found[1])
+        self._check(start)
+        return messages
+
+    def pack(self, start: int, max_count: int) -> bytes:
+        """Return what :meth:`read` finds as a frame (packed_records.py), b"" at the end."""
+        found = self._find(start, max_count)
+        frame = b""
+        if found is not None:
+            reader, entries = found
+            frame = pack_records(reader, entries, int(entries.queue_offsets[-1]) + 1)
+        self._check(start)
+        return frame
 
     def close(self) -> None:
         """Unmap everything."""
         self._log.close()
+
+    def _find(self, start: int, max_count: int) -> tuple[QueueReader, EntryColumns] | None:
+        return None if start >= self.end() else self._log.find(self._queue, start, max_count)
+
+    def _check(self, start: int) -> None:
+        """Raise OffsetOutOfRangeError if messages from *start* on were deleted meanwhile."""
+        if self.minimum() > start:
+            topic, queue_id = self._queue
+            raise OffsetOutOfRangeError(f"{topic}/{queue_id}", start, *self._bounds())
 
     def _bounds(self) -> tuple[int, int]:
         try:

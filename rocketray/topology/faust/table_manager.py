@@ -24,8 +24,8 @@ from faust.tables.recovery import Recovery
 from faust.types.tuples import TP
 from mode import Service
 
+from rocketray.actors.api.tails import tail_of
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.store.retention import RetentionPolicy
@@ -165,7 +165,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
                     reader.close()
                     table.forget(queue_id)
                 elif are_whole:
-                    reader.skip_to_end()
+                    await reader.skip_to_end()
         await self._tell_assignment(self._recovered | self._reading, queue_ids)
 
     async def _recover(self, queue_ids: set[int]) -> None:
@@ -201,9 +201,10 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             return await known.catch_up()
         connection = await self.app.connect()
         topic = table.changelog_topic_name
+        tail = await asyncio.to_thread(tail_of, connection, topic, queue_id)
         reader = self._readers[table.name, queue_id] = PartReader(
             f"table {table.name} queue {queue_id}",
-            QueueTail(connection.files("a table of an app"), topic, queue_id),
+            tail,
             apply=table.apply,
             drop=lambda: table.drop_part(queue_id),
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.fetching.bounds import keys_of
 from rocketray.actors.fetching.range_api import DiskQueues
 from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.actors.topics.catalog import TopicConfig
@@ -54,11 +55,7 @@ class ClusterTopics:
                 queues.setdefault(disk, []).extend((topic.name, queue_id) for queue_id in ids)
         self._disks = {disk: self._at(disk).ranges.look(keys) for disk, keys in queues.items()}
         held = {key: one for disk in self._disks.values() for key, one in disk.bounds.items()}
-        return {
-            (topic.name, queue_id): held[topic.name, queue_id]
-            for topic in topics
-            for queue_id in range(topic.queues)
-        }
+        return {key: held[key] for key in keys_of(topics)}
 
     def _at(self, disk: str) -> NodeClient:
         if disk not in self._clients:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rocketray.actors.fetching.bounds import QueuePages
+from rocketray.actors.fetching.bounds import QueuePages, keys_of
 from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.actors.files.paths import config_directory, identity_file
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
@@ -20,7 +20,7 @@ from rocketray.cluster import CLUSTER_VARIABLE, Cluster
 from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError, TopicNotFoundError
 
-__all__ = ["TopicQueues", "TopicSource", "keys_of"]
+__all__ = ["TopicQueues", "TopicSource"]
 
 
 class TopicSource(Protocol):
@@ -93,11 +93,6 @@ class TopicQueues:
             self._source = _connected(self._node, self._names)
             self._topics = self._source.topics()
         return self._topics
-
-
-def keys_of(topics: Sequence[TopicConfig]) -> list[QueueKey]:
-    """Return the queues of *topics*."""
-    return [(topic.name, queue) for topic in topics for queue in range(topic.queues)]
 
 
 def _connected(node: Path | Cluster, topics: Sequence[str]) -> TopicSource:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.actors.topics.queue_tail import Tail
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
 
@@ -32,7 +32,7 @@ class PartReader:
     """
 
     name: str
-    tail: QueueTail
+    tail: Tail
     apply: Callable[[list[StoredMessage]], Awaitable[None]]
     drop: Callable[[], None]
     next_offset: int = 0
@@ -42,9 +42,9 @@ class PartReader:
 
         The part is empty, or holds what a store kept up to the change at offset *persisted*.
         """
-        minimum = self.tail.minimum()
+        minimum = await asyncio.to_thread(self.tail.minimum)
         self.next_offset = minimum if persisted is None else persisted + 1
-        end = self.tail.end()
+        end = await asyncio.to_thread(self.tail.end)
         if not minimum <= self.next_offset <= end:
             if persisted is not None:
                 logger.warning(
@@ -52,23 +52,25 @@ class PartReader:
                     "rebuilding it",
                     self.name, self.next_offset, minimum, end,
                 )  # fmt: skip
-            self._begin_again()
+            await self._begin_again()
         return await self.catch_up()
 
     async def catch_up(self) -> int:
         """Apply the changes added until now; return their number."""
-        end, count = self.tail.end(), 0
+        end, count = await asyncio.to_thread(self.tail.end), 0
         while self.next_offset < end:
             room = min(READ_MAX_MESSAGES, end - self.next_offset)
             try:
                 changes = await self._read(room)
             except OffsetOutOfRangeError:
                 logger.info("%s: files were removed while they were read; reading again", self.name)
-                self._begin_again()
-                end = self.tail.end()  # compaction wrote the live changes again behind the old end
+                await self._begin_again()
+                # Compaction wrote the live changes again behind the old end.
+                end = await asyncio.to_thread(self.tail.end)
                 continue
             await self.apply(changes)
-            self.next_offset += len(changes)
+            # What recovery found lost has offsets, too; without changes, it is all that is left.
+            self.next_offset = changes[-1].queue_offset + 1 if changes else end
             count += len(changes)
         return count
 
@@ -81,14 +83,14 @@ class PartReader:
             await asyncio.gather(reading, return_exceptions=True)
             raise
 
-    def skip_to_end(self) -> None:
+    async def skip_to_end(self) -> None:
         """Skip to the end: the changes there now were written by this instance."""
-        self.next_offset = self.tail.end()
+        self.next_offset = await asyncio.to_thread(self.tail.end)
 
     def close(self) -> None:
         """Release the reader's resources."""
         self.tail.close()
 
-    def _begin_again(self) -> None:
+    async def _begin_again(self) -> None:
         self.drop()
-        self.next_offset = self.tail.minimum()
+        self.next_offset = await asyncio.to_thread(self.tail.minimum)

@@ -197,7 +197,7 @@ def test_bounds_are_those_of_open_shards_and_never_a_guess(shards: Shards, home:
     service = RangeService(home, HOST)
     try:
         assert service.look([KEY]).bounds == {KEY: Bounds(3, 7)}
-        with pytest.raises(ShardUnavailableError, match="Trade/1 is unavailable: it has not been"):
+        with pytest.raises(ShardUnavailableError, match="Trade/1 is unavailable: it is not open"):
             service.look([KEY, ("Trade", 1)])
     finally:
         service.close()

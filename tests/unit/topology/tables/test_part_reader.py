@@ -25,6 +25,8 @@ class Log:
         self.changes = list(changes)
         self.start = 0
         self.compactions: list[int] = []
+        self.lost: set[int] = set()
+        """Offsets without a message: recovery found them lost."""
 
     def minimum(self) -> int:
         return self.start
@@ -37,7 +39,7 @@ class Log:
             self.compact(self.compactions.pop())
         if start < self.start:
             raise OffsetOutOfRangeError("log", start, self.start, self.end())
-        return [
+        found = [
             stored(
                 Message(
                     "C",
@@ -47,8 +49,9 @@ class Log:
                 0,
                 start + number,
             )
-            for number, (key, value) in enumerate(self.changes[start : start + max_count])
+            for number, (key, value) in enumerate(self.changes[start:])
         ]
+        return [one for one in found if one.queue_offset not in self.lost][:max_count]
 
     def close(self) -> None:
         pass
@@ -130,10 +133,24 @@ def test_what_was_written_here_is_not_read_again() -> None:
         part = Part(log)
         assert await part.reader.recover() == 1
         log.changes.append(("a", 2))
-        part.reader.skip_to_end()
+        await part.reader.skip_to_end()
         assert await part.reader.catch_up() == 0
         log.changes.append(("b", 3))
         assert await part.reader.catch_up() == 1
         assert part.values == {"a": 1, "b": 3}
+
+    asyncio.run(scenario())
+
+
+def test_offsets_without_a_message_are_passed_over() -> None:
+    async def scenario() -> None:
+        log = Log([("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)])
+        log.lost = {0, 2, 4}
+        part = Part(log)
+        async with asyncio.timeout(20):
+            assert await part.reader.recover() == 2
+        assert part.values == {"b": 2, "d": 4}
+        log.changes.append(("f", 6))
+        assert await part.reader.catch_up() == 1
 
     asyncio.run(scenario())

@@ -1,0 +1,77 @@
+"""Reading one queue by position, on any machine: from its files, or by calls to its disk."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rocketray.actors.fetching.range_api import RangeApi
+from rocketray.actors.fetching.read_plan import Bounds
+from rocketray.actors.topics.queue_tail import QueueTail, Tail
+from rocketray.actors.topics.topics import Topics
+from rocketray.errors import NodeElsewhereError
+from rocketray.message import StoredMessage
+from rocketray.store.reading.packed_records import unpack_records
+
+from .node_client import NodeClient
+
+__all__ = ["RemoteTail", "TailNode", "tail_of"]
+
+
+class TailNode(Protocol):
+    """A node with queues to read."""
+
+    @property
+    def topics(self) -> Topics:
+        """The calls about topics."""
+
+    def at(self, disk: str) -> NodeClient:
+        """Return a client for a disk."""
+
+
+def tail_of(node: TailNode, topic: str, queue_id: int) -> Tail:
+    """Return a reader of a queue; for it a topic that does not exist is an empty one.
+
+    Raises:
+        ShardUnavailableError: the coordinator does not answer.
+    """
+    known = node.topics.all().get(topic)
+    place = node.at("" if known is None else known.disk_of(queue_id))
+    try:
+        data = place.files("reading a queue")
+    except NodeElsewhereError:
+        return RemoteTail(place.ranges, node.topics, topic, queue_id)
+    return QueueTail(data, topic, queue_id)
+
+
+class RemoteTail:
+    """The :class:`Tail` of a queue on another machine; each method makes a call."""
+
+    def __init__(self, ranges: RangeApi, topics: Topics, topic: str, queue_id: int) -> None:
+        self._ranges = ranges
+        self._topics = topics
+        self._key = topic, queue_id
+        self._is_known = False
+
+    def minimum(self) -> int:
+        """See :class:`Tail`."""
+        return self._bounds().minimum
+
+    def end(self) -> int:
+        """See :class:`Tail`."""
+        return self._bounds().visible
+
+    def read(self, start: int, max_count: int) -> list[StoredMessage]:
+        """See :class:`Tail`."""
+        frame = self._ranges.records(self._key, start, max_count).frame
+        if not frame:
+            return []
+        found = unpack_records(frame)
+        return found.reader.messages(found.entries)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _bounds(self) -> Bounds:
+        """Return the bounds; a topic that does not exist yet has no messages."""
+        self._is_known = self._is_known or self._key[0] in self._topics.all()
+        return self._ranges.records(self._key, 0, 0).held if self._is_known else Bounds(0, 0)
