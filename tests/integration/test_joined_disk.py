@@ -197,6 +197,30 @@ def test_a_table_of_an_app_is_rebuilt_on_the_machine_without_its_changelog(
     assert counted == {"first": {"blue": 1, "red": 2}, "second": {"blue": 2, "red": 4}}
 
 
+def test_a_stock_app_reads_the_queues_of_both_disks_from_the_second_machine(
+    cluster: Cluster,
+) -> None:
+    read = cluster.drive("stock", tuple(cluster.machines.on_second()))
+    assert read["got"] == [[queue, offset] for queue in range(4) for offset in range(EACH)]
+
+
+def test_a_broker_s_messages_are_imported_from_a_machine_without_all_the_disks(
+    cluster: Cluster,
+) -> None:
+    second = tuple(cluster.machines.on_second())
+    address = "--ray-address", cluster.machines.address
+    source = str(ROOT / "tests" / "data" / "rocketmq" / "store-v1")
+    run = ("--cluster", NAME, *address, "store", "import", source, "--all", "--json")
+    report = json.loads(cluster.run(*run, prefix=second).splitlines()[-1])
+    assert report["complete"]
+    assert report["imported"] > 0
+    topics = {each["topic"] for each in report["queues"]}
+    disks = {each["topic"]: each["queues"] for each in cluster.topology() if "topic" in each}
+    assert any(len(disks[topic]) == 2 for topic in topics)
+    again = json.loads(cluster.run(*run, prefix=second).splitlines()[-1])
+    assert (again["imported"], again["alreadyThere"]) == (0, report["imported"])
+
+
 @pytest.mark.parametrize("machine", ["first", "second"])
 def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
     cluster: Cluster, machine: str

@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
+import faust
 import ray
 
 import rocketray as rr
@@ -227,6 +228,35 @@ def _counts(client: Client, words: list[str]) -> dict[str, int]:
             await app.stop()
 
     return asyncio.run(run())
+
+
+def stock(client: Client) -> dict[str, Any]:
+    """Read the topic with a stock Faust app, which names the cluster in its broker's URL."""
+    wanted = sum(_offsets(client))
+    app = faust.App(f"stock-{os.getpid()}", broker=f"rocketray://?cluster={client.cluster}")
+    app.conf.web_enabled = False
+    topic = app.topic(TOPIC, value_serializer="raw", partitions=4)
+    got: list[tuple[int, int]] = []
+
+    async def run() -> None:
+        is_done = asyncio.Event()
+
+        @app.agent(topic)  # type: ignore[untyped-decorator]  # Faust's types are not followed
+        async def take(stream: Any) -> None:
+            async for event in stream.events():
+                got.append((event.message.partition, event.message.offset))
+                if len(got) == wanted:
+                    is_done.set()
+
+        await app.start()
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await is_done.wait()
+        finally:
+            await app.stop()
+
+    asyncio.run(run())
+    return {"got": sorted(got)}
 
 
 def move(client: Client) -> dict[str, Any]:

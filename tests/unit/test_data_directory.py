@@ -17,7 +17,7 @@ from rocketray.actors.cluster.node import Node
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError
 from rocketray.topology.spark.source_options import parse_options
-from rocketray.topology.stock.transport import directory_of_broker
+from rocketray.topology.stock.transport import node_of_broker
 
 OPENERS: dict[str, Callable[..., object]] = {
     "Client": rr.Client,
@@ -90,12 +90,12 @@ def test_stock_apps_spark_and_commands_follow_the_same_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROCKETRAY_DATA", str(tmp_path))
-    assert directory_of_broker(URL("rocketray://")) == tmp_path
+    assert node_of_broker(URL("rocketray://")) == tmp_path
     assert parse_options({"topic": "T"}, os.environ).node == tmp_path
     assert f"no node runs on {tmp_path};" in run_here("topics", "list").err
     monkeypatch.setenv("ROCKETRAY_DATA", "")
     for refuse in (
-        lambda: directory_of_broker(URL("rocketray://")),
+        lambda: node_of_broker(URL("rocketray://")),
         lambda: parse_options({"topic": "T"}, os.environ),
         lambda: parse_options({"topic": "T", "data": ""}, {}),
     ):

@@ -176,9 +176,8 @@ class Importer:
                     f"empty, or remove this one first with: rocketray topics delete {topic}"
                 )
             shard = self._target.shard_calls(config, queue_id)
-            self._queues[topic, queue_id] = _Queue(
-                topic, queue_id, shard, stored, last, data=self._target.files("an import", config)
-            )
+            data = self._target.at(config.disk_of(queue_id)).data
+            self._queues[topic, queue_id] = _Queue(topic, queue_id, shard, stored, last, data=data)
 
     def _is_from_source(self, message: StoredMessage) -> bool:
         """Return whether the source has the record that *message* claims to be a copy of."""
@@ -262,7 +261,10 @@ class _Queue:
         *,
         data: Path,
     ) -> None:
-        """Start behind the *stored* messages of the target's queue, of which *last* is the last."""
+        """Start behind the *stored* messages of the target's queue, of which *last* is the last.
+
+        *data* is the data directory of its disk, for errors.
+        """
         self.counts = QueueImport(topic, queue_id)
         self._data = data
         self._name = f"{topic}/{queue_id}"

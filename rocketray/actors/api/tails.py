@@ -8,9 +8,8 @@ from rocketray.actors.fetching.range_api import RangeApi
 from rocketray.actors.fetching.read_plan import Bounds
 from rocketray.actors.topics.queue_tail import QueueTail, Tail
 from rocketray.actors.topics.topics import Topics
-from rocketray.errors import NodeElsewhereError
+from rocketray.errors import NodeElsewhereError, OffsetOutOfRangeError
 from rocketray.message import StoredMessage
-from rocketray.store.reading.packed_records import unpack_records
 
 from .node_client import NodeClient
 
@@ -62,11 +61,12 @@ class RemoteTail:
 
     def read(self, start: int, max_count: int) -> list[StoredMessage]:
         """See :class:`Tail`."""
-        frame = self._ranges.records(self._key, start, max_count).frame
-        if not frame:
-            return []
-        found = unpack_records(frame)
-        return found.reader.messages(found.entries)
+        found = self._ranges.records({self._key: start}, max_count)[self._key]
+        if start < found.held.minimum:
+            topic, queue_id = self._key
+            held = found.held.minimum, found.held.visible
+            raise OffsetOutOfRangeError(f"{topic}/{queue_id}", start, *held)
+        return found.messages()
 
     def close(self) -> None:
         """Nothing is held."""
@@ -74,4 +74,8 @@ class RemoteTail:
     def _bounds(self) -> Bounds:
         """Return the bounds; a topic that does not exist yet has no messages."""
         self._is_known = self._is_known or self._key[0] in self._topics.all()
-        return self._ranges.records(self._key, 0, 0).held if self._is_known else Bounds(0, 0)
+        return (
+            self._ranges.records({self._key: 0}, 0)[self._key].held
+            if self._is_known
+            else Bounds(0, 0)
+        )

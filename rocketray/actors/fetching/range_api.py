@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME, Endpoint, on_disk
+from rocketray.message import StoredMessage
 
 from .read_plan import Bounds, DiskPlace, QueueKey
 
-__all__ = ["DiskQueues", "QueueRecords", "RangeApi", "ranges_of"]
+__all__ = ["REPLY_BYTES", "DiskQueues", "QueueRecords", "RangeApi", "ranges_of"]
+
+REPLY_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,15 @@ class QueueRecords:
     held: Bounds
     frame: bytes
 
+    def messages(self) -> list[StoredMessage]:
+        """Return the records, decoded one by one."""
+        from rocketray.store.reading.packed_records import unpack_records  # noqa: PLC0415 - kernels
+
+        if not self.frame:
+            return []
+        found = unpack_records(self.frame)
+        return found.reader.messages(found.entries)
+
 
 class RangeApi(Protocol):
     """The calls of the gateway of a disk; see ``RangeService``."""
@@ -40,15 +52,17 @@ class RangeApi(Protocol):
             OSError: the service cannot listen.
         """
 
-    def records(self, queue: QueueKey, start: int, max_count: int) -> QueueRecords:
-        """Return the bounds of a queue, and records from *start* on, at most *max_count*.
+    def records(
+        self, positions: Mapping[QueueKey, int], max_count: int
+    ) -> dict[QueueKey, QueueRecords]:
+        """Return the bounds of queues, and records of each from its position on.
 
-        Large records make them fewer, but one at least if there is one. With no *max_count* only
-        the bounds are returned.
+        There are at most *max_count* records of a queue; large ones make them fewer, but at least
+        one if there is one. When the reply has ``REPLY_BYTES``, further queues give none. Where
+        records were deleted, they begin with the first that exists.
 
         Raises:
-            ShardUnavailableError: the queue is not open on the disk yet, or not any more.
-            OffsetOutOfRangeError: records from *start* on are deleted by now.
+            ShardUnavailableError: a queue is not open on the disk yet, or not any more.
         """
 
 

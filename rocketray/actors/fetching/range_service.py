@@ -23,13 +23,13 @@ from pyarrow import flight
 
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.actors.topics.log_reader import LogReader
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 from rocketray.store.reading.columns import column_schema
 from rocketray.store.reading.reader import QueueReader
 
 from .bounds import QueuePages
-from .range_api import DiskQueues, QueueRecords
+from .range_api import REPLY_BYTES, DiskQueues, QueueRecords
 from .range_reader import read_range, tell_doubts
 from .range_request import BatchNote, RangeRequest
 from .read_plan import Bounds, DiskPlace, FetchService, QueueKey
@@ -60,14 +60,22 @@ class RangeService:
         pages = QueuePages(place.data)
         return DiskQueues(place, {key: self._held(pages, key) for key in queues})
 
-    def records(self, queue: QueueKey, start: int, max_count: int) -> QueueRecords:
+    def records(
+        self, positions: Mapping[QueueKey, int], max_count: int
+    ) -> dict[QueueKey, QueueRecords]:
         """See ``RangeApi``."""
-        data = Path(self._home.data)
-        held = self._held(QueuePages(data), queue)
-        if start >= held.visible or max_count <= 0:
-            return QueueRecords(held, b"")
-        with closing(QueueTail(data, *queue)) as tail:
-            return QueueRecords(held, tail.pack(start, max_count))
+        data, room = Path(self._home.data), REPLY_BYTES
+        pages = QueuePages(data)
+        found: dict[QueueKey, QueueRecords] = {}
+        with closing(LogReader(data)) as log:
+            for key, position in positions.items():
+                held, frame = self._held(pages, key), b""
+                if position < held.visible and max_count > 0 and room > 0:
+                    frame = log.pack(key, position, max_count)
+                    held = self._held(pages, key)  # after it, so that it says what was deleted
+                room -= len(frame)
+                found[key] = QueueRecords(held, frame)
+        return found
 
     def _held(self, pages: QueuePages, key: QueueKey) -> Bounds:
         held = pages.find(key)

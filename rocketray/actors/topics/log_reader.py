@@ -22,6 +22,7 @@ from rocketray.actors.files.paths import control_path, filter_doorbell_path, sha
 from rocketray.actors.ipc.control_page import ControlPage, Doorbell
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
+from rocketray.store.reading.packed_records import pack_records
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 __all__ = ["LogReader", "Queue"]
@@ -75,6 +76,17 @@ class LogReader:
         self._interrupted.clear()
         return found
 
+    def pack(self, queue: Queue, position: int, max_messages: int) -> bytes:
+        """Return what :meth:`read` finds in one queue, as a frame (packed_records.py); b"" if none.
+
+        As :meth:`read`, it is called by one thread at a time.
+        """
+        found = self._find(queue, position, max_messages)
+        if found is None:
+            return b""
+        reader, entries = found
+        return pack_records(reader, entries, int(entries.queue_offsets[-1]) + 1)
+
     def interrupt(self) -> None:
         """Make the waiting read, or the next one, return at once: its positions are outdated."""
         self._interrupted.set()
@@ -92,16 +104,13 @@ class LogReader:
         return {queue: messages for queue, messages in found.items() if messages}
 
     def _take_from(self, queue: Queue, position: int, max_messages: int) -> list[StoredMessage]:
-        found = self.find(queue, position, max_messages)
+        found = self._find(queue, position, max_messages)
         return [] if found is None else found[0].messages(found[1])
 
-    def find(
+    def _find(
         self, queue: Queue, position: int, max_messages: int
     ) -> tuple[QueueReader, EntryColumns] | None:
-        """Return the entries that :meth:`read` finds in a queue, and their reader; None if none.
-
-        As :meth:`read`, it is for one thread at a time.
-        """
+        """Return the entries of a queue from *position* on, and their reader; None if none."""
         while True:
             minimum, visible = self.bounds(queue)
             start = max(position, minimum)

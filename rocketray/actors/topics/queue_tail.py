@@ -13,8 +13,6 @@ from typing import Protocol
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
-from rocketray.store.reading.packed_records import pack_records
-from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .log_reader import LogReader
 
@@ -58,33 +56,17 @@ class QueueTail:
 
     def read(self, start: int, max_count: int) -> list[StoredMessage]:
         """See :class:`Tail`."""
-        found = self._find(start, max_count)
-        messages = [] if found is None else found[0].messages(found[1])
-        self._check(start)
-        return messages
-
-    def pack(self, start: int, max_count: int) -> bytes:
-        """Return what :meth:`read` finds as a frame (packed_records.py), b"" at the end."""
-        found = self._find(start, max_count)
-        frame = b""
-        if found is not None:
-            reader, entries = found
-            frame = pack_records(reader, entries, int(entries.queue_offsets[-1]) + 1)
-        self._check(start)
-        return frame
+        if start >= self.end():
+            return []
+        found = self._log.read({self._queue: start}, max_count, 0).get(self._queue, [])
+        if self.minimum() > start:
+            topic, queue_id = self._queue
+            raise OffsetOutOfRangeError(f"{topic}/{queue_id}", start, *self._bounds())
+        return found
 
     def close(self) -> None:
         """Unmap everything."""
         self._log.close()
-
-    def _find(self, start: int, max_count: int) -> tuple[QueueReader, EntryColumns] | None:
-        return None if start >= self.end() else self._log.find(self._queue, start, max_count)
-
-    def _check(self, start: int) -> None:
-        """Raise OffsetOutOfRangeError if messages from *start* on were deleted meanwhile."""
-        if self.minimum() > start:
-            topic, queue_id = self._queue
-            raise OffsetOutOfRangeError(f"{topic}/{queue_id}", start, *self._bounds())
 
     def _bounds(self) -> tuple[int, int]:
         try:

@@ -3,7 +3,7 @@
 - The instance is a member of the app's group on every topic that it reads
   (actors/consumers/app_member.py). All topics together give it the same queue numbers, so they are
   co-partitioned as Faust requires.
-- Messages are read by position from the log (actors/topics/log_reader.py), in batches; after that,
+- Messages are read by position from the log (actors/api/node_log.py), in batches; after that,
   Faust processes every event in its own way.
 - A changelog has no committed offsets, so the group does not read it: the instance reads the
   changelogs of its queue numbers, and all queues of a global table's.
@@ -29,8 +29,10 @@ from typing import Any, Self
 from faust.transport.consumer import Consumer
 from faust.types.tuples import TP, ConsumerMessage
 
+from rocketray.actors.api.node_log import NodeLog
 from rocketray.actors.consumers.app_member import AppMember
-from rocketray.actors.topics.log_reader import LogReader, Queue
+from rocketray.actors.runtime.outage_log import OutageLog
+from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues
@@ -57,7 +59,8 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._position: dict[TP, int] = {}
         self._ends: dict[TP, int] = {}
         self._member: AppMember | None = None
-        self._log: LogReader | None = None
+        self._log: NodeLog | None = None
+        self._outages = OutageLog(logger)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="log reader")
         self._must_rebalance = asyncio.Event()
         self._is_unsettled = False  # Faust has yet to be told which queues this instance may read
@@ -69,11 +72,8 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         connection = await self.transport.connect()
         self._topics = set(topics)
         counts = {topic: await self.transport.queue_count(topic) for topic in self._topics}
-        known = await asyncio.to_thread(connection.topics.all)
-        for name in map(topic_name, self._topics):
-            connection.files("a stock Faust app", known.get(name))
         if self._log is None:
-            self._log = LogReader(connection.files("a stock Faust app"))
+            self._log = NodeLog(connection)
         if self.app.client_only:
             await self._read_replies(counts)
             return
@@ -194,8 +194,8 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
     async def _read_replies(self, counts: Mapping[str, int]) -> None:
         """Read all queues from now on: a client has no group."""
         self._assigned = {TP(topic, number) for topic, n in counts.items() for number in range(n)}
-        for tp in self._assigned:
-            self._position.setdefault(tp, self._bounds(tp)[1])
+        bounds = await self._all_bounds(self._assigned - self._position.keys())
+        self._position |= {tp: end for tp, (_, end) in bounds.items()}
         await self.app.topics.on_client_only_start()
 
     async def _wait_for_handlers(self, quiet_s: float) -> None:
@@ -235,7 +235,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
 
     async def seek_to_beginning(self, *partitions: TP) -> None:
         """Seek to the first stored message."""
-        self._move({tp: self._bounds(tp)[0] for tp in partitions})
+        self._move({tp: first for tp, (first, _) in (await self._all_bounds(partitions)).items()})
 
     async def position(self, tp: TP) -> int | None:
         """Return the offset of the next message to fetch."""
@@ -244,16 +244,16 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
     def highwater(self, tp: TP) -> int:
         """Return the end of the queue at its last read; Faust's monitor asks at every event."""
         if tp not in self._ends:
-            self._ends[tp] = self._bounds(tp)[1]
+            self._ends[tp] = self._known_end(tp)
         return self._ends[tp]
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
         """Return the offsets that the next messages of the queues will have."""
-        return {tp: self._bounds(tp)[1] for tp in partitions}
+        return {tp: end for tp, (_, end) in (await self._all_bounds(partitions)).items()}
 
     async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
         """Return the offsets of the first stored messages."""
-        return {tp: self._bounds(tp)[0] for tp in partitions}
+        return {tp: first for tp, (first, _) in (await self._all_bounds(partitions)).items()}
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         assert self._member is not None
@@ -265,9 +265,15 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         if self._log is not None:
             self._log.interrupt()
 
-    def _bounds(self, tp: TP) -> tuple[int, int]:
+    async def _all_bounds(self, partitions: Iterable[TP]) -> dict[TP, tuple[int, int]]:
+        """Return the first offset and the end of queues; those of another machine take a call."""
         assert self._log is not None
-        return self._log.bounds(_queue(tp))
+        log, wanted = self._log, [*partitions]
+        return await asyncio.to_thread(lambda: {tp: log.bounds(_queue(tp)) for tp in wanted})
+
+    def _known_end(self, tp: TP) -> int:
+        assert self._log is not None
+        return self._log.known_end(_queue(tp))
 
     # Messages
 
@@ -290,19 +296,25 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             return {}
         active = self._assigned if active_partitions is None else active_partitions
         wanted = {tp: self._position[tp] for tp in active if tp in self._position}
-        found = await self.loop.run_in_executor(
-            self._reading,
-            self._log.read,
-            {_queue(tp): position for tp, position in wanted.items()},
-            self.app.conf.broker_max_poll_records or 500,
-            timeout,
-        )
+        try:
+            found = await self.loop.run_in_executor(
+                self._reading,
+                self._log.read,
+                {_queue(tp): position for tp, position in wanted.items()},
+                self.app.conf.broker_max_poll_records or 500,
+                timeout,
+            )
+        except ShardUnavailableError as error:
+            self._outages.failed("queues", "queues of another machine are not read now: %s", error)
+            await self.sleep(_RETRY_S)
+            return {}
+        self._outages.works("queues")
         records = {}
         for tp, position in wanted.items():
             messages = found.get(_queue(tp))
             if messages and self._position.get(tp) == position:
                 records[tp] = messages
-                self._ends[tp] = self._bounds(tp)[1]
+                self._ends[tp] = self._known_end(tp)
                 self._position[tp] = messages[-1].queue_offset + 1
         return records
 

@@ -4,8 +4,8 @@ An app that does not use rocketray's classes keeps Faust's own consumer, streams
 event at a time. Ours are the layers below: topics, offsets, membership and the log. An app that is
 to use our data path as well is a :class:`rocketray.App` (see batch_transport.py).
 
-The node is found by its data directory: ``rocketray:///absolute/path``, else the environment's
-ROCKETRAY_DATA, else ./rocketray-data. It has to run, on this machine.
+The node is found by its data directory, ``rocketray:///absolute/path``, or by the name of its
+cluster, ``rocketray://?cluster=NAME``; else as for every program (rocketray/cluster.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 from faust.transport.base import Transport as FaustTransport
 
-from rocketray.data_directory import data_directory
+from rocketray.cluster import CLUSTER_VARIABLE, Cluster, chosen_node
+from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.connection import AppNode, open_node
 from rocketray.topology.faust.batch_transport import PromptConductor
@@ -27,7 +28,7 @@ from rocketray.topology.values.wire import topic_name
 from .stock_consumer import StockConsumer
 from .stock_producer import StockProducer
 
-__all__ = ["Transport", "directory_of_broker"]
+__all__ = ["Transport", "node_of_broker"]
 
 _LEADER_SUFFIX = "-__assignor-__leader"
 
@@ -66,7 +67,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
     async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""
         if self.connection is None:
-            self.connection = await open_node(directory_of_broker(self.url[0]))
+            self.connection = await open_node(node_of_broker(self.url[0]))
         return self.connection
 
     async def create_topic(
@@ -110,15 +111,23 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         return self._queue_counts.get(topic)
 
 
-def directory_of_broker(url: Any) -> Path:
-    """Return the node's data directory from the broker's URL or the environment."""
-    if url.host:
+def node_of_broker(url: Any) -> Path | Cluster:
+    """Return the node that the broker's URL names, else the environment.
+
+    Raises:
+        ConfigError: the URL names something else.
+    """
+    unknown = url.query.keys() - {"cluster", "ray_address"}
+    if url.host or unknown:
+        what = "a host" if url.host else f"{', '.join(sorted(unknown))!r}"
         raise ConfigError(
-            f"broker {str(url)!r} names a host; name a node's data directory: "
-            "rocketray:///absolute/path, or rocketray:// with ROCKETRAY_DATA"
+            f"broker {str(url)!r} names {what}; name a node's data directory, "
+            "rocketray:///absolute/path, or a cluster, rocketray://?cluster=NAME, or rocketray:// "
+            f"with {DATA_VARIABLE} or {CLUSTER_VARIABLE}"
         )
     named = url.path.strip("/")
-    return data_directory(f"/{named}" if named else None)
+    place = url.query.get("cluster"), url.query.get("ray_address")
+    return chosen_node(f"/{named}" if named else None, *place)
 
 
 def _check_settings(conf: Any) -> None:

@@ -15,7 +15,7 @@ from yarl import URL
 from rocketray.actors.consumers.app_member import AppMember
 from rocketray.errors import ConfigError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import Message
-from rocketray.topology.stock.transport import directory_of_broker
+from rocketray.topology.stock.transport import node_of_broker
 
 
 def put_in_each(node: LocalNode, first: int, count: int) -> None:
@@ -130,13 +130,13 @@ def test_settings_that_rest_on_kafka_are_refused(node: LocalNode) -> None:
 
 def test_the_node_is_found_by_the_url_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROCKETRAY_DATA", raising=False)
-    assert directory_of_broker(URL("rocketray://")) == Path("rocketray-data")
-    assert directory_of_broker(URL("rocketray:///srv/data")) == Path("/srv/data")
+    assert node_of_broker(URL("rocketray://")) == Path("rocketray-data")
+    assert node_of_broker(URL("rocketray:///srv/data")) == Path("/srv/data")
     monkeypatch.setenv("ROCKETRAY_DATA", "/srv/other")
-    assert directory_of_broker(URL("rocketray://")) == Path("/srv/other")
-    assert directory_of_broker(URL("rocketray:///srv/data")) == Path("/srv/data")
+    assert node_of_broker(URL("rocketray://")) == Path("/srv/other")
+    assert node_of_broker(URL("rocketray:///srv/data")) == Path("/srv/data")
     with pytest.raises(ConfigError, match="name a node's data directory"):
-        directory_of_broker(URL("rocketray://host/srv"))
+        node_of_broker(URL("rocketray://host/srv"))
 
 
 def test_a_rebalance_is_done_again_when_the_node_did_not_answer(
