@@ -2,7 +2,7 @@
 
 The producer's hash gives the key's queue, the coordinator gives the queue's owner, and the owner's
 name in the group ends with the address of its web server. A request for a key whose queue has no
-owner now gets status 503.
+owner now, or an owner that the instances do not agree on, gets status 503.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from faust.app.router import Router
+from faust.exceptions import SameNode
+from faust.web.exceptions import ServiceUnavailable
 from yarl import URL
 
 from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -21,6 +23,9 @@ from rocketray.hashing import java_hash_code
 __all__ = ["LOOK_INTERVAL_S", "KeyRouter", "member_name", "owned_queues", "owners"]
 
 LOOK_INTERVAL_S = 2.0
+_HTTP_PORT = 80
+_PASSED_ON = "X-Passed-On-By"
+"""The header of a request that an instance passes on: its own address."""
 Owners = Mapping[str, Mapping[int, str]]
 """The address of the instance that owns a queue, by topic and queue id."""
 
@@ -90,6 +95,26 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
         if queues is None:
             raise KeyError(key)
         return URL(self._owners[name][_queue_of(topic.prepare_key(key, None)[0], queues)])
+
+    async def _route_req(self, dest_url: URL, web: Any, request: Any) -> Any:
+        """Pass a request on to the instance at *dest_url*, once.
+
+        During a rebalance two instances may take each other for the owner: requests would go to and
+        fro until they have used up all connections of both.
+
+        Raises:
+            SameNode: that is this instance. ServiceUnavailable: another instance passed it on.
+        """
+        if self._urlident(dest_url) == self._urlident(self._own):
+            raise SameNode
+        if _PASSED_ON in request.headers:
+            raise ServiceUnavailable
+        url = request.url.with_host(dest_url.host).with_port(dest_url.port or _HTTP_PORT)
+        headers = {**request.headers, _PASSED_ON: str(self._own)}
+        async with self.app.http_client.request(request.method, url, headers=headers) as response:
+            return web.text(
+                await response.text(), content_type=response.content_type, status=response.status
+            )
 
     @property
     def _own(self) -> URL:

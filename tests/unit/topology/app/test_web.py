@@ -118,3 +118,22 @@ def test_a_key_whose_queue_nobody_is_known_to_have_is_not_found_out_about(node: 
             assert set(answers.values()) == {0, 503}
 
     asyncio.run(scenario())
+
+
+async def look_away() -> None:
+    """In place of a look at the routes: an instance learns nothing new."""
+
+
+def test_a_request_is_passed_on_once_though_each_instance_names_the_other(node: LocalNode) -> None:
+    async def scenario() -> None:
+        one, other = Counter(node), Counter(node)
+        async with running(one.app), running(other.app):
+            await until(lambda: len(one.app.tables.owned_queues()) == 2)
+            for instance, named in ((one, other), (other, one)):
+                address = f"http://127.0.0.1:{named.port}"
+                instance.app.router._owners = {"Words": dict.fromkeys(range(4), address)}
+                instance.app.router.look = look_away
+            async with asyncio.timeout(20):
+                assert await one.get("/seen/to/") == 503
+
+    asyncio.run(scenario())
