@@ -266,7 +266,7 @@ def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original
     cluster.stop("second copy", data, prefix=second)
     cluster.stop("copy", cluster.directory / "copy of first")
     assert len(copy["messages"]) == sum(copy["offsets"]) == 4 * EACH
-    assert copy["groups"].keys() == {"audit", "dear"}
+    assert copy["groups"].keys() >= {"audit", "dear"}
     assert copy == cluster.drive("state")
 
 
