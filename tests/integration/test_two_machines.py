@@ -119,8 +119,11 @@ def test_the_node_is_used_from_the_other_machine_by_the_name_of_its_cluster(
     assert used["paid"] == [*range(1, 20, 2)]
     assert used["by key"] == 20
     assert "Trade" in used["status"]
-    letters, no_cluster, no_ray, two = used["refused"]
-    assert letters.startswith("NodeElsewhereError: listing dead letters is not supported yet")
+    assert used["letters"]["sent"] == [2, 1, 0]
+    assert used["letters"]["shown"] == [True] * 3
+    [box] = used["letters"]["boxes"]
+    assert (box["group"], box["letters"], box["redriven"]) == ("far", 3, 3)
+    no_cluster, no_ray, two = used["refused"]
     assert (
         f"no cluster 'none' runs on the Ray at {node.machines.address}: there is 'trade'"
         in no_cluster

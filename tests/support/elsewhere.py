@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from support.commands import COMMAND
 
-from rocketray.actors.admin.dead_letters import letter_boxes
+from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
@@ -34,7 +35,9 @@ from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import node_file
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
+from rocketray.actors.retries.retry_records import dead_letter_topic, dead_lettered
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting.hosting import bring_up
@@ -162,8 +165,8 @@ def _use(address: str) -> dict[str, Any]:
             "stored": len(stored),
             "paid": sorted(map(int, bodies)),
             "by key": len(client.messages.query(_FAR, "far")),
+            "letters": _letters(client, producer),
             "refused": [
-                _error(lambda: letter_boxes(client)),
                 _error(lambda: Client(cluster="none", ray_address=address)),
                 _error(lambda: Client(cluster=CLUSTER, ray_address="127.0.0.9:1")),
                 _error(lambda: Client("/data", cluster=CLUSTER)),
@@ -176,6 +179,21 @@ def _use(address: str) -> dict[str, Any]:
                 check=False,
             ).stdout,
         }
+
+
+def _letters(client: Client, producer: NodeProducer) -> dict[str, Any]:
+    """What a program does there with dead letters."""
+    group, topic = "far", dead_letter_topic("far")
+    client.topics.ensure(topic, 1, internal=True)
+    for failed in client.messages.query(_FAR, "far")[:3]:
+        producer.forward(topic, 0, [dead_lettered(failed, group, topic, 16, reason="why").message])
+    every = Subscription.tags("*")
+    sent = [redrive(client, producer, group, every, limit=limit) for limit in (2, None, None)]
+    return {
+        "sent": sent,
+        "boxes": [asdict(box) for box in letter_boxes(client)],
+        "shown": [is_redriven for _, is_redriven in letters(client, group, every)],
+    }
 
 
 def _error(call: Callable[[], object]) -> str:

@@ -7,6 +7,8 @@ A redriven letter goes to the retry topic of its group, as in RocketMQ:
 - The letter itself stays.
 - A letter that the node itself dead-lettered (undeliverable.py) goes to its original target topic.
 
+From another machine, the gateway of their disk is asked (dead_letter_service.py).
+
 Each letter is redriven once, also if a redrive is interrupted. A journal beside the node's state
 records the letters that are done and, before a batch is sent, the letters in it, their target and
 the end of the target at that time. A redrive that finds such a record first searches the target: a
@@ -17,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ from typing import Any
 import numpy as np
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.api.tails import tail_of
 from rocketray.actors.files.paths import CONTROL_PAGE, config_directory, shard_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.filtering.filter_stream import RECORDS_MAX, scan_block
 from rocketray.actors.producers.producer import NodeProducer
+from rocketray.actors.retries.dead_letter_api import LetterBox
 from rocketray.actors.retries.deliveries import Place
 from rocketray.actors.retries.retry_records import (
     FAILURE_REASON,
@@ -44,12 +47,12 @@ from rocketray.actors.retries.retry_records import (
 )
 from rocketray.actors.retries.undeliverable import NODE_GROUPS, first_place
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.actors.topics.queue_views import QueueView, open_queues
 from rocketray.delay import DELAY_PROPERTIES
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,
+    NodeElsewhereError,
     OffsetOutOfRangeError,
     StoreLockedError,
     TopicNotFoundError,
@@ -61,25 +64,12 @@ from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.formats.sys_flag import TRANSACTION
 
-__all__ = ["Journal", "LetterBox", "letter_boxes", "letters", "redrive"]
+__all__ = ["Journal", "letter_boxes", "letters", "redrive"]
 
 _DONE_MAX = 100_000_000
 _BATCH_MAX = 256
+_CALL_MAX = 1000  # a call has a minute
 _BATCH_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class LetterBox:
-    """The dead letters of a group: how many there are, and how many of them were redriven.
-
-    ``newest_reason`` is why the newest letter failed, None if the letter does not say.
-    """
-
-    group: str
-    topic: str
-    letters: int
-    redriven: int
-    newest_reason: str | None = None
 
 
 class Journal:
@@ -137,7 +127,9 @@ class Journal:
 def letter_boxes(node: NodeClient) -> list[LetterBox]:
     """Return the dead letters of all groups, by group."""
     boxes = []
-    data = node.files("listing dead letters")
+    data = _files_of(node)
+    if data is None:
+        return node.letters.boxes()
     for name, topic in sorted(node.topics.all().items()):
         if name.startswith(DEAD_LETTER_PREFIX) and _has_files(data, name):
             with open_queues(data, name) as views:
@@ -152,19 +144,28 @@ def letter_boxes(node: NodeClient) -> list[LetterBox]:
 
 
 def letters(
-    node: NodeClient, group: str, subscription: Subscription, topic: str | None = None
+    node: NodeClient,
+    group: str,
+    subscription: Subscription,
+    topic: str | None = None,
+    *,
+    start: int = 0,
 ) -> Iterator[tuple[StoredMessage, bool]]:
     """Yield the matching letters of *group*, oldest first, each with whether it was redriven.
 
-    They are read from *topic*, by default ``%DLQ%`` and the group's name.
+    They are read from *topic*, by default ``%DLQ%`` and the group's name, from queue offset *start*
+    on.
 
     Raises:
         ConfigError: the group has no dead letters. FilterError: the subscription cannot be used.
     """
+    data = _files_of(node)
+    if data is None:
+        yield from _paged(node, group, subscription, topic, start)
+        return
     config = _topic(node, group, topic)
-    data = node.files("reading dead letters")
     done = Journal(data, config).done
-    for letter in _letters_of(data, group, config.name, subscription):
+    for letter in _letters_of(data, group, config.name, subscription, start):
         yield letter, letter.queue_offset in done
 
 
@@ -187,26 +188,61 @@ def redrive(
         StreamError: the node cannot store them now, or has no such topic; batches sent before stay
             redriven.
     """
+    data = _files_of(node)
+    if data is None:
+        return _redrive_there(node, group, subscription, topic, limit)
     config = _topic(node, group, topic)
     count = 0
-    data = node.files("redriving dead letters")
     with _alone(data, config.name):
         journal = Journal(data, config, owns=True)
         if journal.under_way:
-            journal.finish(are_stored=_is_stored(data, journal, group))
+            journal.finish(are_stored=_is_stored(node, journal, group))
         new = (
             letter
-            for letter in _letters_of(data, group, config.name, subscription)
+            for letter in _letters_of(data, group, config.name, subscription, 0)
             if letter.queue_offset not in journal.done
         )
         aimed = _with_targets(node, group, new)
         for target, batch in _batches(islice(aimed, limit)):
-            with closing(QueueTail(data, *target)) as tail:
+            with closing(tail_of(node, *target)) as tail:
                 end = tail.end()
             journal.begin(batch, target, end)
             producer.forward(*target, [_again(letter, target[0]) for letter in batch])
             journal.finish(are_stored=True)
             count += len(batch)
+    return count
+
+
+def _files_of(node: NodeClient) -> Path | None:
+    """Return the directory of the dead letters; None if it is on another machine."""
+    try:
+        return node.files("reading dead letters")
+    except NodeElsewhereError:
+        return None
+
+
+def _paged(
+    node: NodeClient, group: str, subscription: Subscription, topic: str | None, start: int
+) -> Iterator[tuple[StoredMessage, bool]]:
+    """Yield letters that are on another machine."""
+    begin: int | None = start
+    while begin is not None:
+        page = node.letters.page(group, subscription, topic, begin)
+        yield from page.letters
+        begin = page.next_queue_offset
+
+
+def _redrive_there(
+    node: NodeClient, group: str, subscription: Subscription, topic: str | None, limit: int | None
+) -> int:
+    """Redrive letters that are on another machine, some with each call."""
+    count = 0
+    while limit is None or count < limit:
+        some = _CALL_MAX if limit is None else min(_CALL_MAX, limit - count)
+        sent = node.letters.redrive(group, subscription, topic, some)
+        count += sent
+        if sent < some:
+            break
     return count
 
 
@@ -260,9 +296,9 @@ def _has_files(data: Path, topic: str) -> bool:
 
 
 def _letters_of(
-    data: Path, group: str, topic: str, subscription: Subscription
+    data: Path, group: str, topic: str, subscription: Subscription, start: int
 ) -> Iterator[StoredMessage]:
-    """Yield the matching letters of *group*; at most one block of them is in memory.
+    """Yield the matching letters of *group* from *start* on; one block of them is in memory.
 
     In a shared topic each letter names its group.
     """
@@ -273,7 +309,7 @@ def _letters_of(
     tags = subscription.exact_tags
     with open_queues(data, topic) as views:
         view = views[0]
-        for first in range(view.minimum, view.maximum, RECORDS_MAX):
+        for first in range(max(start, view.minimum), view.maximum, RECORDS_MAX):
             end = min(first + RECORDS_MAX, view.maximum)
             entries, _ = scan_block(matcher, view.reader, first, end)
             if tags and len(entries):
@@ -316,9 +352,9 @@ def _again(letter: StoredMessage, topic: str) -> ForwardedMessage:
     return ForwardedMessage.of(letter, topic=topic, properties=kept, reconsume_times=0)
 
 
-def _is_stored(data: Path, journal: Journal, group: str) -> bool:
+def _is_stored(node: NodeClient, journal: Journal, group: str) -> bool:
     """Return whether the batch that was being sent is stored in its target."""
-    with closing(QueueTail(data, *(journal.target or (retry_topic(group), 0)))) as tail:
+    with closing(tail_of(node, *(journal.target or (retry_topic(group), 0)))) as tail:
         offset = max(journal.looked_from, tail.minimum())
         while found := tail.read(offset, _BATCH_MAX):
             if any(one.properties.get(REDRIVEN_FROM) == journal.first_id for one in found):

@@ -17,6 +17,7 @@ from rocketray.actors.filtering.filter_api import FilterApi, filters_of
 from rocketray.actors.filtering.lag import FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
+from rocketray.actors.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of, shards_of
 from rocketray.actors.topics.catalog import TopicConfig
@@ -64,6 +65,8 @@ class NodeClient:
         """The calls about the disk's fetch service."""
         self.disks: DisksApi = client_of(transport, DISKS)
         """The calls about the disks of the cluster."""
+        self.letters: DeadLettersApi = client_of(transport, DEAD_LETTERS)
+        """The calls about dead letters; ``dead_letters`` makes them where that is needed."""
         self.messages = NodeMessages(transport, self.topics)
         """The lookups of stored messages."""
         self.transactions = NodeTransactions(client_of(transport, TRANSACTIONS), self.topics)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from functools import partial
 from typing import Any, cast
 
@@ -62,7 +63,8 @@ BITMAPS_INTERVAL_S = 2.0
 CLOSED_INTERVAL_S = 2.0
 DISKS_INTERVAL_S = 2.0
 MOVES_INTERVAL_S = 10.0
-_GATEWAY_S = 10.0
+_GATEWAY_S = 50.0  # less than a call waits for its result
+_GATEWAY_LOOK_S = 2.0
 _OPEN_RAY = (
     "Ray: it asks for no token, so any program that can reach its ports can run code as the node's "
     "user; unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
@@ -148,13 +150,20 @@ class CoordinatorActor(ServedObjects):
         Raises:
             ShardUnavailableError: the disk does not answer.
         """
+        end_s = time.monotonic() + _GATEWAY_S
         home, name = self._disks.check(disk), on_disk(GATEWAY_NAME, disk)
-        gateway = start_actor(GatewayActor, name, GATEWAY_THREADS, home)
-        try:
-            ray.get(gateway.ready.remote(), timeout=_GATEWAY_S)
-        except (GetTimeoutError, RayActorError) as error:  # its machine went down a moment ago
-            reason = f"the gateway on {home.machine} does not start"
-            raise ShardUnavailableError(f"on disk {disk}", RETRY_AFTER_MS, reason) from error
+        ready = start_actor(GatewayActor, name, GATEWAY_THREADS, home).ready.remote()
+        while True:
+            try:
+                ray.get(ready, timeout=_GATEWAY_LOOK_S)
+            except GetTimeoutError as error:  # its machine is busy, or went down a moment ago
+                self._disks.check(disk)
+                if time.monotonic() > end_s:
+                    raise _does_not_start(home) from error
+            except RayActorError as error:
+                raise _does_not_start(home) from error
+            else:
+                return
 
     def home(self) -> Home:
         """Return where every actor that uses the node's files has to run."""
@@ -169,3 +178,8 @@ class CoordinatorActor(ServedObjects):
             self._state.stop()
         finally:
             self._shards.stop(self._topics.all().values())
+
+
+def _does_not_start(home: Home) -> ShardUnavailableError:
+    reason = f"the gateway on {home.machine} does not start"
+    return ShardUnavailableError(f"on disk {home.uuid}", RETRY_AFTER_MS, reason)

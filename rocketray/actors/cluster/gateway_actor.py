@@ -1,4 +1,4 @@
-"""The gateway actor of a disk, from which other machines fetch messages: group members, and Spark.
+"""The gateway actor of a disk, from which other machines fetch what is on it.
 
 Each member may have one waiting fetch, which takes a thread. There are as many threads as sessions
 may be, and ``_SPARE_THREADS`` for calls that return at once: those never wait behind fetches.
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
+from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.fetching.range_api import RangeApi
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import ray_host
+from rocketray.actors.ray_process.ray_runtime import ray, ray_host
 from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.fetch_sessions import SESSIONS_MAX, FetchSessions
+from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.runtime.periodic import start_periodic_task
 
 __all__ = ["GATEWAY_THREADS", "GatewayActor"]
@@ -28,7 +31,7 @@ _SWEEP_INTERVAL_S = 5.0
 
 
 class GatewayActor(ServedObjects):
-    """The Ray shell of :class:`FetchSessions` and :class:`RangeService`.
+    """The Ray shell of fetch sessions, the range service, and the service for dead letters.
 
     It is started with the first call from another machine.
     """
@@ -43,8 +46,16 @@ class GatewayActor(ServedObjects):
         self.serve(FetchApi, lambda: self._sessions)
         self._ranges = RangeService(home, ray_host())
         self.serve(RangeApi, lambda: self._ranges)
+        letters = DeadLetterService(node)
+        self.serve(DeadLettersApi, lambda: letters)
         self._stop = threading.Event()
         start_periodic_task("sweeping", _SWEEP_INTERVAL_S, self._stop, self._sessions.sweep)
+
+    # Ray may repeat the other calls; repeating a redrive would go beyond its limit.
+    @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
+    def call_once(self, *call: Any, **options: Any) -> Any:
+        """Do the same as :meth:`call` for methods that are declared ``endpoint.once``."""
+        return self.call(*call, **options)
 
     def ready(self) -> None:
         """Return when the actor can serve calls."""

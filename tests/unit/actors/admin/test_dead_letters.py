@@ -9,11 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rocketray.actors.admin import dead_letter_service, dead_letters
+from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.admin.dead_letters import Journal, letter_boxes, letters, redrive
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.calls.endpoint import InProcess, ServedObjects
 from rocketray.actors.files.paths import CONTROL_PAGE, shard_directory
 from rocketray.actors.files.state_files import write_json
 from rocketray.actors.producers.producer import NodeProducer, SendResults
 from rocketray.actors.producers.producer_options import AckMode
+from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.retries.retry_records import (
     FAILURE_REASON,
     REDRIVEN_FROM,
@@ -119,6 +124,37 @@ def test_a_letter_is_redriven_once(broker: Broker) -> None:
         give_up(broker, 1, first=10)
         assert redrive(broker.node, producer, "g", ALL) == 1
     assert redriven(broker) == [4, 5, 0, 1, 2, 3, 6, 7, 8, 9, 10]
+
+
+class Elsewhere(InProcess):
+    """The way of calls from a machine that has no files of the node."""
+
+    def has_files(self, _: str) -> bool:
+        return False
+
+
+def test_from_another_machine_letters_are_the_same_and_redriven_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letter_service, "_PAGE_LETTERS", 3)
+    monkeypatch.setattr(dead_letters, "_CALL_MAX", 2)
+    served = ServedObjects()
+    served.serve(DeadLettersApi, lambda: DeadLetterService(broker.node))
+    there = NodeClient(Path("/not/here"), Elsewhere(served))
+    assert letter_boxes(there) == []
+    with pytest.raises(ConfigError, match="group 'g' has no dead letters"):
+        next(letters(there, "g", ALL))
+    give_up(broker, 10)
+    some = Subscription.sql("n >= 3")
+    with broker.producer() as unused:
+        assert redrive(there, unused, "g", some, limit=5) == 5
+        assert redriven(broker) == [3, 4, 5, 6, 7]
+        for subscription in (ALL, some):
+            here = [*letters(broker.node, "g", subscription)]
+            assert [*letters(there, "g", subscription)] == here
+        assert letter_boxes(there) == letter_boxes(broker.node)
+        assert redrive(there, unused, "g", ALL) == 5
+        assert redrive(there, unused, "g", ALL) == redrive(broker.node, unused, "g", ALL) == 0
 
 
 def test_in_a_topic_of_several_groups_each_has_its_own_letters(broker: Broker) -> None:
