@@ -9,6 +9,7 @@ overrides a field. All checks run before the message is queued for sending, so
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -31,6 +32,8 @@ from .group import GroupMembership
 from .wire import topic_name
 
 __all__ = ["Declarations", "StoredMetadata", "Topic", "announce", "retention_policy"]
+
+logger = logging.getLogger(__name__)
 
 
 class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followed
@@ -351,3 +354,9 @@ class Declarations:
             else:
                 found = (await asyncio.to_thread(connection.topics.all)).get(topic)
             self._queue_counts[topic] = None if found is None else found.queues
+        if found is not None and queues is not None and found.queues < queues:
+            logger.warning(
+                "topic %s has %d queues, and the app declares %d; give it more with: "
+                "rocketray topics alter %s --queues %d",
+                topic, found.queues, queues, topic, queues,
+            )  # fmt: skip

@@ -176,6 +176,21 @@ def test_sending_makes_the_topic_and_tells_where_the_message_is(node: LocalNode)
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("declared", "is_said"), [(4, True), (2, False), (None, False)])
+def test_a_topic_with_fewer_queues_than_the_app_declares_is_said(
+    declared: int | None, is_said: bool, node: LocalNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        await app.topic("T", value_type=bytes, queues=declared).send(value=b"1")
+        await app.stop()
+
+    node.topics.ensure("T", 2)
+    asyncio.run(scenario())
+    said = "topic T has 2 queues, and the app declares 4; give it more with: rocketray topics alter"
+    assert (said in caplog.text) is is_said
+
+
 def test_one_key_goes_to_one_queue_in_order(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
