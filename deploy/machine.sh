@@ -37,7 +37,18 @@ trap 'stopping=yes; test -z "$node" || kill -TERM "$node"' TERM INT
 
 answers() { timeout 20 ray health-check > /dev/null 2>&1 9>&-; }
 runs() { kill -0 "$1" 2> /dev/null; }
-await() { while runs "$1"; do wait "$1"; done; } # a signal ends wait, but not the process
+
+# A signal ends wait, but not the process. One that comes right before wait takes effect after it.
+await() {
+  local turn
+  while runs "$1"; do
+    sleep 10 9>&- &
+    turn=$!
+    wait -n "$1" $turn
+    kill $turn
+    wait $turn
+  done 2> /dev/null
+}
 
 # `ray start --block` ends when Ray fails; after `ray stop` it waits on, without a raylet. A raylet
 # that has lost its head waits a minute for it, and is not replaced meanwhile.
