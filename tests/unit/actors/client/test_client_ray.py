@@ -70,8 +70,10 @@ def fails(client: ClientRay) -> str:
     return ""
 
 
-def watched_threads() -> int:
-    return sum(each.name == "ray" for each in threading.enumerate())
+def watched_threads(client: ClientRay) -> int:
+    """How many threads watch the Ray of *client*: those of other tests end in their own time."""
+    runs = [vars(each).get("_target") for each in threading.enumerate() if each.name == "ray"]
+    return sum(getattr(run, "__self__", None) is client for run in runs)
 
 
 def test_a_lost_ray_is_left_and_joined_again_at_its_address(ray: FakeRay) -> None:
@@ -132,21 +134,20 @@ def test_a_ray_that_the_program_initialized_meanwhile_is_used(ray: FakeRay) -> N
 def test_the_watch_ends_with_the_last_connection(ray: FakeRay) -> None:
     client, user = ClientRay(0.001), User()
     client.enter(ray.join)
-    before = watched_threads()
     client.keep(user)
     client.keep(user)
-    assert watched_threads() == before + 1
+    assert watched_threads(client) == 1
     del user
-    wait_until(lambda: watched_threads() == before)
+    wait_until(lambda: watched_threads(client) == 0)
     again = User()
     client.keep(again)
-    assert watched_threads() == before + 1
+    assert watched_threads(client) == 1
 
 
 def test_an_actor_does_not_watch_its_ray(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_ray, "is_driver", lambda: False)
     ray.session = "the actor's"
-    client, user, before = ClientRay(0.001), User(), watched_threads()
+    client, user = ClientRay(0.001), User()
     client.enter(ray.join)
     client.keep(user)
-    assert watched_threads() == before
+    assert watched_threads(client) == 0
