@@ -8,131 +8,27 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import COMMAND
-from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
+from support.disk_cluster import NAME, Cluster, Watch, cluster_of_two
+from support.machines_apart import ELSEWHERE
 from support.source_tree import ROOT
 
-from rocketray.actors.files.home import identity_of, settle_identity
+from rocketray.actors.files.home import identity_of
 from rocketray.actors.topics.catalog import TopicCatalog
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(360)]
-DRIVER = Path(__file__).parent.parent / "support" / "joined_disks.py"
-NAME = "trade"
 EACH = 50
-
-
-class Cluster:
-    """A node on each of two machines apart; the second one joins the cluster of the first."""
-
-    def __init__(self, machines: MachinesApart, directory: Path) -> None:
-        self.machines = machines
-        self.directory = directory
-        self.data = directory / "data"
-        self.disk = settle_identity(directory / "second")
-        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(
-        self,
-        machine: str,
-        *options: str,
-        prefix: tuple[str, ...] = (),
-        name: str = NAME,
-        data: Path | None = None,
-    ) -> None:
-        """Start a node; return when it is ready."""
-        command = [COMMAND, "start", "--cluster", name, "--ray-address", self.machines.address]
-        command = [*prefix, *command, "--data", str(data or self.data), *options]
-        with self._log(machine).open("w") as output:
-            environ = dict(self.machines.environ)
-            node = subprocess.Popen(command, stdout=output, stderr=output, env=environ)
-        self.nodes[machine] = node
-        deadline = time.monotonic() + 90
-        while "ready: pid" not in self.said(machine):
-            assert node.poll() is None, self.said(machine)
-            assert time.monotonic() < deadline, self.said(machine)
-            time.sleep(0.1)
-
-    def start_second(self) -> None:
-        """Start the node on the second machine."""
-        self.start("second", "--join", prefix=tuple(self.machines.on_second()))
-
-    def stop(self, machine: str, data: Path, prefix: tuple[str, ...] = ()) -> None:
-        """Stop a node in order, by the process id in its lock."""
-        self.enter([*prefix, "sh", "-c", f"kill -TERM $(grep -o '[0-9]*' '{data}/node.lock')"])
-        assert self.nodes.pop(machine).wait(60) == 0, self.said(machine)
-
-    def said(self, machine: str) -> str:
-        """What a node printed so far."""
-        return self._log(machine).read_text()
-
-    def _log(self, machine: str) -> Path:
-        return self.directory / f"{machine}.log"
-
-    def run(self, *arguments: str, code: int = 0, prefix: tuple[str, ...] = ()) -> str:
-        """Run a command of rocketray; return what it printed."""
-        done = subprocess.run(
-            [*prefix, COMMAND, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=dict(self.machines.environ),
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout
-        return done.stdout
-
-    def enter(self, command: list[str]) -> None:
-        """Run a command on the second machine."""
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
-
-    def drive(self, phase: str, prefix: tuple[str, ...] = (), name: str = NAME) -> dict[str, Any]:
-        """Run a phase of the driver, on the machine that *prefix* enters."""
-        done = subprocess.run(
-            [*prefix, sys.executable, str(DRIVER), phase, self.machines.address, name],
-            capture_output=True,
-            text=True,
-            env=dict(self.machines.environ),
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
-
-    def topology(self) -> list[dict[str, Any]]:
-        """What the command says of disks and topics."""
-        said = self.run(
-            *("--cluster", NAME, "--ray-address", self.machines.address, "topology", "--json")
-        )
-        return [json.loads(line) for line in said.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    # Ray puts sockets there, whose paths have at most 107 characters.
-    with tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as name:
-        directory = Path(name)
-        (directory / "second").mkdir()
-        disk = settle_identity(directory / "second")
-        with machines_apart(directory, directory / "data", disk=disk) as machines:
-            found = Cluster(machines, directory)
-            try:
-                found.start("first")
-                found.start_second()
-                yield found
-            finally:
-                for node in found.nodes.values():
-                    node.kill()
-                    node.wait()
+    with cluster_of_two() as found:
+        yield found
 
 
 @pytest.mark.long(reason="two raylets and two nodes start; the tests below go on with them")
@@ -300,42 +196,6 @@ def _handled(logs: list[Path]) -> list[tuple[str, int]]:
     """The readings that the example's instances printed: the machine that sent it, the number."""
     lines = [line.split() for log in logs for line in log.read_text().splitlines()]
     return [(line[4].rstrip(","), int(line[2])) for line in lines if line[1:2] == ["handles"]]
-
-
-class Watch:
-    """The driver that uses a queue of each disk from the first machine, during faults."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._driver = subprocess.Popen(
-            [sys.executable, str(DRIVER), "watch", cluster.machines.address, NAME],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=dict(cluster.machines.environ),
-        )
-
-    def ask(self, line: str) -> dict[str, Any]:
-        """Return the answer to a line."""
-        assert self._driver.stdin is not None
-        assert self._driver.stdout is not None
-        self._driver.stdin.write(line + "\n")
-        self._driver.stdin.flush()
-        found: dict[str, Any] = json.loads(self._driver.stdout.readline())
-        return found
-
-    def kill(self) -> None:
-        """End it, whatever it does."""
-        self._driver.kill()
-        self._driver.wait()
-        for stream in (self._driver.stdin, self._driver.stdout):
-            assert stream is not None
-            stream.close()
-
-    def end(self) -> dict[str, Any]:
-        """Return what became of all messages."""
-        said, _ = self._driver.communicate(timeout=120)
-        found: dict[str, Any] = json.loads(said.splitlines()[-1])
-        return found
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -298,12 +299,13 @@ def watch(client: Client) -> dict[str, Any]:
     A line "actors" asks for the processes of the joined disk, "coordinator" for that of the
     coordinator, any other for the silence since the line before. When the lines end, say what became of all messages.
     """
-    disks = {disk: client.topics.create(f"Watched-{number}", 1) for number, disk in enumerate("ab")}
-    for topic, disk in zip(disks.values(), sorted(client.disks.homes()), strict=True):
+    here = socket.gethostname()
+    topics = [client.topics.create(f"Watched-{here}-{number}", 1) for number in range(2)]
+    for topic, disk in zip(topics, sorted(client.disks.homes()), strict=True):
         if topic.disk_of(0) != disk:
             while isinstance(client.disks.move(topic.name, 0, disk, 5.0), RoundProgress):
                 pass
-    near, far = (_Traffic(client, topic.name, is_patient=True) for topic in disks.values())
+    near, far = (_Traffic(client, topic.name, is_patient=True) for topic in topics)
     with near, far:
         for line in sys.stdin:
             if line.strip() == "actors":
@@ -407,7 +409,7 @@ class _Traffic:
 
     def _consume(self) -> None:
         everything = Subscription.tags("*")
-        with self._client.consumer("movers", self._topic, everything) as member:
+        with self._client.consumer(f"of-{self._topic}", self._topic, everything) as member:
             while not (self.errors or self._is_all_read()):
                 for batch in member.poll(0.2):
                     self.read += [body.decode() for body in batch.bodies()]

@@ -40,6 +40,7 @@ class MachinesApart:
     address: str
     environ: Mapping[str, str]
     _second: _SecondMachine
+    _network: _Network | None = None
 
     def on_second(self, *command: str) -> list[str]:
         """Return the command before which *command* runs on the second machine."""
@@ -53,12 +54,65 @@ class MachinesApart:
         """Switch it on again: its raylet joins the Ray."""
         self._second.start()
 
+    @contextmanager
+    def partition(self) -> Iterator[None]:
+        """Cut the network between the machines, for the time of the block."""
+        assert self._network is not None
+        self._network.set("down")
+        try:
+            yield
+        finally:
+            self._network.set("up")
+
+
+class _Network:
+    """A name space with a network of its own, and a pair of interfaces that lead there."""
+
+    def __init__(self) -> None:
+        number = secrets.randbelow(250) + 1
+        self.here, self.there = f"10.77.{number}.1", f"10.77.{number}.2"
+        self.name = f"rocketray{number}"
+        self._near, far = f"rrt{number}a", f"rrt{number}b"
+        inside = ("netns", "exec", self.name, "ip")
+        for command in (
+            ("netns", "add", self.name),
+            ("link", "add", self._near, "type", "veth", "peer", "name", far, "netns", self.name),
+            ("addr", "add", f"{self.here}/24", "dev", self._near),
+            (*inside, "addr", "add", f"{self.there}/24", "dev", far),
+            ("link", "set", self._near, "up"),
+            (*inside, "link", "set", far, "up"),
+            (*inside, "link", "set", "lo", "up"),
+        ):
+            self._run(*command)
+
+    def set(self, state: str) -> None:
+        """Let packets pass ("up") or not ("down")."""
+        self._run("link", "set", self._near, state)
+
+    def close(self) -> None:
+        """Remove it, with its interfaces."""
+        subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
+
+    def _run(self, *command: str) -> None:
+        try:
+            done = subprocess.run(["ip", *command], capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            pytest.skip("NOT TESTED a partition: there is no ip command here")
+        if done.returncode:
+            self.close()
+            pytest.skip(
+                f"NOT TESTED a partition: no network of its own here: {done.stderr.strip()}"
+            )
+
 
 class _SecondMachine:
     """The second raylet, in name spaces of its own."""
 
-    def __init__(self, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, environ: Mapping[str, str], spaces: Sequence[str]
+    ) -> None:
         self._command = command
+        self._spaces = spaces
         self._log = log
         self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,7 +127,15 @@ class _SecondMachine:
         pid = self._process.pid
         (inside,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         rights = [] if os.getuid() == 0 else ["--user", "--preserve-credentials"]
-        return ["nsenter", f"--target={inside}", *rights, "--mount", "--uts", "--pid"]
+        return [
+            "nsenter",
+            f"--target={inside}",
+            *rights,
+            "--mount",
+            "--uts",
+            "--pid",
+            *self._spaces,
+        ]
 
     def lose(self) -> None:
         """End it with all that has its process ids."""
@@ -96,18 +158,38 @@ def apart(data: Path, disk: Path, *hidden: Path) -> list[str]:
 
 
 @contextmanager
-def machines_apart(directory: Path, data: Path, *, disk: str = "") -> Iterator[MachinesApart]:
+def machines_apart(
+    directory: Path, data: Path, *, disk: str = "", has_network: bool = False
+) -> Iterator[MachinesApart]:
     """Start both; the second one has a disk of its own at *data*: ``directory / "second"`` here.
 
-    The label of its raylet says that it has *disk*. Skips where the system allows no such thing.
+    The label of its raylet says that it has *disk*. They are on loopback, unless each *has_network*:
+    an address of its own, on a network that can be cut. Skips where the system allows no such thing.
     """
     first, second, its_data = directory / "r1", directory / "r2", directory / "second"
     for each in (first, second, data, its_data):
         each.mkdir(exist_ok=True)
+    with ExitStack() as running:
+        network = _Network() if has_network else None
+        if network is not None:
+            running.callback(network.close)
+        yield running.enter_context(
+            _started(directory, (first, second, data, its_data), disk, network)
+        )
+
+
+@contextmanager
+def _started(
+    directory: Path, directories: Sequence[Path], disk: str, network: _Network | None
+) -> Iterator[MachinesApart]:
+    first, second, data, its_data = directories
+    here, other_here = (_HERE, THERE) if network is None else (network.here, network.there)
     there = apart(data, its_data, Path("/dev/shm"), first)
-    with socket.create_server((_HERE, 0)) as free:
+    if network is not None:
+        there = ["ip", "netns", "exec", network.name, *there]
+    with socket.create_server((here, 0)) as free:
         port = free.getsockname()[1]
-    address = f"{_HERE}:{port}"
+    address = f"{here}:{port}"
     environ = {
         **{name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"},
         "RAY_AUTH_MODE": "token",
@@ -118,18 +200,19 @@ def machines_apart(directory: Path, data: Path, *, disk: str = "") -> Iterator[M
     with_another = {**environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
     start = [_RAY, "start", "--block", "--num-cpus=2"]
     head = [*start, "--head", "--include-dashboard=false", f"--port={port}"]
-    head += [f"--node-ip-address={_HERE}", f"--temp-dir={first}"]
+    head += [f"--node-ip-address={here}", f"--temp-dir={first}"]
     worker = [*there, *start, f"--address={address}"]
-    worker += [f"--node-ip-address={THERE}", f"--temp-dir={second}"]
+    worker += [f"--node-ip-address={other_here}", f"--temp-dir={second}"]
     if disk:
         worker += ["--labels", f"rocketray-disk={disk}"]
     with ExitStack() as running:
         head_process = _start(head, directory / "r1.log", environ)
         running.callback(_end, head_process)
-        other = _SecondMachine(worker, directory / "r2.log", with_another)
+        spaces = [] if network is None else ["--net"]
+        other = _SecondMachine(worker, directory / "r2.log", with_another, spaces)
         running.callback(other.lose)
         other.start()
-        yield MachinesApart(address, environ, other)
+        yield MachinesApart(address, environ, other, network)
 
 
 def _start(

@@ -1,0 +1,64 @@
+"""The network between the two machines of a cluster is cut while programs on both use both disks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from support.disk_cluster import Cluster, Watch, cluster_of_two
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900), pytest.mark.slow]
+_ENDS_S = 40.0
+
+
+def test_how_long_each_side_is_silent_while_the_network_is_cut(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It prints the figures of docs/how-to/other-machines.md, and checks that nothing is lost."""
+    with cluster_of_two(has_network=True) as cluster:
+        sides = {"first": Watch(cluster), "second": Watch(cluster, cluster.machines.on_second())}
+        try:
+            for watch in sides.values():
+                watch.ask("begin")
+            silence = {f"{seconds} s": _cut(cluster, sides, seconds) for seconds in (5, 12)}
+            # Longer, Ray declares the second machine dead: what runs there ends, and is started again.
+            outcome = {"second": sides.pop("second").end()}
+            silence["30 s"] = _cut(cluster, sides, 30)
+            outcome["first"] = sides["first"].end()
+        finally:
+            for watch in sides.values():
+                watch.kill()
+    with capsys.disabled():
+        sys.stdout.write(json.dumps({"silence": silence, "outcome": outcome}, indent=1))
+    for side in outcome.values():
+        for traffic in side.values():
+            assert traffic["errors"] == []
+            assert traffic["lost"] == 0
+            assert traffic["in order"]
+
+
+def _cut(cluster: Cluster, sides: dict[str, Watch], seconds: float) -> dict[str, Any]:
+    """Cut the network for some time, and return how long the queues were silent on each side."""
+    time.sleep(5)
+    with cluster.machines.partition():
+        time.sleep(seconds)
+    has_ended = _ends(cluster.nodes["second"])
+    if has_ended:
+        cluster.machines.lose_second()
+        cluster.machines.start_second()
+        cluster.start_second()
+    found = {side: watch.ask("silence") for side, watch in sides.items()}
+    return {"its node ended": has_ended, **found}
+
+
+def _ends(node: subprocess.Popen[bytes]) -> bool:
+    """Return whether the node on the second machine ends, as when Ray has declared that dead."""
+    try:
+        node.wait(_ENDS_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
