@@ -101,7 +101,14 @@ class RangeService:
             identity = replace(identity, port=0)
             self._server = _RangeServer(data, identity)
         identity = replace(identity, port=self._server.port)
-        keep_service(data, identity)
+        try:
+            keep_service(data, identity)
+        except OSError as error:
+            _LOG.warning(
+                "the fetch service of %s will have another address and token when its process is "
+                "started again, as this cannot be kept: %s",
+                data, error,
+            )  # fmt: skip
         service = FetchService(
             self._host, identity.port, identity.token, identity.certificate.encode()
         )

@@ -232,6 +232,19 @@ def test_a_reader_continues_with_the_service_that_was_started_again(
     assert open_to_others(fetch_service_file(Path(home.data))) == 0
 
 
+def test_a_service_whose_address_cannot_be_kept_serves_and_says_so(
+    shards: Shards, home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    shards.fill("Trade", 0, 3)
+    fetch_service_file(Path(home.data)).mkdir()  # where the file has to be
+    service = RangeService(home, HOST)
+    try:
+        assert offsets(as_elsewhere(service), plan(), 0, 3) == [[0, 1, 2]]
+    finally:
+        service.close()
+    assert "will have another address and token" in caplog.text
+
+
 def test_a_call_without_the_token_or_to_nobody_is_refused(
     shards: Shards, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
