@@ -26,6 +26,7 @@ _SHARED = {
     "spark": re.compile(r"tests/integration/test_spark_\w+\.py"),
     NODE: re.compile(r"tests/integration/test_(faust_command|faust_node|members|node|topics)\.py"),
 }
+_LONGEST = "tests/integration/test_joined_disk.py"  # minutes, one test after the other
 _LAST = ("tests/unit/filters", "tests/unit/kernels", "tests/unit/store")
 _BEGUN_BY = 0.75
 """The part of the other files by which the last integration test is begun."""
@@ -51,10 +52,14 @@ def mixed(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         work.setdefault(work_of(item.nodeid), []).append(item)
     waits = {name: found[0].get_closest_marker("integration") for name, found in work.items()}
-    integration = sorted((name for name in work if waits[name]), key=lambda name: "/" in name)
+    integration = sorted((name for name in work if waits[name]), key=_begins_later)
     others = [name for name in work if not waits[name]]
     others.sort(key=lambda name: name.startswith(_LAST))
     return [item for name in alternated(integration, others) for item in work[name]]
+
+
+def _begins_later(work: str) -> bool:
+    return "/" in work and work != _LONGEST
 
 
 def alternated(first: Sequence[_T], others: Sequence[_T]) -> list[_T]:
