@@ -5,8 +5,9 @@ session, or a node, share a process, too.
 
 Integration tests wait for the processes that they start, while most others compute. So files of the
 two kinds alternate, which keeps the processors busy. Integration tests are all begun early, first
-those that several files share: at the end, the run would wait for the one that came last. Unit
-tests of loops and threads wait a little, too, so the quick ones of the pure parts come last.
+those that several files share and the longest: at the end, the run would wait for the one that came
+last. Unit tests of loops and threads wait a little, too, so the quick ones of the pure parts come
+last.
 """
 
 from __future__ import annotations
