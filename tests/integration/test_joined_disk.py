@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import ONE_PROCESS
 from support.disk_cluster import NAME, Cluster, Watch, cluster_of_two
 from support.machines_apart import ELSEWHERE
 from support.source_tree import ROOT
@@ -117,12 +118,14 @@ def test_a_broker_s_messages_are_imported_from_a_machine_without_all_the_disks(
     assert (again["imported"], again["alreadyThere"]) == (0, report["imported"])
 
 
-@pytest.mark.parametrize("machine", ["first", "second"])
+@pytest.mark.parametrize(
+    ("machine", "phase"), [("first", "move"), ("second", "move_in_shared_process")]
+)
 def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
-    cluster: Cluster, machine: str
+    cluster: Cluster, machine: str, phase: str
 ) -> None:
     prefix = tuple(cluster.machines.on_second()) if machine == "second" else ()
-    moved = cluster.drive("move", prefix)
+    moved = cluster.drive(phase, prefix)
     assert moved["errors"] == moved["lost"] == []
     assert moved["repeated"] == 0
     assert moved["in order"]
@@ -144,7 +147,7 @@ def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original
         said = cluster.run(*restore, prefix=prefix)
         joins = "--join " if prefix else ""
         assert f"rocketray start --cluster copy {joins}--ray-address HOST:PORT --data" in said
-    cluster.start("copy", name="copy", data=cluster.directory / "copy of first")
+    cluster.start("copy", *ONE_PROCESS, name="copy", data=cluster.directory / "copy of first")
     status = cluster.run("--cluster", "copy", *address, "status")
     assert f"restored from a backup of {cluster.data}, has not joined yet" in " ".join(
         status.split()

@@ -95,6 +95,7 @@ def planned_ray(directory: str) -> AnotherRay:
         port = free.getsockname()[1]
     environ = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
     environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environ["RAY_prestart_worker_first_driver"] = "0"  # a second of processor time each
     return AnotherRay(f"{_HOST}:{port}", environ, directory)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from support.commands import COMMAND
+from support.commands import COMMAND, ONE_PROCESS
 from support.machines_apart import MachinesApart, machines_apart
 
 from rocketray.actors.files.home import settle_identity
@@ -160,7 +160,7 @@ def cluster_of_two(*, has_network: bool = False) -> Iterator[Cluster]:
         with apart as machines:
             found = Cluster(machines, directory)
             try:
-                found.start("first")
+                found.start("first", *ONE_PROCESS)
                 found.start_second()
                 yield found
             finally:

@@ -34,6 +34,7 @@ from rocketray.actors.ray_process.ray_runtime import namespace_of
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.names import QueuesPerProcess
 from rocketray.topology.spark.session import spark_session
 
 TOPIC, GROUP = "Trade", "audit"
@@ -51,7 +52,7 @@ def main(phase: str, address: str, cluster: str) -> None:
 def fill(client: Client) -> dict[str, Any]:
     """Create the topics, and send to all queues: with keys, tags and properties."""
     client.topics.create(TOPIC, 4)
-    client.topics.create("Small", 2, queues_per_process="shared")
+    client.topics.create("Small", 2)
     with client.producer(ack="disk") as producer:
         for queue_id in range(4):
             for number in range(_EACH):
@@ -261,9 +262,18 @@ def stock(client: Client) -> dict[str, Any]:
 
 
 def move(client: Client) -> dict[str, Any]:
-    """Move a queue to the other disk and back, while it is used from here."""
+    """Move a queue, in a process of its own, to the other disk and back, while it is used from here."""
+    return _move(client, 1)
+
+
+def move_in_shared_process(client: Client) -> dict[str, Any]:
+    """Do the same with a queue that shares the process of each disk with other topics."""
+    return _move(client, "shared")
+
+
+def _move(client: Client, queues_per_process: QueuesPerProcess) -> dict[str, Any]:
     topic = f"Moving-{os.getpid()}"
-    disk = client.topics.create(topic, 2).disk_of(0)
+    disk = client.topics.create(topic, 2, queues_per_process=queues_per_process).disk_of(0)
     disks = {*client.disks.homes()}
     stopped = []
     with _Traffic(client, topic) as traffic:
@@ -300,7 +310,10 @@ def watch(client: Client) -> dict[str, Any]:
     coordinator, any other for the silence since the line before. When the lines end, say what became of all messages.
     """
     here = socket.gethostname()
-    topics = [client.topics.create(f"Watched-{here}-{number}", 1) for number in range(2)]
+    topics = [
+        client.topics.create(f"Watched-{here}-{number}", 1, queues_per_process=1)
+        for number in range(2)
+    ]
     for topic, disk in zip(topics, sorted(client.disks.homes()), strict=True):
         if topic.disk_of(0) != disk:
             while isinstance(client.disks.move(topic.name, 0, disk, 5.0), RoundProgress):

@@ -195,6 +195,7 @@ def _started(
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+        "RAY_prestart_worker_first_driver": "0",  # a second of processor time each, for nothing
     }
     # Ray on loopback (tests/conftest.py) lets no second raylet in, unless that one says otherwise.
     with_another = {**environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
