@@ -8,12 +8,13 @@ import subprocess
 import tempfile
 import time
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.another_ray import planned_ray, runs
-from support.commands import printed, rocketray
+from support.command_server import CommandServer, Done
 from support.deployment import DEPLOY, at, container, documents, environ_of, path_with
 from support.machines_apart import THERE, apart
 
@@ -35,21 +36,34 @@ def await_ready(
         time.sleep(0.1)
 
 
-def send(data: Path, body: str, environ: Mapping[str, str], queue: int = 0) -> None:
-    words = ("send", "Trade", body, "--ack", "disk", "--queue", str(queue))
-    done = rocketray(*words, "--data", data, environ=environ)
-    assert done.returncode == 0, done.stderr
+class Commands:
+    """Commands for a node, in one process: as long as its Ray lives."""
+
+    def __init__(self, server: CommandServer, data: Path) -> None:
+        self._server = server
+        self._data = data
+
+    def create(self, queues: int = 1) -> None:
+        words = ("topics", "create", "Trade", "--queues", str(queues))
+        self._run(*words, "--queues-per-process", "shared")
+
+    def send(self, body: str, queue: int = 0) -> None:
+        self._run("send", "Trade", body, "--ack", "disk", "--queue", str(queue))
+
+    def bodies(self) -> list[str]:
+        found = self._run("query", "Trade", "--from", "0", "--json").lines()
+        return sorted(b64decode(each["body"]).decode() for each in found)
+
+    def _run(self, *words: str) -> Done:
+        done = self._server(*words, "--data", self._data)
+        assert done.code == 0, done.err
+        return done
 
 
-def bodies(data: Path, environ: Mapping[str, str]) -> list[str]:
-    found = rocketray("query", "Trade", "--from", "0", "--json", "--data", data, environ=environ)
-    return sorted(b64decode(each["body"]).decode() for each in printed(found))
-
-
-def create(data: Path, environ: Mapping[str, str], queues: int = 1) -> None:
-    words = ("topics", "create", "Trade", "--queues", str(queues), "--queues-per-process", "shared")
-    done = rocketray(*words, "--data", data, environ=environ)
-    assert done.returncode == 0, done.stderr
+@contextmanager
+def commands(data: Path, environ: Mapping[str, str]) -> Iterator[Commands]:
+    with CommandServer(environ) as server:
+        yield Commands(server, data)
 
 
 def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) -> None:
@@ -87,16 +101,17 @@ def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) 
             await_ready(logs[0], 1, supervisor)
             await_ready(logs[1], 1, joins, "joined: cluster default")
             assert "depend on the raylet" not in logs[0].read_text()  # the label binds the actors
-            create(data, environ, queues=2)
-            for queue in range(2):
-                send(data, f"before {queue}", environ, queue)
-            assert len([*volume.glob("shards/Trade/*")]) == 1
-            os.kill(ray.raylet_at(THERE), signal.SIGKILL)
-            await_ready(logs[1], 2, joins, "joined: cluster default")
-            assert "ends: Ray is lost" in logs[1].read_text()
-            for queue in range(2):
-                send(data, f"after {queue}", environ, queue)
-            assert bodies(data, environ) == ["after 0", "after 1", "before 0", "before 1"]
+            with commands(data, environ) as run:
+                run.create(queues=2)
+                for queue in range(2):
+                    run.send(f"before {queue}", queue)
+                assert len([*volume.glob("shards/Trade/*")]) == 1
+                os.kill(ray.raylet_at(THERE), signal.SIGKILL)
+                await_ready(logs[1], 2, joins, "joined: cluster default")
+                assert "ends: Ray is lost" in logs[1].read_text()
+                for queue in range(2):
+                    run.send(f"after {queue}", queue)
+                assert run.bodies() == ["after 0", "after 1", "before 0", "before 1"]
             joins.kill()  # a machine that is switched off
             joins.wait()
             first = ray.servers()
@@ -104,7 +119,8 @@ def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) 
             await_ready(logs[0], 2, supervisor)
             assert f"the node on {data} ends: Ray is lost" in logs[0].read_text()
             (of_the_head,) = data.glob("shards/Trade/*")
-            send(data, "again", environ, int(of_the_head.name))
+            with commands(data, environ) as run:
+                run.send("again", int(of_the_head.name))
             second = ray.servers()
             assert second.keys() == first.keys()
             assert not second.items() & first.items()
@@ -139,8 +155,9 @@ def test_a_stateful_set_comes_back_with_its_messages_and_serves_its_program(tmp_
 
     first = start(1)
     try:
-        create(data, environ)
-        send(data, "before", environ)
+        with commands(data, environ) as run:
+            run.create()
+            run.send("before")
         (gcs,) = children(first.pid, "gcs_server")
         os.kill(gcs, signal.SIGKILL)
         assert first.wait(30) == 1  # so Kubernetes starts its container again
@@ -149,8 +166,9 @@ def test_a_stateful_set_comes_back_with_its_messages_and_serves_its_program(tmp_
         first.kill()
     second = start(2)
     try:
-        send(data, "after", environ)
-        assert bodies(data, environ) == ["after", "before"]
+        with commands(data, environ) as run:
+            run.send("after")
+            assert run.bodies() == ["after", "before"]
         consumer = subprocess.Popen(
             at(tmp_path, program["command"]),
             env=environ | environ_of(program, tmp_path), stdout=subprocess.PIPE,

@@ -58,8 +58,7 @@ def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(cluster: C
     disks = {each["disk"]: each for each in cluster.topology() if "disk" in each}
     assert disks[cluster.disk]["machine"] == ELSEWHERE
     picture = cluster.directory / "cluster.svg"
-    address = "--ray-address", cluster.machines.address
-    cluster.run("--cluster", NAME, *address, "topology", "--svg", str(picture))
+    assert cluster.ask("topology", "--svg", str(picture)).code == 0
     assert all(f">{uuid}</text>" in picture.read_text() for uuid in disks)
     assert {(each["state"], each["isCoordinator"]) for each in disks.values()} == {
         ("answers", True),
@@ -148,10 +147,8 @@ def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original
         joins = "--join " if prefix else ""
         assert f"rocketray start --cluster copy {joins}--ray-address HOST:PORT --data" in said
     cluster.start("copy", *ONE_PROCESS, name="copy", data=cluster.directory / "copy of first")
-    status = cluster.run("--cluster", "copy", *address, "status")
-    assert f"restored from a backup of {cluster.data}, has not joined yet" in " ".join(
-        status.split()
-    )
+    status = " ".join(cluster.ask("status", name="copy").out.split())
+    assert f"restored from a backup of {cluster.data}, has not joined yet" in status
     data = cluster.directory / "copy of second"
     kept = TopicCatalog.load(data)
     queue_id = kept.get("Trade").by_disk()[""][0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import COMMAND
+from support.commands import COMMAND, ONE_PROCESS
 from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(360)]
 ASK = Path(__file__).parent.parent / "support" / "elsewhere.py"
-TRADE = {f"shards:Trade:{each}" for each in range(min(4, len(os.sched_getaffinity(0))))}
-SHARDS = {"shards:shared", "shards:Least:0", *TRADE}
+SHARDS = {"shards:shared", "shards:Trade:0"}
 HOSTS = {f"app:least:{number}" for number in range(2)}
 ACTORS = {"coordinator", "filter", "gateway", *SHARDS, *HOSTS}
 
@@ -34,7 +32,7 @@ class Running:
         self._log = log
         with log.open("w") as output:
             command = [COMMAND, "start", "--cluster", "trade", "--ray-address", machines.address]
-            command += ["--data", str(data)]
+            command += ["--data", str(data), *ONE_PROCESS]
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, env=dict(machines.environ)
             )

@@ -8,10 +8,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from support.command_server import CommandServer, Done
 from support.commands import COMMAND, ONE_PROCESS
 from support.machines_apart import MachinesApart, machines_apart
 
@@ -32,6 +34,7 @@ class Cluster:
         self.data = directory / "data"
         self.disk = settle_identity(directory / "second")
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self._stack = ExitStack()
 
     def start(
         self,
@@ -105,10 +108,22 @@ class Cluster:
 
     def topology(self) -> list[dict[str, Any]]:
         """What the command says of disks and topics."""
-        said = self.run(
-            *("--cluster", NAME, "--ray-address", self.machines.address, "topology", "--json")
-        )
-        return [json.loads(line) for line in said.splitlines()]
+        return self.ask("topology", "--json").lines()
+
+    def ask(self, *arguments: str, name: str = NAME) -> Done:
+        """Run a command about a cluster on the first machine, in one process with others."""
+        return self._commands("--cluster", name, "--ray-address", self.machines.address, *arguments)
+
+    @cached_property
+    def _commands(self) -> CommandServer:
+        return self._stack.enter_context(CommandServer(self.machines.environ))
+
+    def close(self) -> None:
+        """End its commands and nodes."""
+        self._stack.close()
+        for node in self.nodes.values():
+            node.kill()
+            node.wait()
 
 
 class Watch:
@@ -164,6 +179,4 @@ def cluster_of_two(*, has_network: bool = False) -> Iterator[Cluster]:
                 found.start_second()
                 yield found
             finally:
-                for node in found.nodes.values():
-                    node.kill()
-                    node.wait()
+                found.close()

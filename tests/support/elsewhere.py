@@ -55,7 +55,7 @@ def main(address: str, data: str) -> None:
     here = ray.get_runtime_context().get_node_id()
     (other,) = {each["NodeID"] for each in ray.nodes() if each["Alive"]} - {here}
     connection = Connection.open(data)
-    connection.topics.ensure(_TOPIC, _QUEUES)
+    connection.topics.ensure(_TOPIC, _QUEUES, queues_per_process=_QUEUES)
     connection.topics.ensure(_HOSTED, 1, internal=True)
     with connection.producer() as producer:
         for queue_id in range(_QUEUES):
@@ -151,7 +151,7 @@ def _connect(opener: Callable[[str], object], data: str, node_json: str) -> str:
 def _use(address: str) -> dict[str, Any]:
     """What a program does there that knows the name of the cluster alone."""
     with Client(cluster=CLUSTER, ray_address=address) as client, client.producer() as producer:
-        client.topics.create(_FAR, 2, queues_per_process="shared")
+        client.topics.create(_FAR, 2)
         for number in range(20):
             producer.send(_FAR, b"%d" % number, keys="far", tags="pay" if number % 2 else "order")
         futures = [producer.send_async(_FAR, b"async") for _ in range(200)]
