@@ -12,24 +12,21 @@ import numpy.typing as npt
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import (
     consumer_directory,
-    control_path,
     filter_doorbell_path,
     shard_directory,
 )
 from rocketray.actors.filtering.engine import MATCH_RING_SUFFIX
 from rocketray.actors.groups.subscription_change import QueuePart
-from rocketray.actors.ipc.control_page import ControlPage, Doorbell
+from rocketray.actors.ipc.control_page import Doorbell, control_of
 from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
 from rocketray.actors.runtime.processes import owned_name
-from rocketray.errors import FilterError, OffsetOutOfRangeError, ShardUnavailableError
+from rocketray.errors import FilterError, OffsetOutOfRangeError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .stream_source import QueueBounds, TakenMatches
 
 __all__ = ["QueueStream", "QueueStreams", "member_bell", "queue_bounds"]
-
-_NOT_MADE_RETRY_MS = 5000
 
 
 class QueueStreams:
@@ -83,7 +80,7 @@ class QueueStream:
     def __init__(self, node: NodeClient, description: StreamDescription) -> None:
         self.queue_id = description.queue_id
         self._node = node
-        self._control = _control(node.data, description.topic, description.queue_id)
+        self._control = control_of(node.data, description.topic, description.queue_id)
         self._counted = NO_COUNTERS  # of rings before this one
         self._read(description)
         directory = shard_directory(node.data, description.topic, description.queue_id)
@@ -207,16 +204,5 @@ def _entries(rows: npt.NDArray[np.int64]) -> EntryColumns:
 
 def queue_bounds(data: Path, topic: str, queue_id: int) -> QueueBounds:
     """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
-    control = _control(data, topic, queue_id)
+    control = control_of(data, topic, queue_id)
     return QueueBounds(control.minimum(), control.visible())
-
-
-def _control(data: Path, topic: str, queue_id: int) -> ControlPage:
-    try:
-        return ControlPage(control_path(data, topic, queue_id))
-    except FileNotFoundError:
-        raise ShardUnavailableError(
-            f"{topic}/{queue_id}",
-            _NOT_MADE_RETRY_MS,
-            "it has no directory: it is not created yet, or stays closed; see: rocketray status",
-        ) from None

@@ -17,7 +17,7 @@ from rocketray.actors.files.runtime_lock import RuntimeLock
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.match_ring import MatchRing
 from rocketray.actors.runtime.processes import is_alive, owner_pid
-from rocketray.errors import StreamError
+from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
 from .filter_api import FilterStatistics
@@ -59,8 +59,8 @@ class FilterEngine:
         """Begin to serve the ring that a member created; idempotent.
 
         Raises:
-            StreamError: the subscription does not compile, or there is no such shard. The ring
-                has the error as well.
+            StreamError: the subscription does not compile. The ring has the error as well.
+            ShardUnavailableError: there is no such shard.
         """
         ring = Path(path)
         with self._lock:
@@ -68,6 +68,8 @@ class FilterEngine:
                 return
         try:
             stream = self._open(ring)  # may import a module: other streams do not wait for it
+        except ShardUnavailableError:
+            raise
         except StreamError as error:
             MatchRing(ring).fail(str(error))
             raise

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.actors.files.paths import control_path, shard_directory
+from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.control_page import ControlPage, Doorbell
+from rocketray.actors.ipc.control_page import Doorbell, control_of
 from rocketray.actors.ipc.match_ring import MatchRing, StreamState
 from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
@@ -50,14 +50,15 @@ class FilterStream:
         """Map the member's ring, compile its subscription, and open the queue.
 
         Raises:
-            StreamError: the ring, the subscription or the shard is not usable.
+            StreamError: the ring or the subscription is not usable.
+            ShardUnavailableError: the queue is not on this disk, or not any more.
         """
         self.path = path
         self._ring = MatchRing(path)
         stream = self._ring.description()
         self._where = f"{stream.topic}/{stream.queue_id} for group {stream.group}"
         self._filter = MessageFilter(stream.subscription, allowed=rules.allowed)
-        self._control = ControlPage(control_path(data, stream.topic, stream.queue_id))
+        self._control = control_of(data, stream.topic, stream.queue_id)
         directory = shard_directory(data, stream.topic, stream.queue_id)
         self._reader = QueueReader(directory, stream.topic, stream.queue_id)
         self._doorbell = Doorbell(Path(stream.doorbell))

@@ -25,17 +25,33 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.actors.files.paths import control_path
 from rocketray.actors.files.private_files import make_private_parents
-from rocketray.errors import ShardFencedError, StoreError, StoreFullError, StoreVersionError
+from rocketray.errors import (
+    ShardFencedError,
+    ShardUnavailableError,
+    StoreError,
+    StoreFullError,
+    StoreVersionError,
+)
 from rocketray.kernels import futex
 from rocketray.store.files.file_system import few_enough_files
 
-__all__ = ["LINE_BYTES", "AdaptiveSpin", "ControlPage", "Doorbell", "SharedCounter", "SharedFile"]
+__all__ = [
+    "LINE_BYTES",
+    "AdaptiveSpin",
+    "ControlPage",
+    "Doorbell",
+    "SharedCounter",
+    "SharedFile",
+    "control_of",
+]
 
 LINE_BYTES = 64
 _PAGE_BYTES = 4096
 _SPINS = 2_500  # 20 to 50 ns each; waking a sleeping process takes as long
 _SOON_S = 0.0001
+_NOT_MADE_RETRY_MS = 5000
 _WAIT_SLICE_S = 0.05  # invariant 3; also bounds the cost of a lost wake-up
 
 
@@ -247,3 +263,19 @@ class ControlPage:
                 f"{self._file.path.parent}: this process has epoch {epoch} and the shard is at "
                 f"epoch {current}; a newer process owns it, so nothing was appended: connect again"
             )
+
+
+def control_of(data: Path, topic: str, queue_id: int) -> ControlPage:
+    """Map the control page of a queue that is on the disk *data*.
+
+    Raises:
+        ShardUnavailableError: there is no such queue on it, or not any more.
+    """
+    try:
+        return ControlPage(control_path(data, topic, queue_id))
+    except FileNotFoundError:
+        raise ShardUnavailableError(
+            f"{topic}/{queue_id}",
+            _NOT_MADE_RETRY_MS,
+            "it has no directory: it is not created yet, or stays closed; see: rocketray status",
+        ) from None

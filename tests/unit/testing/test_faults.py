@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import ShardUnavailableError, StoreFullError, StreamError
 from rocketray.filters.subscription import Subscription
@@ -88,6 +89,24 @@ def test_a_shard_that_is_down_takes_nothing_and_comes_back_whole(broker: Broker)
 def test_a_filter_that_starts_again_goes_on_where_it_stood(broker: Broker) -> None:
     member = broker.consumer("g", "orders", ALL)
     send(broker, b"1")
+    broker.faults.restart_filter()
+    send(broker, b"2")
+    assert take(member) == [b"1", b"2"]
+
+
+def test_a_filter_starts_again_though_the_topic_of_a_member_that_crashed_is_gone(
+    broker: Broker,
+) -> None:
+    broker.topics.create("gone", 1)
+    rings = consumer_directory(broker.data)
+    crashed = broker.consumer("g", "gone", ALL)
+    (ring,) = rings.glob("*.match")
+    left = ring.read_bytes()
+    broker.faults.crash(crashed)
+    member = broker.consumer("g", "orders", ALL)
+    send(broker, b"1")
+    broker.topics.delete("gone")
+    ring.write_bytes(left)  # as a killed process leaves it
     broker.faults.restart_filter()
     send(broker, b"2")
     assert take(member) == [b"1", b"2"]
