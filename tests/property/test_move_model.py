@@ -1,0 +1,20 @@
+"""Moves of queues between two disks against lists: members of the group miss and repeat nothing.
+
+The rules and what holds after each step are in support/moving_machine.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.machines import run
+from support.moving_machine import Moving
+
+HISTORIES = 40
+
+
+@pytest.mark.timeout(600)
+def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
+    run(Moving, amount(HISTORIES), seed)
+    assert Moving.moved > 0, "no queue was moved"
