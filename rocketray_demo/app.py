@@ -45,7 +45,7 @@ def tally_path(data: Path, agent: str) -> Path:
 @app.agent(flights, tags="UA || DL")
 async def destinations(stream: Stream[Any]) -> None:
     """Count the flights of two carriers, with their mean delay at arrival, by destination."""
-    path = tally_path(_data(), "destinations")
+    path = tally_path((await app.connect()).data, "destinations")
     tally = load_tally(path)
     async for batch in stream.batches(_COLUMNS):
         for body in tally.fresh_bodies(batch):
@@ -57,7 +57,7 @@ async def destinations(stream: Stream[Any]) -> None:
 @app.agent(flights, sql=LATE_FROM_JFK)
 async def late_from_jfk(stream: Stream[Any]) -> None:
     """Count late departures, event by event as in any Faust app."""
-    path = tally_path(_data(), "late_from_jfk")
+    path = tally_path((await app.connect()).data, "late_from_jfk")
     tally = load_tally(path)
     async for events in stream.take_events(1000, within=0.2):
         for event in events:
@@ -68,7 +68,7 @@ async def late_from_jfk(stream: Stream[Any]) -> None:
 @app.agent(flights, where=is_red_eye)
 async def red_eyes(stream: Stream[Any]) -> None:
     """Count the messages that a Python predicate accepts."""
-    path = tally_path(_data(), "red_eyes")
+    path = tally_path((await app.connect()).data, "red_eyes")
     tally = load_tally(path)
     async for batch in stream.batches(_COLUMNS):
         for _ in tally.fresh_bodies(batch):
@@ -81,10 +81,5 @@ def late_lake(frame: DataFrame) -> DataStreamWriter:
     """Write late departures to Parquet files, a column for each field, each row exactly once."""
     row = f"from_json(CAST(body AS STRING), '{FLIGHT_COLUMNS}') AS row"
     flights = frame.selectExpr(row).select("row.*")
-    return flights.writeStream.format("parquet").option("path", str(_data() / PARQUET))
-
-
-def _data() -> Path:
-    data: Any = app.data
-    assert data is not None  # the host and the driver set it
-    return Path(data)
+    assert isinstance(app.place, Path)  # the driver set it
+    return flights.writeStream.format("parquet").option("path", str(app.place / PARQUET))

@@ -25,6 +25,7 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.terminal.progress import ProgressDisplay
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError, StreamError
+from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.hosting.hosting import bring_up, end_hosts
 
 from .app import FLIGHT_COLUMNS, PARQUET, app, late_lake, tally_path
@@ -67,7 +68,7 @@ def run_demo(
         StreamError: a step failed; the directory can be resumed.
     """
     run = open_run(limit=limit, resume=resume, data=data)
-    app.data = run.path
+    app.place = run.path
     with (
         stderr_in_file(run.path / LOG) as stderr,
         ProgressDisplay(stderr) as progress,
@@ -85,7 +86,7 @@ def run_demo(
         _make_topic(connection, run)
         progress.say(f"a node runs, with topic {TOPIC} of {QUEUES} queues")
         progress.show("starting the agents")
-        stack.enter_context(_deployed(run))
+        stack.enter_context(_deployed())
         progress.say(f"agents run: {', '.join(_AGENTS)}")
         progress.show("starting Spark's sink")
         host = stack.enter_context(_sinks(run, session))
@@ -217,11 +218,10 @@ def _make_topic(connection: Connection, run: RunDirectory) -> None:
 
 
 @contextmanager
-def _deployed(run: RunDirectory) -> Iterator[None]:
+def _deployed() -> Iterator[None]:
     """Run the agents in a Ray actor for the block."""
-    _, hosts = bring_up(
-        _APP, cluster=DEFAULT_CLUSTER, data=run.path, directory=Path.cwd(), detached=False
-    )
+    plan = HostPlan.here(_APP, DEFAULT_CLUSTER, str(Path.cwd()))
+    _, hosts = bring_up(plan, detached=False)
     try:
         yield
     finally:

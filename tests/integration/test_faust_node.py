@@ -29,6 +29,7 @@ from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.app.app import App
 from rocketray.topology.hosting.app_path import load_app
 from rocketray.topology.hosting.host import HostStatus
+from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.hosting.hosting import bring_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -119,14 +120,8 @@ def statuses(hosts: list[Any]) -> list[HostStatus]:
 def started(node: Node, path: str) -> list[Any]:
     """Two instances of the app at *path*, which end with this process."""
     directory = SUPPORT.parent
-    return bring_up(
-        path,
-        cluster=DEFAULT_CLUSTER,
-        data=node.data,
-        directory=directory,
-        consumers=2,
-        detached=False,
-    )[1]
+    plan = HostPlan.here(path, DEFAULT_CLUSTER, str(directory))
+    return bring_up(plan, 2, detached=False)[1]
 
 
 def wait_until_shared(connection: Connection, group: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from support.journal import Journal, Outcome
@@ -17,9 +16,10 @@ FAILING = 500  # one number of so many fails at first
 failed: set[int] = set()
 
 
-def open_journal(agent: str) -> Journal:
+async def open_journal(agent: str) -> Journal:
     """Beside the node's data."""
-    return Journal(Path(str(app.data)).parent / "seen", f"chaos-{agent}", str(os.getpid()))
+    data = (await app.connect()).data
+    return Journal(data.parent / "seen", f"chaos-{agent}", str(os.getpid()))
 
 
 def note(journal: Journal, event: Any, outcome: Outcome) -> None:
@@ -33,7 +33,7 @@ def note(journal: Journal, event: Any, outcome: Outcome) -> None:
 
 @app.agent(numbers, ordered=True, suspend=0.02)
 async def ordered(stream: Any) -> None:
-    journal = open_journal("ordered")
+    journal = await open_journal("ordered")
     async for event in stream.events():
         number = int(event.value)
         fails = number % FAILING == 7 and number not in failed
@@ -43,7 +43,7 @@ async def ordered(stream: Any) -> None:
 
 @app.agent(numbers, concurrency=2)
 async def concurrent(stream: Any) -> None:
-    journal = open_journal("concurrent")
+    journal = await open_journal("concurrent")
     async for event in stream.events():
         fails = int(event.value) % FAILING == 11 and not event.reconsume_times
         note(journal, event, Outcome.SENT_BACK if fails else Outcome.DONE)

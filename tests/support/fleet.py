@@ -31,6 +31,7 @@ from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 from rocketray.topology.hosting.host import HostStatus
+from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.hosting.hosting import bring_up, find_hosts, take_down
 
 __all__ = [
@@ -83,13 +84,7 @@ class Fleet:
 
     def start_app(self) -> None:
         """The app with the other two groups, on two hosts."""
-        bring_up(
-            "support.chaos_app:app",
-            cluster=DEFAULT_CLUSTER,
-            data=self._connection.data,
-            directory=TESTS,
-            consumers=2,
-        )
+        bring_up(HostPlan.here("support.chaos_app:app", DEFAULT_CLUSTER, str(TESTS)), 2)
 
     def start_producer(self, count: int, pause_ms: int) -> subprocess.Popen[bytes]:
         """A producer of the numbers below *count*, with a pause after each thousand."""

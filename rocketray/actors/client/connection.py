@@ -14,38 +14,29 @@ from typing import Any, Self, Unpack
 from weakref import WeakSet
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.calls.endpoint import CALL_TIMEOUT_S, COORDINATOR_NAME, client_of
+from rocketray.actors.calls.endpoint import client_of
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
-from rocketray.actors.files.home import Home
 from rocketray.actors.groups.member_options import MemberOptions, check_member
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
-from rocketray.actors.ray_process.ray_runtime import join_ray, pinned, ray
+from rocketray.actors.ray_process.ray_runtime import join_ray
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetch_api import FetchApi, gateway_of
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
-from .actor_names import find_actor
 from .client_ray import CLIENT_RAY
 from .finding import find_cluster, find_node
 from .node_api import NODE
 from .ray_transport import RayTransport
 
-__all__ = ["Connection", "lose_node", "node_placement"]
+__all__ = ["Connection", "lose_node"]
 
 _CONNECTIONS: WeakSet[Connection] = WeakSet()
 """The connections of this process, for :func:`lose_node`."""
-
-
-def node_placement(cluster: str) -> dict[str, Any]:
-    """Return the options that bind an actor to the machine of the cluster's node."""
-    coordinator = find_actor(cluster, COORDINATOR_NAME)
-    home: Home = ray.get(coordinator.home.remote(), timeout=CALL_TIMEOUT_S)
-    return pinned(home)
 
 
 def lose_node(data: Path, error: StreamError) -> None:

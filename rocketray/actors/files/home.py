@@ -25,11 +25,11 @@ from typing import Any
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import DataDirectoryError
 
-from .node_lock import lock_node
+from .node_lock import lock_file, lock_node
 from .paths import identity_file
 from .state_files import UnknownVersionError, read_state, write_json
 
-__all__ = ["Home", "has_identity", "identity_of", "settle_identity"]
+__all__ = ["Home", "has_identity", "holds_messages", "identity_of", "settle_identity"]
 
 _VERSION = 1
 
@@ -99,6 +99,15 @@ def has_identity(data: Path, uuid: str) -> bool:
         StoreError: the file with its UUID is damaged, and so is the copy.
     """
     return _read_identity(data) == uuid
+
+
+def holds_messages(directory: Path) -> bool:
+    """Return whether *directory* is a data directory, the content of a backup, or a store."""
+    return (
+        lock_file(directory).exists()
+        or all((directory / part).is_dir() for part in ("config", "shards"))
+        or (directory / "commitlog").is_dir()
+    )
 
 
 def settle_identity(data: Path, new: str | None = None) -> str:

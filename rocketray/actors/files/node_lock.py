@@ -17,9 +17,14 @@ from rocketray.errors import StoreError, StoreLockedError
 from .private_files import DATA_MODE, make_directory, open_to_others
 from .state_files import disk_error
 
-__all__ = ["lock_node", "node_holder"]
+__all__ = ["lock_file", "lock_node", "node_holder"]
 
 _LOG = logging.getLogger(__name__)
+
+
+def lock_file(data: Path) -> Path:
+    """Return the file that is locked, which every data directory has."""
+    return data / "node.lock"
 
 
 def lock_node(data: Path, mode: int = DATA_MODE) -> int:
@@ -41,7 +46,7 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
                 mode,
                 data,
             )
-        descriptor = os.open(_path(data), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(lock_file(data), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise StoreError(
             f"no node can run on {data}: {error.strerror}: {error.filename}; name a directory that "
@@ -67,7 +72,7 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
 def node_holder(data: Path) -> str | None:
     """Return ``pid 17`` if that process runs a node on the directory; None if there is none."""
     try:
-        descriptor = os.open(_path(data), os.O_RDONLY)
+        descriptor = os.open(lock_file(data), os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -77,7 +82,3 @@ def node_holder(data: Path) -> str | None:
     finally:
         os.close(descriptor)
     return None
-
-
-def _path(data: Path) -> Path:
-    return data / "node.lock"

@@ -44,6 +44,7 @@ from .ray_watch import RayWatch, connect_error
 
 __all__ = [
     "DISK_LABEL",
+    "NODE_LABEL",
     "GetTimeoutError",
     "RayActorError",
     "RayError",
@@ -53,6 +54,7 @@ __all__ = [
     "is_driver",
     "is_here",
     "join_ray",
+    "label_of_machine",
     "leave_ray",
     "logs_directory",
     "namespace_of",
@@ -65,6 +67,7 @@ __all__ = [
     "ray_node_of",
     "ray_session",
     "start_ray",
+    "starter_paths",
     "watch_ray",
     "zone_of_machine",
 ]
@@ -74,6 +77,8 @@ logger = logging.getLogger(__name__)
 _NAMESPACE = "rocketray"
 DISK_LABEL = "rocketray-disk"
 """The label of a Ray node that has a data directory; its value is the directory's UUID."""
+NODE_LABEL = "ray.io/node-id"
+"""The label that Ray gives each of its nodes; its value is the id."""
 _ZONE_LABEL = "ray.io/availability-zone"  # the name that Ray gives it
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -240,6 +245,16 @@ def ray_node_of(disk: str) -> str:
     return "" if labels.get(DISK_LABEL) == disk else str(context.get_node_id())
 
 
+def label_of_machine() -> tuple[str, str]:
+    """Return the name and value of the label that only this process's Ray node has.
+
+    A raylet that replaces another may have the label of its disk, too, but a new id.
+    """
+    labels: Mapping[str, str] = ray.get_runtime_context().get_node_labels()
+    name = DISK_LABEL if DISK_LABEL in labels else NODE_LABEL
+    return name, labels[name]
+
+
 def ray_host() -> str:
     """Return the IP address that Ray has for this process's machine."""
     return str(ray.util.get_node_ip_address())
@@ -329,6 +344,17 @@ def output_files() -> tuple[str, ...]:
     worker = ray._private.worker.global_worker  # noqa: SLF001 - Ray has no public way
     paths = worker.get_out_file_path(), worker.get_err_file_path()
     return tuple(str(path) for path in paths if path)
+
+
+def starter_paths() -> list[str]:
+    """Return the directories that Ray put first on this actor's import path.
+
+    They are those of the program that started it: its own, and its current directory.
+    """
+    if not ray.is_initialized():
+        return []
+    worker = ray._private.worker.global_worker.core_worker  # noqa: SLF001 - as above
+    return list(worker.get_job_config().py_driver_sys_path)
 
 
 def logs_directory() -> str:

@@ -32,7 +32,7 @@ __all__ = [
     "without_hosts",
 ]
 
-_HOST_COLUMNS = ("app", "host", "pid", "state", "restarts", "queues")
+_HOST_COLUMNS = ("app", "host", "machine", "pid", "state", "restarts", "queues")
 _COUNTS = {
     "received": "received",
     "finished": "finished",
@@ -105,7 +105,8 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
         (
             host.app,
             host.number,
-            None if host.status is None else host.status.pid,
+            host.status and host.status.machine,
+            host.status and host.status.pid,
             host.state,
             host.restarts,
             _queues(host) or None,
@@ -137,7 +138,9 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
 def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
     for host in hosts:
         if (error := host.last_error) is not None:
-            yield f"{host.app} host {host.number} failed at {as_time(error.time_ms)}: {error}"
+            where = "" if error.is_here else f" on {error.machine}"
+            when = as_time(error.time_ms)
+            yield f"{host.app} host {host.number} failed at {when}{where}: {error}"
     for host in hosts:
         for agent in _agents(host):
             if agent.decode_failures:
@@ -203,9 +206,11 @@ def _fields(host: Host) -> dict[str, Any]:
             "message": error.message,
             "place": error.place,
             "time": error.time_ms,
+            "machine": error.machine,
         },
+        "machine": status and status.machine,
         "pid": status and status.pid,
-        "path": status and status.path,
+        "path": status and status.plan.path,
         "logs": list(status.logs) if status else [],
         "agents": [_agent_fields(each) for each in _agents(host)],
         "queues": [

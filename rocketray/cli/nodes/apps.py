@@ -1,7 +1,8 @@
-"""``rocketray up``, ``down``, ``status`` and ``scale``: apps as Ray actors of the node."""
+"""``rocketray up``, ``down``, ``status`` and ``scale``: apps as Ray actors."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,33 +47,43 @@ def up(
         bool,
         typer.Option("--detach", help="Return when the app is up; end it with: rocketray down."),
     ] = False,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Run on machines whose Ray has this label; may be repeated. For a cluster only.",
+        ),
+    ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Run an app's agents as Ray actors of the node.
+    """Run an app's agents as Ray actors.
 
     Each instance has a process of its own, and they share the messages of their groups. The module
     is imported from the current directory, or from Python's path. If an instance fails to start,
     all are ended, and the reason is printed. One that crashes later is restarted. Without --detach
     the app runs until SIGINT (Ctrl-C) or SIGTERM, and is then drained.
+
+    With --data, the instances run on this machine. For a cluster that is named (--cluster NAME
+    before the command, or ROCKETRAY_CLUSTER), they are spread over the machines of its Ray, and the
+    directory that the module is imported from is uploaded, up to 100 MiB. Hidden files, virtual
+    environments, data directories, and what a .gitignore or .rayignore names are left out.
     """
     from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - the same
     from rocketray.topology.app.sink_spec import how_to_run  # noqa: PLC0415 - the same
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
     from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
+    from rocketray.topology.hosting.code_upload import RENEW_S  # noqa: PLC0415 - the same
 
-    directory = Path.cwd()
-    import_from(directory)
+    from .app_plan import parse_labels, plan_of  # noqa: PLC0415 - the same
+
+    import_from(Path.cwd())
+    labels = parse_labels(label or ())
     with connect(data) as connection, stop_signals() as signals:
+        plan, code = plan_of(connection, path, labels)
         with waiting(f"starting {path}"):
             app, handles = hosting.bring_up(
-                path,
-                cluster=connection.cluster,
-                data=connection.files("rocketray up"),
-                directory=directory,
-                consumers=consumers,
-                detached=detach,
-                is_given_up=signals.event.is_set,
+                plan, consumers, code=code, detached=detach, is_given_up=signals.event.is_set
             )
         hosts = hosting.find_hosts(connection.cluster, app)
         show_hosts(hosts, as_json=as_json)
@@ -86,11 +97,15 @@ def up(
         if detach:
             return
         told = {host.name: host.last_error for host in hosts}
+        renewed_s = time.monotonic()
         while not signals.event.wait(_LOOK_AGAIN_S):
             hosts = hosting.find_hosts(connection.cluster, app)
             if not hosts:
                 progress(f"{app} was ended by another command")
                 return
+            if time.monotonic() > renewed_s + RENEW_S:
+                renewed_s = time.monotonic()
+                hosting.renew_code(hosts)
             for host in hosts:
                 if host.last_error not in (None, told.get(host.name)):
                     told[host.name] = host.last_error

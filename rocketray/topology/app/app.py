@@ -81,10 +81,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         flow: FlowLimits | None = None,
         **options: Any,
     ) -> None:
-        place = None if data is None and cluster is None else chosen_node(data, cluster)
-        self.data = place if isinstance(place, Path) else None
-        """The node's data directory, if it is given; it comes before the cluster."""
-        self._cluster = place if isinstance(place, Cluster) else None
+        self.place = None if data is None and cluster is None else chosen_node(data, cluster)
+        """The node's data directory, or its cluster, if one is given."""
         self.flow = flow or FlowLimits()
         self._connection = connection
         self._outboxes = Outboxes(self.connect)
@@ -307,7 +305,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         return self._connection
 
     def _place(self) -> Path | Cluster:
-        return self.data or self._cluster or chosen_node()
+        return self.place or chosen_node()
 
     async def send_message(
         self,

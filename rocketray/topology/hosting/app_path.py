@@ -1,22 +1,42 @@
-"""Apps named by import path, ``"module:app"``, and the explanation of failed imports."""
+"""Apps named by import path, ``"module:app"``: their import, their source, and failed imports."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+import sysconfig
 import traceback
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import faust
 
+import rocketray
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App
 
-__all__ = ["import_from", "load_app"]
+__all__ = ["AppSource", "import_from", "is_installed", "load_app", "source_of"]
+
+_INSTALLED = (
+    Path(rocketray.__file__).parent,
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 
 
-def load_app(path: str) -> App:
-    """Import ``"module:app"``; raise :class:`ConfigError` with the reason if that fails."""
+@dataclass(frozen=True, slots=True)
+class AppSource:
+    """The file of an app's module, and the directory from which it is imported."""
+
+    file: Path
+    directory: Path
+
+
+def load_app(path: str, advice: str = "add its directory to PYTHONPATH") -> App:
+    """Import ``"module:app"``; raise :class:`ConfigError` with the reason if that fails.
+
+    *advice* says what else to do about a module that is not found.
+    """
     module_name, separator, name = path.partition(":")
     if not (module_name and separator and name):
         raise ConfigError(f"an app is named as module:app, for example trade:app, not {path!r}")
@@ -29,7 +49,9 @@ def load_app(path: str) -> App:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise ConfigError(f"app {path!r}: {_why_not_imported(module_name, error)}") from error
+        raise ConfigError(
+            f"app {path!r}: {_why_not_imported(module_name, error, advice)}"
+        ) from error
     app = getattr(module, name, None)
     if isinstance(app, App):
         return app
@@ -45,24 +67,39 @@ def load_app(path: str) -> App:
     )
 
 
-def _why_not_imported(module: str, error: Exception) -> str:
+def _why_not_imported(module: str, error: Exception, advice: str) -> str:
     """Return a user's explanation of *error*, raised by the import of *module*, and its place."""
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-        return (
-            f"{error}; name a module that can be imported from here, or add its directory to "
-            "PYTHONPATH"
-        )
+        return f"{error}; name a module that can be imported from here, or {advice}"
     place = traceback.extract_tb(error.__traceback__)[-1]
     if isinstance(error, SyntaxError):
         return f"{module} cannot be imported: {error}"
+    what_to_do = ""
+    if isinstance(error, ModuleNotFoundError):
+        what_to_do = f"; install what has it into {sys.prefix}, or {advice}"
     return (
         f"{module} cannot be imported: {type(error).__name__}: {error} "
-        f"({place.filename}, line {place.lineno})"
+        f"({place.filename}:{place.lineno}){what_to_do}"
     )
 
 
-def import_from(directory: Path | str) -> None:
-    """Add *directory* to the import path, before other modules of the same names."""
+def import_from(directory: Path | str, instead_of: Collection[str] = ()) -> None:
+    """Put *directory* first on the import path, and remove the directories *instead_of* it."""
     place = str(directory)
-    if place not in sys.path:
-        sys.path.insert(0, place)
+    sys.path[:] = [place, *(each for each in sys.path if each not in {place, *instead_of})]
+
+
+def is_installed(file: Path) -> bool:
+    """Return whether *file* is Python's, ours, or of an installed package."""
+    is_known = any(file.is_relative_to(each) for each in _INSTALLED)
+    return is_known or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
+
+
+def source_of(path: str) -> AppSource | None:
+    """Return the source of the app at *path*, which is imported; None if it is installed."""
+    name = path.partition(":")[0]
+    file = Path(str(sys.modules[name].__file__)).absolute()
+    if is_installed(file):
+        return None
+    is_package = hasattr(sys.modules[name], "__path__")
+    return AppSource(file, file.parents[name.count(".") + is_package])

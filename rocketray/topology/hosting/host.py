@@ -1,8 +1,10 @@
 """An instance of an app in a Ray actor that imports it by path.
 
-- An app is never pickled: the actor gets ``"module:app"`` and imports it. Ray calls actors outside
-  of the main thread, so there are no signal handlers; the host does what ``App.main`` does in a
-  process of its own.
+- An app is never pickled: the actor gets ``"module:app"`` and imports it, from a directory of its
+  machine, or from the archive that Ray has unpacked and made the current directory. The node is
+  found by the name of its cluster.
+- Ray calls actors outside of the main thread, so there are no signal handlers; the host does what
+  ``App.main`` does in a process of its own.
 - Mode only flags a crashed app, and a flag restarts nothing. So the host ends the process, Ray
   starts another one, and the groups resume from their committed offsets.
 - An app that crashes within ``SETTLE_S`` of its start counts as not started: tasks and timers begin
@@ -19,14 +21,16 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketray.actors.ray_process.ray_runtime import output_files
+from rocketray.actors.ray_process.ray_runtime import output_files, starter_paths
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.cluster import Cluster
 from rocketray.errors import ActorError
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.app.app import App
@@ -34,6 +38,7 @@ from rocketray.topology.app.running import run_until, show_log
 
 from .app_path import import_from, load_app
 from .host_failure import HostFailure, store_failure
+from .host_plan import HostPlan
 
 __all__ = ["ConsumerHost", "HostStatus"]
 
@@ -42,25 +47,24 @@ logger = logging.getLogger(__name__)
 CRASH_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 SETTLE_S = 1.0
 _FAILED_START_PAUSE_S = 5.0
+_UPLOADED = "see that no .gitignore or .rayignore leaves it out of the upload"
 
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
     """One instance of an app: where it runs, its agents' counters, and the queues it reads.
 
-    ``data`` is the node's data directory, and ``directory`` one from which modules are imported
-    too, where they were given. ``queues`` are pairs of a topic and a queue id. An app that
+    ``plan`` is what further hosts need. ``queues`` are pairs of a topic and a queue id. An app that
     ``has_failed`` starts again soon, in another process. ``logs`` are the files with the process's
-    output, and with its log.
+    output, and with its log, on its ``machine``.
     """
 
-    path: str
+    plan: HostPlan
+    machine: str
     pid: int
     is_running: bool
     agents: tuple[AgentStatistics, ...]
     queues: tuple[tuple[str, int], ...] = ()
-    data: str | None = None
-    directory: str | None = None
     has_failed: bool = False
     logs: tuple[str, ...] = ()
 
@@ -76,16 +80,14 @@ class ConsumerHost:
 
     def __init__(
         self,
-        path: str,
-        data: str | None,
-        directory: str | None = None,
+        plan: HostPlan,
         name: str | None = None,
         *,
         note: Callable[[str, HostFailure], None] = store_failure,
         end: Callable[[], None] = _end_process,
     ) -> None:
         show_log()
-        self._hosted = _HostedApp(path, data, directory, name, note=note, end=end)
+        self._hosted = _HostedApp(plan, name, note=note, end=end)
 
     def start(self) -> HostFailure | None:
         """Wait until the app has started; return the failure if it did not."""
@@ -110,23 +112,20 @@ class _HostedApp:
 
     def __init__(
         self,
-        path: str,
-        data: str | None,
-        directory: str | None,
+        plan: HostPlan,
         name: str | None,
         *,
         note: Callable[[str, HostFailure], None],
         end: Callable[[], None],
     ) -> None:
-        self._path, self._data, self._directory = path, data, directory
-        self._name, self._note, self._end = name, note, end
+        self._plan, self._name, self._note, self._end = plan, name, note, end
         self._app: App | None = None
         self._has_failed = False
         self._not_stopped: HostFailure | None = None
         self._started: Future[HostFailure | None] = Future()
         self._asked_to_stop = asyncio.Event()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=f"app {path}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"app {plan.path}", daemon=True)
         self._thread.start()
 
     def start(self) -> HostFailure | None:
@@ -138,13 +137,12 @@ class _HostedApp:
         told = app and is_running and asyncio.run_coroutine_threadsafe(_statistics(app), self._loop)
         agents, queues = told.result() if told else ((), ())
         return HostStatus(
-            self._path,
+            self._plan,
+            socket.gethostname(),
             os.getpid(),
             is_running,
             agents,
             queues,
-            self._data,
-            self._directory,
             self._has_failed,
             output_files(),
         )
@@ -183,11 +181,8 @@ class _HostedApp:
 
     async def _begin(self) -> App:
         """Import the app and start it; return when it has run for a moment."""
-        if self._directory is not None:
-            import_from(self._directory)
-        self._app = app = load_app(self._path)
-        if self._data is not None:
-            app.data = Path(self._data)
+        self._app = app = self._load()
+        app.place = Cluster(self._plan.cluster)
         await app.start()
         if not app.crashed:
             with contextlib.suppress(TimeoutError):
@@ -196,10 +191,20 @@ class _HostedApp:
             raise app.crash_reason or ActorError("the app crashed without a reason")
         return app
 
+    def _load(self) -> App:
+        plan = self._plan
+        if plan.directory is not None:
+            import_from(plan.directory)
+        if plan.code is None:
+            return load_app(plan.path)
+        import_from(Path.cwd(), instead_of=starter_paths())
+        return load_app(plan.path, _UPLOADED)
+
     def _fail(self, error: BaseException | None) -> HostFailure:
         self._has_failed = True
-        failure = HostFailure.of(error, system_clock_ms(), self._path.partition(":")[0])
-        logger.error("app %s failed: %s", self._path, failure, exc_info=error)
+        path = self._plan.path
+        failure = HostFailure.of(error, system_clock_ms(), path.partition(":")[0])
+        logger.error("app %s failed: %s", path, failure, exc_info=error)
         if self._name is not None:
             self._note(self._name, failure)
         return failure

@@ -10,46 +10,52 @@ module or package, else in a file that is neither Python's, nor installed, nor o
 from __future__ import annotations
 
 import json
+import re
+import socket
 import sys
-import sysconfig
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ray.exceptions import RayActorError, RayError, RuntimeEnvSetupError
 from ray.experimental import internal_kv
 
-import rocketray
+from .app_path import is_installed
 
-__all__ = ["HostFailure", "forget_failure", "last_failure", "store_failure"]
+__all__ = ["HostFailure", "forget_failure", "last_failure", "store_failure", "why_no_answer"]
 
 _MESSAGE_LIMIT = 2000  # characters; a message may quote the input it failed on
-_FOREIGN = (
-    Path(rocketray.__file__).parent,
-    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
 _NAMESPACE = "rocketray-hosts"
 
 
 @dataclass(frozen=True, slots=True)
 class HostFailure:
-    """An exception's type and message, the place as ``file:line``, and the time."""
+    """An exception's type and message, the place as ``file:line``, the time, and the machine."""
 
     kind: str
     message: str
     place: str | None
     time_ms: int
+    machine: str = ""
 
     @classmethod
     def of(
         cls, error: BaseException | None, time_ms: int, module: str | None = None
     ) -> HostFailure:
         """Describe *error*; *module* is the app's."""
+        machine = socket.gethostname()
         if error is None:
-            return cls("Crash", "the app crashed without a reason", None, time_ms)
+            return cls("Crash", "the app crashed without a reason", None, time_ms, machine)
         message = str(error)
         if len(message) > _MESSAGE_LIMIT:
             message = f"{message[:_MESSAGE_LIMIT]}…"
-        return cls(type(error).__name__, message, _place(error, _own_files(module)), time_ms)
+        place = _place(error, _own_files(module))
+        return cls(type(error).__name__, message, place, time_ms, machine)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it was on this machine, or on one that is not known."""
+        return self.machine in ("", socket.gethostname())
 
     def __str__(self) -> str:
         where = "" if self.place is None or self.place in self.message else f" ({self.place})"
@@ -83,8 +89,26 @@ def _nearness(file: str, own: Path | None) -> int:
     path = Path(file)
     if own is not None and path.is_relative_to(own):
         return 2
-    is_foreign = not path.is_absolute() or any(path.is_relative_to(each) for each in _FOREIGN)
-    return 0 if is_foreign or "site-packages" in path.parts else 1
+    return 0 if not path.is_absolute() or is_installed(path) else 1
+
+
+def why_no_answer(error: RayError) -> str:
+    """Return a line on *error*, with which Ray answered for a host that has no process.
+
+    Ray's text ends with the error itself if the process could not be set up.
+    """
+    lines = str(error).splitlines() or [type(error).__name__]
+    address = re.search(r"\bip=([^,)\s]+)", lines[0])
+    if isinstance(error, RuntimeEnvSetupError):
+        return f"Ray cannot set up its code: {lines[-1]}; see runtime_env_agent.log in Ray's logs"
+    if address is not None and lines[-1].startswith("ModuleNotFoundError: "):
+        return (
+            f"the Python of Ray on the machine {address[1]} lacks a package: {lines[-1]}; install "
+            "rocketray there, or choose other machines with --label"
+        )
+    if isinstance(error, RayActorError):
+        return f"its process ended: {lines[0]}"
+    return lines[0]
 
 
 def store_failure(name: str, failure: HostFailure) -> None:

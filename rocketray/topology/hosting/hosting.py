@@ -13,14 +13,12 @@ Invariants
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import ray
 
-from rocketray.actors.client.connection import node_placement
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayActorError,
@@ -30,10 +28,21 @@ from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, ConfigError
 
 from .app_path import load_app
+from .code_archive import CodeArchive
+from .code_upload import renew, upload
 from .host import ConsumerHost, HostStatus
-from .host_failure import HostFailure, forget_failure, last_failure
+from .host_failure import HostFailure, forget_failure, last_failure, why_no_answer
+from .host_plan import HostPlan, least_busy, nodes_with
 
-__all__ = ["Host", "bring_up", "end_hosts", "find_hosts", "scale", "take_down"]
+__all__ = [
+    "Host",
+    "bring_up",
+    "end_hosts",
+    "find_hosts",
+    "renew_code",
+    "scale",
+    "take_down",
+]
 
 _PREFIX = "app:"
 START_TIMEOUT_S = 120.0
@@ -44,12 +53,6 @@ _STATUS_TIMEOUT_S = 5.0
 _GONE_TIMEOUT_S = 10.0
 _LOOK_AGAIN_S = 0.1
 _ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
-HOST_OPTIONS: Mapping[str, Any] = {
-    "num_cpus": 0,
-    "max_restarts": -1,
-    "max_task_retries": -1,
-    "max_concurrency": 4,  # status while another call waits for the start or the stop
-}
 _ONCE: Mapping[str, Any] = {"max_task_retries": 0}  # an ended process is not called again
 HostState = Literal["running", "starting", "restarting", "silent"]
 
@@ -108,32 +111,38 @@ def find_hosts(cluster: str, app: str | None = None) -> list[Host]:
 
 
 def bring_up(
-    path: str,
-    *,
-    cluster: str,
-    data: Path,
-    directory: Path,
+    plan: HostPlan,
     consumers: int = 1,
+    *,
+    code: CodeArchive | None = None,
     detached: bool = True,
     is_given_up: Callable[[], bool] = lambda: False,
 ) -> tuple[str, list[Any]]:
-    """Start *consumers* hosts of the app at *path*, imported from *directory*.
+    """Start *consumers* hosts of the app of *plan*, which is uploaded as *code* if there is any.
 
     Returns the app's id and the hosts. Those that are not *detached* end with this process, or with
-    the last reference to them. Blocks until every app has started, or until *is_given_up* returns
-    True.
+    the last reference to them, and need :func:`renew` of their code. Blocks until every app has
+    started, or until *is_given_up* returns True.
 
     Raises:
-        ConfigError: there is no such app, or it is up already.
+        ConfigError: there is no such app, it is up already, or no machine has the plan's labels.
         ActorError: it did not start; nothing of it is up then.
     """
-    app = str(load_app(path).conf.id)
-    up = find_hosts(cluster, app)
+    app = str(load_app(plan.path).conf.id)
+    up = find_hosts(plan.cluster, app)
     if up:
-        raise ConfigError(_is_up(app, path, up, consumers))
-    places = str(data), str(directory)
-    numbers = range(consumers)
-    return app, _start((cluster, app), path, places, numbers, is_given_up, detached=detached)
+        raise ConfigError(_is_up(app, plan.path, up, consumers))
+    if code is not None:
+        nodes_with(plan.labels)  # raises before the upload
+        plan = replace(plan, code=upload(code))
+    return app, _start(plan, app, range(consumers), is_given_up, detached=detached)
+
+
+def renew_code(hosts: Sequence[Host]) -> None:
+    """Have Ray keep the code of *hosts* that are not detached; to be called every RENEW_S."""
+    for code in {host.status.plan.code for host in hosts if host.status is not None}:
+        if code is not None:
+            renew(code)
 
 
 def take_down(hosts: Sequence[Host]) -> list[str]:
@@ -184,30 +193,28 @@ def scale(
                 f"none of the {len(hosts)} hosts of app {app!r} answers, for example because they "
                 f"are restarting; see: rocketray status {app}"
             )
-        places = known.data, known.directory
-        _start((cluster, app), known.path, places, missing, is_given_up, detached=True)
+        _start(known.plan, app, missing, is_given_up, detached=True)
     return take_down(hosts[consumers:])
 
 
 def _start(
-    owner: tuple[str, str],
-    path: str,
-    places: tuple[str | None, str | None],
-    numbers: Iterable[int],
+    plan: HostPlan,
+    app: str,
+    numbers: Sequence[int],
     is_given_up: Callable[[], bool],
     *,
     detached: bool,
 ) -> list[Any]:
-    cluster, app = owner
-    options = {**HOST_OPTIONS, **node_placement(cluster), "namespace": namespace_of(cluster)}
-    if detached:
-        options["lifetime"] = "detached"
+    nodes = least_busy(nodes_with(plan.labels), *_nodes_of_hosts(app), len(numbers))
+    lifetime = "detached" if detached else None
     actor = ray.remote(ConsumerHost)
     handles: dict[str, Any] = {}
     try:
-        for name in (_name(app, number) for number in numbers):
-            handles[name] = actor.options(name=name, **options).remote(
-                path, *places, _full_name(cluster, name)
+        for number, node in zip(numbers, nodes, strict=True):
+            name = _name(app, number)
+            options = plan.options(node)
+            handles[name] = actor.options(name=name, lifetime=lifetime, **options).remote(
+                plan, _full_name(plan.cluster, name)
             )
     except ValueError as error:  # the name is taken
         for handle in handles.values():
@@ -217,10 +224,10 @@ def _start(
             f"rocketray status {app}"
         ) from error
     try:
-        await_start(path, list(handles.values()), is_given_up)
+        await_start(plan.path, list(handles.values()), is_given_up)
     except ActorError:
         for name in handles:
-            forget_failure(_full_name(cluster, name))
+            forget_failure(_full_name(plan.cluster, name))
         raise
     return list(handles.values())
 
@@ -266,21 +273,17 @@ def _why_not(call: Any, timeout_s: float = 0) -> str:
         failure: HostFailure | None = ray.get(call, timeout=0)
     except ray.exceptions.GetTimeoutError:
         return f"it had not finished after {timeout_s:g} s"
-    except ray.exceptions.RayActorError as error:
-        return f"its process ended: {_first_line(error)}"
     except ray.exceptions.RayError as error:
-        return _first_line(error)
-    return "" if failure is None else str(failure)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+        return why_no_answer(error)
+    if failure is None:
+        return ""
+    return str(failure) if failure.is_here else f"on {failure.machine}, {failure}"
 
 
 def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
     """Return why an app is not started again."""
     count = "1 host" if len(up) == 1 else f"{len(up)} hosts"
-    others = {host.status.path for host in up if host.status is not None} - {path}
+    others = {host.status.plan.path for host in up if host.status is not None} - {path}
     if others:
         return (
             f"app {app!r} is up with {count} from {', '.join(sorted(others))}, not from {path}; "
@@ -320,6 +323,17 @@ def _facts(handle: Any) -> tuple[str, int]:
     """Return an actor's state and restarts; without its dashboard Ray has no other way."""
     fact = ray._private.state.actors(handle._actor_id.hex())  # noqa: SLF001  # as above
     return (fact["State"], fact["NumRestarts"]) if fact else (_DEAD, 0)
+
+
+def _nodes_of_hosts(app: str) -> tuple[list[str], list[str]]:
+    """Return the Ray node of each living host of *app*, and of each of other apps."""
+    own: list[str] = []
+    others: list[str] = []
+    for fact in ray._private.state.actors().values():  # noqa: SLF001  # the same
+        if fact["State"] == _ALIVE and fact["Name"].startswith(_PREFIX):
+            is_own = fact["Name"].rpartition(":")[0] == f"{_PREFIX}{app}"
+            (own if is_own else others).append(fact["Address"]["NodeID"])
+    return own, others
 
 
 def _answer(reference: Any) -> HostStatus | None:

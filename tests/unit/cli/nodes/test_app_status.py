@@ -23,9 +23,10 @@ from rocketray.filters.subscription import Subscription
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_failure import HostFailure
+from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.hosting.hosting import Host
 
-FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 1_790_000_000_000)
+FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 1_790_000_000_000, "node-2")
 AGENT = AgentStatistics(
     name="handle_payments_of_customers",
     group="shop-handle_payments_of_customers",
@@ -49,7 +50,8 @@ GROUP = GroupDescription(
     failing={2: FailingMessage(172, 7, 17, "ValueError: no number")},
 )
 STATUS = HostStatus(
-    "shop:app",
+    HostPlan("shop:app", "trade"),
+    "node-1",
     4711,
     True,
     (AGENT, AGENT),
@@ -71,14 +73,15 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
     shown = capsys.readouterr().out
     when = output.as_time(FAILURE.time_ms)
     hosts, agents, logs, *errors = shown.split("\n\n")
-    assert "shop     1     -  restarting         7  -" in hosts
+    assert "shop     1  -           -  restarting         7  -" in hosts
+    assert "shop     0  node-1   4711  running" in hosts
     assert "Orders 0,2" in hosts
     assert agents.count("1200") == 2
     agent = "shop host 0 agent handle_payments_of_customers: "
     assert logs == "shop host 0 writes to /logs/worker.out and /logs/worker.err"
     assert errors == [
-        f"shop host 0 failed at {when}: ValueError: no database (/apps/shop.py:12)",
-        f"shop host 1 failed at {when}: ValueError: no database (/apps/shop.py:12)",
+        f"shop host 0 failed at {when} on node-2: ValueError: no database (/apps/shop.py:12)",
+        f"shop host 1 failed at {when} on node-2: ValueError: no database (/apps/shop.py:12)",
         f"{agent}7 failures to decode a message",
         f"{agent}7 failures to decode a message\n",
     ]
@@ -88,6 +91,7 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
 def test_programs_see_the_logs_and_what_did_not_decode(capsys: pytest.CaptureFixture[str]) -> None:
     show_hosts(HOSTS[:1], as_json=True)
     host = json.loads(capsys.readouterr().out)
+    assert (host["machine"], host["path"]) == ("node-1", "shop:app")
     assert host["logs"] == ["/logs/worker.out", "/logs/worker.err"]
     assert host["agents"][0]["decodeFailures"] == 7
 
@@ -139,6 +143,7 @@ def test_programs_see_the_last_error_in_parts(capsys: pytest.CaptureFixture[str]
                 "message": "no database",
                 "place": "/apps/shop.py:12",
                 "time": FAILURE.time_ms,
+                "machine": "node-2",
             }
         ],
         None,

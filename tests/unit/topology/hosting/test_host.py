@@ -13,9 +13,11 @@ import pytest
 from ray._private.async_compat import has_async_methods
 from support.local_node import LocalNode
 
+from rocketray.cluster import DEFAULT_CLUSTER, Cluster
 from rocketray.topology.hosting import host
 from rocketray.topology.hosting.host import ConsumerHost
 from rocketray.topology.hosting.host_failure import HostFailure
+from rocketray.topology.hosting.host_plan import HostPlan
 
 HEAD = (
     "import asyncio, rocketray as rr, host_node\napp = rr.App('shop', connection=host_node.node)\n"
@@ -45,9 +47,14 @@ def start(
     monkeypatch.setitem(sys.modules, "host_node", SimpleNamespace(node=node))
     monkeypatch.syspath_prepend(tmp_path)
 
-    def begin(module: str, text: str, **options: Any) -> ConsumerHost:
-        (tmp_path / f"{module}.py").write_text(text)
-        hosts.append(ConsumerHost(f"{module}:app", None, str(tmp_path), **options))
+    def begin(
+        module: str, text: str = "", *, code: str | None = None, **options: Any
+    ) -> ConsumerHost:
+        if code is None:
+            (tmp_path / f"{module}.py").write_text(text)
+        directory = str(tmp_path) if code is None else None
+        plan = HostPlan(f"{module}:app", DEFAULT_CLUSTER, directory, code)
+        hosts.append(ConsumerHost(plan, **options))
         return hosts[-1]
 
     yield begin
@@ -122,6 +129,36 @@ def test_what_keeps_an_app_from_draining_is_said(start: Callable[..., ConsumerHo
     failure = one.stop()
     assert failure is not None
     assert (failure.kind, failure.message) == ("OSError", "disk full")
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_code_that_ray_unpacked_is_imported_instead_of_that_of_who_started_the_host(
+    start: Callable[..., ConsumerHost],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_missing: bool,
+) -> None:
+    """Ray puts the current directory of the program that started an actor first on its path."""
+    monkeypatch.setattr(host, "starter_paths", lambda: [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "travelled", raising=False)
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    (tmp_path / "travelled.py").write_text("raise ValueError('not this one')\n")
+    if not is_missing:
+        (unpacked / "travelled.py").write_text(GOOD)
+    monkeypatch.syspath_prepend(unpacked)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(unpacked)
+    one = start("travelled", code="gcs://x.zip")
+    if is_missing:
+        said = str(one.start())
+        assert "No module named 'travelled'; name a module" in said
+        assert "leaves it out of the upload" in said
+        return
+    assert one.start() is None
+    assert one.status().plan.code == "gcs://x.zip"
+    assert sys.modules["travelled"].app.place == Cluster("default")
 
 
 def test_a_call_that_waits_holds_up_no_other() -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ray.exceptions import RayActorError, RayError, RuntimeEnvSetupError
 from ray.experimental import internal_kv
 
-from rocketray.topology.hosting.host_failure import HostFailure, last_failure, store_failure
+from rocketray.topology.hosting.host_failure import (
+    HostFailure,
+    last_failure,
+    store_failure,
+    why_no_answer,
+)
 
 MODULE = """
 import json
@@ -91,3 +99,33 @@ def test_a_failure_outlives_its_process_as_json_and_long_messages_are_cut(
     for other in ("", "[]", "{}", '{"kind": 1', '{"kind": "a", "nothing": 1}', b"\xff"):
         stored[place] = other
         assert last_failure("shop:0") is None
+
+
+def test_a_failure_names_its_machine() -> None:
+    failure = HostFailure.of(ValueError("x"), 0)
+    assert failure.machine == socket.gethostname()
+    assert failure.is_here
+    assert not replace(failure, machine="another").is_here
+    assert replace(failure, machine="").is_here, "one of an earlier version"
+
+
+def test_the_error_of_a_host_without_a_process_is_a_line() -> None:
+    setup = RuntimeEnvSetupError("Could not create the actor\n  File x\nOSError: no package")
+    assert why_no_answer(setup) == (
+        "Ray cannot set up its code: OSError: no package; see runtime_env_agent.log in Ray's logs"
+    )
+    assert why_no_answer(RayActorError()) == f"its process ended: {RayActorError()}"
+    assert why_no_answer(RayError("first\nsecond")) == "first"
+    assert why_no_answer(RayError()) == "RayError"
+
+
+def test_a_machine_without_rocketray_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "The actor died because of an error raised in its creation task, ray::ConsumerHost() "
+        "(pid=1, ip=10.0.0.2, actor_id=a)\n  File x\nModuleNotFoundError: No module named 'rocketray'"
+    )
+    monkeypatch.setattr(RayActorError, "__str__", lambda _: text)
+    assert why_no_answer(RayActorError()) == (
+        "the Python of Ray on the machine 10.0.0.2 lacks a package: ModuleNotFoundError: No module "
+        "named 'rocketray'; install rocketray there, or choose other machines with --label"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,12 +15,14 @@ from rocketray.errors import ActorError, ConfigError
 from rocketray.topology.hosting import hosting
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_failure import HostFailure
+from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.hosting.hosting import Host
 
 FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 0)
 NEVER = ray.exceptions.GetTimeoutError("not ready")
 ENDED = ray.exceptions.RayActorError()
-STATUS = HostStatus("shop:app", 1, True, ())
+PLAN = HostPlan("shop:app", DEFAULT_CLUSTER, "/apps")
+STATUS = HostStatus(PLAN, "here", 1, True, ())
 
 
 class Actor:
@@ -83,6 +86,7 @@ def test_apps_that_start_are_left_running(fake: FakeRay) -> None:
     ("answer", "why"),
     [
         (FAILURE, r"did not start: ValueError: no database \(/apps/shop.py:12\)$"),
+        (replace(FAILURE, machine="far"), r"did not start: on far, ValueError: no database "),
         (ENDED, "did not start: its process ended: "),
         (NEVER, "did not start: 1 of 2 are not up after 0 s$"),
     ],
@@ -151,13 +155,11 @@ def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.Monk
 def test_an_app_is_scaled_also_while_a_host_starts(
     monkeypatch: pytest.MonkeyPatch, wanted: int, started: list[int], ended: list[int]
 ) -> None:
-    starting = HostStatus("shop:app", 1, False, (), data="/data", directory="/apps")
+    starting = replace(STATUS, is_running=False)
     hosts = [Host("shop", 0, "restarting", 1, None), Host("shop", 3, "starting", 0, starting)]
     begun: list[tuple[Any, ...]] = []
     monkeypatch.setattr(hosting, "find_hosts", lambda *_: hosts)
-    monkeypatch.setattr(hosting, "_start", lambda *each, **_: begun.append(each[:4]))
+    monkeypatch.setattr(hosting, "_start", lambda *each, **_: begun.append(each[:3]))
     monkeypatch.setattr(hosting, "take_down", lambda each: [str(host.number) for host in each])
     assert hosting.scale(DEFAULT_CLUSTER, "shop", wanted) == [str(number) for number in ended]
-    assert begun == (
-        [(("default", "shop"), "shop:app", ("/data", "/apps"), started)] if started else []
-    )
+    assert begun == ([(PLAN, "shop", started)] if started else [])
