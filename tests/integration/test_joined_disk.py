@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support.commands import ONE_PROCESS
 from support.disk_cluster import NAME, Cluster, Watch, cluster_of_two
+from support.joined_apps import FILES
 from support.machines_apart import ELSEWHERE
 from support.source_tree import ROOT
 
@@ -248,6 +249,33 @@ def _silence(cluster: Cluster, watch: Watch) -> dict[str, Any]:
     return silence
 
 
+@pytest.mark.long(reason="three processes of an app start, on two machines that share two cores")
+def test_an_app_that_one_machine_has_is_run_by_hosts_on_both(cluster: Cluster) -> None:
+    """The hosts that are left are those of the next test, in which one's machine is lost."""
+    second = cluster.machines.on_second
+    there = "/dev/shm/parcels"
+    for name, text in FILES.items():
+        write = f'mkdir -p {there} && printf %s "$1" > {there}/{name}'
+        cluster.enter(second("sh", "-c", write, "sh", text))
+    address = "--ray-address", cluster.machines.address
+    command = "--cluster", NAME, *address
+    in_directory = tuple(second("sh", "-c", f'cd {there} && exec "$@"', "sh"))
+    said = cluster.run(
+        *(*command, "up", "parcels:app", "--consumers", "2", "--detach", "--json"),
+        prefix=in_directory,
+    )
+    up = [json.loads(line) for line in said.splitlines()]
+    both = sorted([socket.gethostname(), ELSEWHERE])
+    assert sorted(host["machine"] for host in up) == both
+    handled = cluster.drive("parcels")
+    assert handled["queues"] == 4
+    assert handled["machines"] == both
+    assert set(map(tuple, handled["counts"].values())) == {(1,)}
+    said = cluster.run(*command, "scale", "parcels", "3", "--json")
+    scaled = [json.loads(line) for line in said.splitlines()]
+    assert [(host["host"], host["state"]) for host in scaled] == [(n, "running") for n in range(3)]
+
+
 def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:
     (queues,) = (each["queues"] for each in cluster.topology() if each.get("disk") == cluster.disk)
     cluster.machines.lose_second()
@@ -263,12 +291,17 @@ def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluste
     assert "does not answer" in away["refused"]
     assert max(away["seconds"].values()) < 30, away["seconds"]
     assert away["created"] == []
+    assert away["hosts"] == [["running", socket.gethostname()]] * 3
     cluster.machines.start_second()
     cluster.start_second()
     back = cluster.drive("back")
     assert back["problems"] == []
     assert sorted(back["offsets"]) == [EACH + 1] * 2 + [EACH + 4] * 2  # three of those anywhere
     assert back["taken"] == ["back", "back"]
+    assert back["parcels"]["machines"] == [socket.gethostname()]
+    assert set(map(tuple, back["parcels"]["counts"].values())) == {(2,)}, "tables are rebuilt"
+    address = "--ray-address", cluster.machines.address
+    assert "parcels is down" in cluster.run("--cluster", NAME, *address, "down", "parcels")
 
 
 def test_mistakes_with_a_disk_are_named_and_change_nothing(cluster: Cluster) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import faust
 import ray
+from support.joined_apps import hosts, parcels, take
 
 import rocketray as rr
 from rocketray.actors.api.node_client import lag_of
@@ -73,9 +74,9 @@ def fill(client: Client) -> dict[str, Any]:
 def consume(client: Client) -> dict[str, Any]:
     """Read all with a tag, and with SQL92, and say what is left."""
     return {
-        "paid": len(_take(client, GROUP, Subscription.tags("pay"), 4 * _EACH // 2)),
-        "dear": len(_take(client, "dear", Subscription.sql("amount >= 40"), 40)),
-        "small": len(_take(client, "small", Subscription.tags("*"), 10, "Small")),
+        "paid": len(take(client, GROUP, Subscription.tags("pay"), 4 * _EACH // 2)),
+        "dear": len(take(client, "dear", Subscription.sql("amount >= 40"), 40)),
+        "small": len(take(client, "small", Subscription.tags("*"), 10, "Small")),
         "lag": {
             each.group: sum(lag.count for lag in lag_of(client, each).values())
             for each in client.groups.all()
@@ -87,7 +88,7 @@ def consume(client: Client) -> dict[str, Any]:
 def state(client: Client) -> dict[str, Any]:
     """Return what the cluster has: the end and the messages of each queue, and the groups' offsets."""
     offsets = _offsets(client)
-    everything = _take(client, "state", Subscription.tags("*"), sum(offsets))
+    everything = take(client, "state", Subscription.tags("*"), sum(offsets))
     return {
         "offsets": offsets,
         "messages": sorted(everything),
@@ -138,10 +139,11 @@ def away(client: Client) -> dict[str, Any]:
             refused = str(error)
         refused_s = time.monotonic() - begin_s
     begin_s = time.monotonic()
-    taken = _take(client, GROUP, Subscription.tags("pay"), len(here))
+    taken = take(client, GROUP, Subscription.tags("pay"), len(here))
     taken_s = time.monotonic() - begin_s
     began_s = time.monotonic()
     created = client.topics.create("Meanwhile", 2).disks
+    created_s = time.monotonic() - began_s
     return {
         "problems": client.problems(),
         "sent": len(here),
@@ -153,9 +155,10 @@ def away(client: Client) -> dict[str, Any]:
             "send anywhere": anywhere_s,
             "be refused": refused_s,
             "take": taken_s,
-            "create": time.monotonic() - began_s,
+            "create": created_s,
         },
         "created": created,
+        "hosts": hosts(client, 3),
     }
 
 
@@ -169,7 +172,8 @@ def back(client: Client) -> dict[str, Any]:
     return {
         "problems": client.problems(),
         "offsets": _offsets(client),
-        "taken": sorted(_take(client, GROUP, Subscription.tags("pay"), len(gone))),
+        "taken": sorted(take(client, GROUP, Subscription.tags("pay"), len(gone))),
+        "parcels": parcels(client),
     }
 
 
@@ -439,22 +443,6 @@ class _Traffic:
 
 def _gap(times: list[float]) -> float:
     return round(max((after - before for before, after in pairwise(times)), default=0.0), 2)
-
-
-def _take(
-    client: Client, group: str, subscription: Subscription, count: int, topic: str = TOPIC
-) -> list[str]:
-    bodies: list[str] = []
-    with client.consumer(group, topic, subscription) as member:
-        deadline = time.monotonic() + _WAIT_S
-        while len(bodies) < count and time.monotonic() < deadline:
-            try:
-                for batch in member.poll(1.0):
-                    bodies += [body.decode() for body in batch.bodies()]
-                    member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-            except StreamError:
-                time.sleep(0.1)  # a queue is unavailable
-    return bodies
 
 
 def _offsets(client: Client) -> list[int]:
