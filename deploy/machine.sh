@@ -31,6 +31,10 @@ if ! flock --nonblock 9; then
 fi
 echo $$ > "$data/machine.lock"
 
+# How often a raylet asks whether the GCS knows it. If not, the head has lost its state, and the
+# raylet ends. Ray's own interval is a minute.
+export RAY_raylet_liveness_self_check_interval_ms="${RAY_raylet_liveness_self_check_interval_ms:-5000}"
+
 stopping=
 node=
 trap 'stopping=yes; test -z "$node" || kill -TERM "$node"' TERM INT
@@ -51,7 +55,7 @@ await() {
 }
 
 # `ray start --block` ends when Ray fails; after `ray stop` it waits on, without a raylet. A raylet
-# that has lost its head waits a minute for it, and is not replaced meanwhile.
+# that has lost its head waits for it, a minute by default, and is not replaced meanwhile.
 has_raylet() {
   local pid
   for pid in $(cat "/proc/$1/task/$1/children" 2> /dev/null); do

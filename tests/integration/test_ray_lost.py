@@ -109,7 +109,8 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(
     data, log = tmp_path / "data", tmp_path / "log"
     with another_ray() as joined:
         options = "--ray-address", joined.address, *ONE_PROCESS
-        node = start_node(data, log, *options, environ=joined.environ)
+        soon = {**joined.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "10"}
+        node = start_node(data, log, *options, environ=soon)
         try:
             done = rocketray(
                 *("topics", "create", "Trade", "--queues", "1", "--data", data),
@@ -130,7 +131,7 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(
         assert f"the node on {data} ends: " in said
         assert "start it again when its Ray runs again" in said
         assert lines_of_others(log) == []
-        if server == "gcs_server":  # its raylet waits a minute for it, and so do our actors
+        if server == "gcs_server":  # its raylet waits a minute for it, and so do its actors
             assert servers["raylet"] in left
             for actor in ("CoordinatorActor", "FilterActor", "ShardProcessActor"):
                 (pid,) = [

@@ -20,6 +20,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 from support.deployment import DEPLOY, MOUNT, container, documents, path_with
 from support.source_tree import ROOT
 
@@ -85,6 +86,19 @@ def test_kubernetes_would_refuse_a_mistake(name: str, path: tuple[str, ...], val
     place[path[-1]] = value
     with pytest.raises(jsonschema.ValidationError):
         check(path[0], wrong[path[0]])
+
+
+def test_kubernetes_takes_the_redis_that_a_comment_describes() -> None:
+    text = (DEPLOY / "kuberay.yaml").read_text()
+    lines = text[text.index("  # gcsFaultToleranceOptions:") :].splitlines()
+    options = yaml.safe_load("\n".join(line[4:] for line in lines if line.startswith("  # ")))
+    cluster = documents("kuberay.yaml")["RayCluster"]
+    cluster["spec"] |= options
+    assert options.keys() == {"gcsFaultToleranceOptions"}
+    check("RayCluster", cluster)
+    del cluster["spec"]["gcsFaultToleranceOptions"]["redisAddress"]
+    with pytest.raises(jsonschema.ValidationError):
+        check("RayCluster", cluster)
 
 
 def templates() -> Iterator[dict[str, Any]]:

@@ -9,7 +9,12 @@ that the process cannot do without (ray_watch.py). When one of them is gone, eac
 - a Ray that the program initialized is the program's to leave: clients continue with the next one
   that it initializes.
 
-Then calls find the actors by their names again. Two kinds of processes are not watched here: an
+Then calls find the actors by their names again.
+
+A GCS that is unavailable may be started again. Meanwhile calls to actors that this process knows,
+and that live, are answered; all others would wait for it, and raise :class:`ShardUnavailableError`.
+
+Two kinds of processes are not watched here: an
 actor ends with its raylet, and a process that runs a node has a watch of its own (cluster/node.py).
 """
 
@@ -54,6 +59,7 @@ class ClientRay:
         self._join: JoinRay | None = None
         self._joined = ""  # the session that a client joined
         self._lost: str | None = None
+        self._away: str | None = None
 
     def enter(self, join: JoinRay) -> bool:
         """Call *join* and return True; return False if this process has a Ray already.
@@ -83,6 +89,10 @@ class ClientRay:
         if self._lost is not None:
             raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, self._lost)
 
+    def gcs_away(self) -> str | None:
+        """Return what to say of the GCS while it is unavailable, else None."""
+        return self._away
+
     def _watch(self) -> None:
         session, watch = "", None
         while self._has_users():
@@ -91,7 +101,21 @@ class ClientRay:
                 session, watch = now, _new_watch() if now else None
             elif (what := watch.lost()) is not None:
                 self._give_up(session, watch.gcs, what)
+                watch = None
+            self._note_away(watch)
             time.sleep(self._interval_s)
+
+    def _note_away(self, watch: RayWatch | None) -> None:
+        """Log once that the GCS is unavailable, and once that it answers again."""
+        is_away = watch is not None and watch.is_gcs_away
+        if is_away == (self._away is not None):
+            return
+        if watch is None or not is_away:
+            self._away = None
+            _LOG.info("Ray's GCS answers again")
+            return
+        self._away = f"Ray's GCS at {watch.gcs} does not answer: what needs it has to wait"
+        _LOG.warning("%s", self._away)
 
     def _has_users(self) -> bool:
         """Return whether to watch on; if not, the next :meth:`keep` starts a thread."""

@@ -52,6 +52,7 @@ __all__ = ["WAITING_GROUP", "RayTransport", "begin"]
 WAITING_GROUP = {"waiting": 16}
 """Ray's concurrency group for calls that wait for other actors: its name and threads."""
 _LOOK_S = 1.0
+_WITHOUT_GCS_S = 5.0
 
 
 class RayTransport:
@@ -65,6 +66,7 @@ class RayTransport:
         self._cluster = cluster
         self.node = node
         """The content of node.json, or None if the node was found by the name of its cluster."""
+        self._known: tuple[str, set[str]] = "", set()  # a session with Ray, and actors' names
         self._are_local: dict[str, Mapping[str, bool]] = {}  # by session with Ray, and by disk
         self._left: StreamError | None = None
         find_actor(cluster, COORDINATOR_NAME)
@@ -110,9 +112,21 @@ class RayTransport:
         self, endpoint: Endpoint[Any], method: Callable[..., Any], *arguments: Any, **options: Any
     ) -> Any:
         self._check()
-        self._open_gateway(endpoint.actor)
-        actor = find_actor(self._cluster, endpoint.actor)
+        name = endpoint.actor
+        known = self._known_actors()
+        if name not in known:  # Ray asks the GCS for it
+            _check_gcs(name)
+        self._open_gateway(name)
+        actor = find_actor(self._cluster, name)
+        known.add(name)
         return _begin(actor, endpoint, method, *arguments, **options)
+
+    def _known_actors(self) -> set[str]:
+        """Return the names of the actors that this process found in this session with Ray."""
+        session = ray_session()
+        if self._known[0] != session:
+            self._known = session, set()
+        return self._known[1]
 
     def _open_gateway(self, name: str) -> None:
         """Have the gateway of that name started, if it is one and does not run."""
@@ -139,7 +153,8 @@ class RayTransport:
 
         Ray learns after half a minute that a machine is gone, the coordinator after some seconds.
         """
-        end = time.monotonic() + CALL_TIMEOUT_S
+        begin_s = time.monotonic()
+        end = begin_s + CALL_TIMEOUT_S
         disk = disk_in(endpoint.actor)
         while True:
             self._check()
@@ -158,6 +173,8 @@ class RayTransport:
                     ) from None
                 if time.monotonic() >= end:
                     raise
+                if time.monotonic() - begin_s > _WITHOUT_GCS_S:
+                    _check_gcs(endpoint.actor)
                 if disk and self._is_away(disk):
                     raise ShardUnavailableError(
                         f"on disk {disk}", RETRY_AFTER_MS, "its machine does not answer"
@@ -171,6 +188,12 @@ class RayTransport:
         except (RayError, ShardUnavailableError):
             return False  # that is not known
         return disk not in reports
+
+
+def _check_gcs(name: str) -> None:
+    """Raise :class:`ShardUnavailableError` for an actor that Ray cannot find or start now."""
+    if (said := CLIENT_RAY.gcs_away()) is not None:
+        raise ShardUnavailableError(name, RETRY_AFTER_MS, said)
 
 
 def begin(

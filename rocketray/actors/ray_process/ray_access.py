@@ -42,6 +42,7 @@ __all__ = [
     "auth_mode",
     "forget_token",
     "is_refused",
+    "knows_ray",
     "ray_directory",
     "token_for_node",
     "using_token",
@@ -100,15 +101,30 @@ def is_refused(address: str) -> bool:
     """
     if not address.rpartition(":")[2].isdecimal():
         return False  # a name that Ray knows, such as "auto"
-    nowhere = ClusterID(b"\x01" * ClusterID.size()).hex()
+    error = _answer(address, ClusterID(b"\x01" * ClusterID.size()).hex())
+    return isinstance(error, AuthenticationError) and _WRONG_TOKEN in str(error)
+
+
+def knows_ray(address: str, ray_id: str) -> bool | None:
+    """Return whether the GCS at *address* is that of the Ray with an id, None if it does not say.
+
+    A GCS that was started again without its state has another id, and may have another token.
+    """
+    error = _answer(address, ray_id)
+    if error is None:
+        return True
+    return False if isinstance(error, AuthenticationError) else None
+
+
+def _answer(address: str, ray_id: str) -> Exception | None:
+    """Ask the GCS at *address* under the id of a Ray; return its error, or None."""
     try:
-        client = InnerGcsClient.standalone(address, nowhere, _ASK_TIMEOUT_MS)
+        client = InnerGcsClient.standalone(address, ray_id, _ASK_TIMEOUT_MS)
         client.internal_kv_get(b"rocketray", None, _ASK_TIMEOUT_MS / 1000)
-    except AuthenticationError as error:
-        return _WRONG_TOKEN in str(error)
-    except Exception as error:  # noqa: BLE001 - joining reports what is wrong
-        _LOG.debug("the Ray at %s did not say whether it accepts the token: %r", address, error)
-    return False
+    except Exception as error:  # noqa: BLE001 - joining or watching reports what is wrong
+        _LOG.debug("the Ray at %s did not answer: %r", address, error)
+        return error
+    return None
 
 
 def asks_for_token() -> bool:

@@ -39,8 +39,15 @@ from rocketray.actors.files.state_files import disk_error
 from rocketray.actors.runtime.signal_handlers import interrupted_behind
 from rocketray.errors import ActorError, NodeNotRunningError, StreamError
 
-from .ray_access import forget_token, is_refused, ray_directory, token_for_node, using_token
-from .ray_watch import RayWatch, connect_error
+from .ray_access import (
+    forget_token,
+    is_refused,
+    knows_ray,
+    ray_directory,
+    token_for_node,
+    using_token,
+)
+from .ray_watch import RayWatch, connect_error, gcs_away_s
 
 __all__ = [
     "DISK_LABEL",
@@ -279,7 +286,13 @@ def watch_ray(worker: int = 0, *, is_own: bool) -> RayWatch:
     context = ray.get_runtime_context()
     (own,) = [each for each in ray.nodes() if each["NodeID"] == context.get_node_id()]
     raylet = f"{own['NodeManagerAddress']}:{own['NodeManagerPort']}"
-    return RayWatch(str(context.gcs_address), raylet, worker, gcs_may_return=not is_own)
+    gcs = str(context.gcs_address)
+    if is_own:
+        return RayWatch(gcs, raylet, worker)
+    ray_id = ray._private.worker.global_worker.gcs_client.cluster_id.hex()  # noqa: SLF001 - as above
+    return RayWatch(
+        gcs, raylet, worker, gcs_away_s=gcs_away_s(), knows_us=partial(knows_ray, gcs, ray_id)
+    )
 
 
 def own_processes() -> list[int]:

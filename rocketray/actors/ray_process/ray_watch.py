@@ -5,14 +5,18 @@ a node's process keeps connecting to the two servers that it cannot do without, 
 raylet, and ends when one of them is gone:
 
     connection      raylet      GCS of the node's own Ray   GCS of another's Ray
-    refused         at once     at once                     for 3 s
-    other errors    for 10 s    for 10 s                    for 10 s
+    refused         at once     at once                     for 40 s
+    other errors    for 10 s    for 10 s                    for 40 s
 
 A refused connection means that no process listens. A raylet never comes back, and neither does the
-GCS of a Ray that lives as long as the node. The operator of a separate Ray may restart its GCS,
-which keeps its state if it is highly available. Other errors, such as a timeout, count only if they
+GCS of a Ray that lives as long as the node. Other errors, such as a timeout, count only if they
 last: a packet may be lost on the way to another machine, and this process may be short of
 descriptors.
+
+The GCS of a separate Ray may be started again. Meanwhile processes that know each other continue to
+call each other, so the Ray counts as lost only shortly before its own processes abort: 20 s
+earlier. A GCS that is started again with its state (Ray's GCS fault tolerance) knows the id of this
+Ray, and everything continues. One without it is another Ray: this one is lost at once.
 
 The processes that a raylet started are found when Ray answers nothing more, also those that outlive
 it: they were its children when the watch began, or are now, or name it in their environment. None
@@ -32,12 +36,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.actors.runtime.processes import is_alive
+from rocketray.environment import process_environ
 
-__all__ = ["RayWatch", "Worker", "connect_error", "end_processes"]
+__all__ = ["RayWatch", "Worker", "connect_error", "end_processes", "gcs_away_s"]
 
 _CONNECT_TIMEOUT_S = 2.0
 _SILENCE_S = 10.0
-_GCS_RESTART_S = 3.0
+_GCS_AWAY_MIN_S = 3.0
+_GIVE_UP_EARLIER_S = 20.0  # without its GCS, a process takes 8 s to leave a Ray, more if it is busy
+_GCS_WAIT_VARIABLE = "RAY_gcs_rpc_server_reconnect_timeout_s"
+_GCS_WAIT_S = 60.0  # Ray's default
 _END_TIMEOUT_S = 2.0
 _LOOK_AGAIN_S = 0.02
 _RAYLET_VARIABLE = b"RAY_RAYLET_PID="
@@ -61,15 +69,20 @@ class RayWatch:
         raylet: str,
         worker: int = 0,
         *,
-        gcs_may_return: bool = False,
+        gcs_away_s: float = 0.0,
+        knows_us: Callable[[], bool | None] = lambda: True,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the servers' addresses, and a process that the raylet started, for :meth:`workers`.
 
-        *gcs_may_return* is for a Ray that lives longer than the node.
+        *gcs_away_s* is how long the GCS of a Ray that lives longer than the node may be away;
+        *knows_us* returns whether the one that came back is of this Ray, None if it does not say.
         """
         self._servers = {"GCS": gcs, "raylet": raylet}
-        self._refused_s = {"GCS": _GCS_RESTART_S if gcs_may_return else 0.0, "raylet": 0.0}
+        self._gcs_away_s = gcs_away_s
+        self._knows_us = knows_us
+        self._is_another = False
+        """Whether the GCS may be another one: it did not answer, nor confirm the id since."""
         self._raylet = (_raylet_above(worker) or _raylet_of(worker)) if worker else 0
         self._first = _children(self._raylet) if self._raylet else {}
         self._clock_s = clock_s
@@ -85,6 +98,11 @@ class RayWatch:
         """Address of the raylet."""
         return self._servers["raylet"]
 
+    @property
+    def is_gcs_away(self) -> bool:
+        """Whether the GCS did not answer the last time, and may come back."""
+        return "GCS" in self._failing_since_s
+
     def lost(self) -> str | None:
         """Return the server that is gone, or None; call this every second."""
         for name, address in self._servers.items():
@@ -94,9 +112,25 @@ class RayWatch:
                 continue
             now_s = self._clock_s()
             failing_s = now_s - self._failing_since_s.setdefault(name, now_s)
-            is_refused = isinstance(error, ConnectionRefusedError)
-            if failing_s >= (self._refused_s[name] if is_refused else _SILENCE_S):
+            if failing_s >= self._patience_s(name, error):
                 return f"its {name} at {address} does not answer ({error})"
+        return self._lost_state()
+
+    def _patience_s(self, name: str, error: OSError) -> float:
+        """Return how long a server may fail with that error."""
+        if name == "GCS" and self._gcs_away_s:
+            return self._gcs_away_s
+        return 0.0 if isinstance(error, ConnectionRefusedError) else _SILENCE_S
+
+    def _lost_state(self) -> str | None:
+        """Return what to say of a GCS that came back without its state, or None."""
+        if self.is_gcs_away:
+            self._is_another = True
+        elif self._is_another:
+            is_ours = self._knows_us()
+            if is_ours is False:
+                return f"its GCS at {self.gcs} was started again, without its state"
+            self._is_another = is_ours is None
         return None
 
     def workers(self) -> list[Worker]:
@@ -114,6 +148,18 @@ class RayWatch:
                     continue  # it has ended meanwhile
                 found.append(Worker(pid, title[1].decode() if title else ""))
         return found
+
+
+def gcs_away_s() -> float:
+    """Return how long a GCS may be away before this process has to leave its Ray.
+
+    Ray waits for it as long as its variable in the environment of each process says.
+    """
+    try:
+        waits_s = float(process_environ().get(_GCS_WAIT_VARIABLE, _GCS_WAIT_S))
+    except ValueError:
+        waits_s = _GCS_WAIT_S
+    return max(_GCS_AWAY_MIN_S, waits_s - _GIVE_UP_EARLIER_S)
 
 
 def connect_error(address: str, timeout_s: float) -> OSError | None:

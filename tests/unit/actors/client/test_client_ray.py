@@ -23,6 +23,7 @@ class FakeRay:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.session = ""
         self.answers = True
+        self.is_gcs_away = False
         self.joined: list[str] = []
         self.left: list[bool] = []
         monkeypatch.setattr(client_ray, "has_ray", lambda: bool(self.session))
@@ -97,6 +98,24 @@ def test_a_lost_ray_is_left_and_joined_again_at_its_address(ray: FakeRay) -> Non
     wait_until(lambda: len(ray.left) == 2)  # it is still watched
     ray.answers = True
     wait_until(lambda: not fails(client))
+    assert user
+
+
+def test_a_gcs_that_is_away_and_comes_back_is_noted(ray: FakeRay) -> None:
+    client, user = ClientRay(0.001), User()
+    client.enter(ray.join)
+    client.keep(user)
+    for is_away in (True, False, True):
+        ray.is_gcs_away = is_away
+        wait_until(lambda: (client.gcs_away() is not None) is ray.is_gcs_away)
+        assert not fails(client)
+    assert client.gcs_away() == (
+        f"Ray's GCS at {ray.gcs} does not answer: what needs it has to wait"
+    )
+    ray.answers = False
+    wait_until(lambda: bool(ray.left))
+    ray.is_gcs_away, ray.answers = False, True
+    wait_until(lambda: not fails(client) and client.gcs_away() is None)
     assert user
 
 

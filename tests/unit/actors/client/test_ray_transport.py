@@ -146,6 +146,38 @@ def test_a_call_fails_at_once_while_ray_is_lost(
     assert calls == []
 
 
+def test_while_the_gcs_is_away_only_actors_that_are_known_are_called(
+    calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = RayTransport(Path())
+    client_of(transport, door(1)).look("before")
+    monkeypatch.setattr(CLIENT_RAY, "_away", "Ray's GCS does not answer")
+    client_of(transport, door(1)).look("meanwhile")
+    with pytest.raises(ShardUnavailableError, match=r"house 2.*Ray's GCS does not answer"):
+        client_of(transport, door(2)).look("meanwhile")
+    assert [(call[0], call[-2]) for call in calls] == [
+        ("house 1", "before"),
+        ("house 1", "meanwhile"),
+    ]
+    monkeypatch.setattr(ray_transport, "ray_session", lambda: "the next one")
+    with pytest.raises(ShardUnavailableError):
+        client_of(transport, door(1)).look("later")
+
+
+def test_a_call_without_an_answer_ends_while_the_gcs_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get(*_: Any, **__: Any) -> str:
+        monkeypatch.setattr(CLIENT_RAY, "_away", "Ray's GCS does not answer")
+        raise GetTimeoutError
+
+    monkeypatch.setattr(ray_transport, "find_actor", lambda _, name: Actor([], name))
+    monkeypatch.setattr(ray_transport, "_WITHOUT_GCS_S", 0.0)
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(ShardUnavailableError, match=r"house 1.*Ray's GCS does not answer"):
+        client_of(RayTransport(Path()), door(1)).look("here")
+
+
 def test_after_the_node_is_lost_each_call_raises(calls: list[Any]) -> None:
     transport = RayTransport(Path())
     error = ConnectionError("Ray is gone")

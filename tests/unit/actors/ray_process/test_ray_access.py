@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from ray.exceptions import AuthenticationError, RaySystemError
 
 from rocketray.actors.ray_process import ray_access
-from rocketray.actors.ray_process.ray_access import ray_directory, token_for_node
+from rocketray.actors.ray_process.ray_access import knows_ray, ray_directory, token_for_node
 
 VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN")
 
@@ -97,6 +98,30 @@ def test_ray_keeps_its_sockets_where_nobody_else_can_enter(
     other = ray_directory().parent
     assert other.name.startswith(f"{usual.name}-")
     assert stat.S_IMODE(other.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("error", "knows"),
+    [
+        (None, True),
+        (AuthenticationError("RPC error: WrongClusterID: Perhaps"), False),
+        (AuthenticationError("RPC error: InvalidAuthToken"), False),
+        (RaySystemError("RPC error: Deadline Exceeded"), None),
+    ],
+)
+def test_a_gcs_that_does_not_take_the_id_or_the_token_is_of_another_ray(
+    error: Exception | None, *, knows: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gcs:
+        def __init__(self, *asked: object) -> None:
+            assert asked[:2] == ("10.0.0.1:6379", "ab" * 28)
+
+        def internal_kv_get(self, *_: object) -> None:
+            if error is not None:
+                raise error
+
+    monkeypatch.setattr(ray_access, "InnerGcsClient", type("Any", (), {"standalone": Gcs}))
+    assert knows_ray("10.0.0.1:6379", "ab" * 28) is knows
 
 
 WARN = """

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.ray_process import ray_watch
-from rocketray.actors.ray_process.ray_watch import RayWatch, end_processes
+from rocketray.actors.ray_process.ray_watch import RayWatch, end_processes, gcs_away_s
 
 _LOOPBACK = "127.0.0.1"
 
@@ -21,6 +21,13 @@ _LOOPBACK = "127.0.0.1"
 @pytest.fixture(autouse=True)
 def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_watch, "_CONNECT_TIMEOUT_S", 0.1)
+
+
+@pytest.fixture
+def raylet() -> Iterator[str]:
+    """The address of a server that answers."""
+    with socket.create_server((_LOOPBACK, 0), backlog=100) as listening:
+        yield address_of(listening)
 
 
 @pytest.fixture
@@ -56,23 +63,68 @@ def test_a_server_that_refuses_is_lost_at_once(server: socket.socket) -> None:
     assert lost.startswith(f"its raylet at {gone} does not answer (")
 
 
-def test_the_gcs_of_another_s_ray_has_three_seconds_to_start_again(server: socket.socket) -> None:
+def test_the_gcs_of_another_s_ray_may_be_away_for_some_time(raylet: str) -> None:
     now_s = 0.0
     gone = nobody()
-    watch = RayWatch(
-        gone, address_of(server), os.getpid(), gcs_may_return=True, clock_s=lambda: now_s
-    )
-    for now_s in (0.0, 1.0, 2.0):  # noqa: B007 - the watch reads it
+    watch = RayWatch(gone, raylet, os.getpid(), gcs_away_s=30.0, clock_s=lambda: now_s)
+    assert not watch.is_gcs_away
+    for now_s in (0.0, 1.0, 29.0):  # noqa: B007 - the watch reads it
         assert watch.lost() is None
+        assert watch.is_gcs_away
     with socket.create_server((_LOOPBACK, int(gone.rpartition(":")[2]))):
-        now_s = 2.5
+        now_s = 29.5
         assert watch.lost() is None
-    for now_s in (4.0, 6.9):  # noqa: B007 - the watch reads it
+        assert not watch.is_gcs_away
+    for now_s in (31.0, 60.9):  # noqa: B007 - the watch reads it
         assert watch.lost() is None
-    now_s = 7.0
+    now_s = 61.0
     lost = watch.lost()
     assert lost is not None
     assert lost.startswith(f"its GCS at {gone} does not answer (")
+
+
+def test_a_gcs_that_cannot_be_reached_may_be_away_as_long_as_one_that_refuses(
+    server: socket.socket, raylet: str
+) -> None:
+    now_s = 0.0
+    with ExitStack() as clients:
+        watch = RayWatch(
+            *(address_of(server), raylet, os.getpid()),
+            gcs_away_s=30.0,
+            clock_s=lambda: now_s,
+        )
+        fill(server, clients)
+        for now_s in (0.0, 29.9):  # noqa: B007 - the watch reads it
+            assert watch.lost() is None
+        now_s = 30.0
+        assert watch.lost() is not None
+
+
+def test_a_gcs_that_comes_back_without_its_state_is_another_ray(raylet: str) -> None:
+    answers: list[bool | None] = [None, True, False]
+    gone = nobody()
+    watch = RayWatch(gone, raylet, os.getpid(), gcs_away_s=30.0, knows_us=lambda: answers.pop(0))
+    for lost in (None, f"its GCS at {gone} was started again, without its state"):
+        assert watch.lost() is None  # it is away
+        with socket.create_server((_LOOPBACK, int(gone.rpartition(":")[2]))):
+            if lost is None:
+                assert [watch.lost() for _ in range(3)] == [None] * 3  # asked until it says so
+                assert answers == [False]
+            else:
+                assert watch.lost() == lost
+
+
+@pytest.mark.parametrize(
+    ("waits", "away_s"), [(None, 40.0), ("600", 580.0), ("25.5", 5.5), ("5", 3.0), ("", 40.0)]
+)
+def test_a_gcs_may_be_away_for_less_than_ray_waits_for_it(
+    waits: str | None, away_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "RAY_gcs_rpc_server_reconnect_timeout_s"
+    monkeypatch.delenv(name, raising=False)
+    if waits is not None:
+        monkeypatch.setenv(name, waits)
+    assert gcs_away_s() == away_s
 
 
 def test_the_gcs_of_the_node_s_own_ray_is_lost_at_once(server: socket.socket) -> None:
