@@ -54,8 +54,7 @@ await() {
   done 2> /dev/null
 }
 
-# `ray start --block` ends when Ray fails; after `ray stop` it waits on, without a raylet. A raylet
-# that has lost its head waits for it, a minute by default, and is not replaced meanwhile.
+# A raylet that has lost its head waits for it, a minute by default, and is not replaced meanwhile.
 has_raylet() {
   local pid
   for pid in $(cat "/proc/$1/task/$1/children" 2> /dev/null); do
@@ -72,6 +71,15 @@ pause() {
   wait $!
 }
 
+# `ray start --block` ends some seconds after Ray failed; after `ray stop` it waits on, without a raylet.
+was_stopped() {
+  local turn
+  for turn in {1..10}; do
+    runs "$1" && ! has_raylet "$1" || return 1
+    pause 1
+  done
+}
+
 until [ "$stopping" ]; do
   "$@" "--labels=rocketray-disk=$disk" --block 9>&- &
   ray=$!
@@ -84,7 +92,7 @@ until [ "$stopping" ]; do
     await $node
     node=
     test "$stopping" || pause 2
-    ! runs $ray || has_raylet $ray || stopping=yes
+    test "$stopping" || ! was_stopped $ray || stopping=yes
   done
   kill -TERM $ray 2> /dev/null
   await $ray

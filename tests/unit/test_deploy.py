@@ -334,6 +334,18 @@ def test_a_ray_that_was_stopped_is_not_started_again(tmp_path: Path) -> None:
         assert head.lines()[2:] == ["saved"]
 
 
+def test_a_ray_that_fails_slowly_is_started_again(tmp_path: Path) -> None:
+    """Its raylet has ended, and ``ray start --block`` ends what else there is of it."""
+    with supervised(tmp_path) as head:
+        ray = head.pid("ray")
+        os.kill(head.pid("raylet"), signal.SIGKILL)
+        os.kill(head.pid("node"), signal.SIGKILL)
+        time.sleep(4.0)  # machine.sh looks at both after 2 s
+        assert Path(f"/proc/{ray}").exists()
+        os.kill(ray, signal.SIGKILL)
+        assert head.await_lines(4)[2:] == head.lines()[:2]
+
+
 def test_a_node_that_joins_is_told_so_and_is_started_again_while_its_raylet_lives(
     tmp_path: Path,
 ) -> None:
