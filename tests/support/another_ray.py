@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,16 @@ class AnotherRay:
     def start(self) -> None:
         """Start its head, also again when all of it was ended."""
         _run([_RAY, *self.start_words(), "--num-cpus=1"], self.environ)
+
+    def lose_gcs(self) -> Callable[[], None]:
+        """Kill the GCS alone; return what starts it again as it was."""
+        pid = self.servers()["gcs_server"]
+        command = _texts(pid, "cmdline")
+        environ = dict(each.split("=", 1) for each in _texts(pid, "environ") if "=" in each)
+        os.kill(pid, signal.SIGKILL)
+        # The shell ends at once, so that no process of the test is its parent.
+        shell = ["sh", "-c", '"$@" < /dev/null > /dev/null 2>&1 &', "sh"]
+        return lambda: _run([*shell, *command], environ)
 
     def start_raylet(self, *options: str) -> None:
         """Start one in place of a raylet that has ended; its GCS goes on."""
@@ -109,6 +119,11 @@ def another_ray() -> Iterator[AnotherRay]:
             yield found
         finally:
             found.stop()
+
+
+def _texts(pid: int, name: str) -> list[str]:
+    """The texts in a file of /proc: the arguments or the environment of a process."""
+    return Path(f"/proc/{pid}/{name}").read_bytes().decode().split("\0")[:-1]
 
 
 def _run(command: list[str], environ: Mapping[str, str]) -> None:

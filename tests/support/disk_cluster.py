@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ __all__ = ["NAME", "Cluster", "Watch", "cluster_of_two"]
 
 NAME = "trade"
 _DRIVER = Path(__file__).with_name("joined_disks.py")
+_WATCH = (str(_DRIVER), "watch")
 
 
 class Cluster:
@@ -55,6 +56,14 @@ class Cluster:
         while "ready: pid" not in self.said(machine):
             assert node.poll() is None, self.said(machine)
             assert time.monotonic() < deadline, self.said(machine)
+            time.sleep(0.1)
+
+    def await_ready(self, count: int) -> None:
+        """Wait until what keeps the machines running has started each node that many times."""
+        deadline = time.monotonic() + 240
+        logs = [self.directory / f"{name}.log" for name in ("r1", "r2")]
+        while min(log.read_text().count("ready: pid") for log in logs) < count:
+            assert time.monotonic() < deadline, [log.read_text() for log in logs]
             time.sleep(0.1)
 
     def start_second(self) -> None:
@@ -127,11 +136,13 @@ class Cluster:
 
 
 class Watch:
-    """The driver that uses a queue of each disk from a machine, during faults."""
+    """A driver on a machine, which answers lines; by default it uses a queue of each disk."""
 
-    def __init__(self, cluster: Cluster, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, cluster: Cluster, prefix: Sequence[str] = (), program: Sequence[str] = _WATCH
+    ) -> None:
         self._driver = subprocess.Popen(
-            [*prefix, sys.executable, str(_DRIVER), "watch", cluster.machines.address, NAME],
+            [*prefix, sys.executable, *program, cluster.machines.address, NAME],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -142,9 +153,12 @@ class Watch:
         """Return the answer to a line."""
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None
-        self._driver.stdin.write(line + "\n")
-        self._driver.stdin.flush()
-        found: dict[str, Any] = json.loads(self._driver.stdout.readline())
+        with suppress(BrokenPipeError):  # it has ended by itself
+            self._driver.stdin.write(line + "\n")
+            self._driver.stdin.flush()
+        said = self._driver.stdout.readline()
+        assert said, f"the driver has ended with {self._driver.wait(60)}"
+        found: dict[str, Any] = json.loads(said)
         return found
 
     def kill(self) -> None:
@@ -164,19 +178,35 @@ class Watch:
 
 
 @contextmanager
-def cluster_of_two(*, has_network: bool = False) -> Iterator[Cluster]:
-    """Start a node on each of two machines; with a network between them that can be cut, if so."""
+def cluster_of_two(
+    *,
+    has_network: bool = False,
+    of_head: Mapping[str, str] | None = None,
+    is_supervised: bool = False,
+    room: str = "",
+) -> Iterator[Cluster]:
+    """Start a node on each of two machines; the options are those of :func:`machines_apart`."""
     # Ray puts sockets there, whose paths have at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         (directory / "second").mkdir()
         disk = settle_identity(directory / "second")
-        apart = machines_apart(directory, directory / "data", disk=disk, has_network=has_network)
+        apart = machines_apart(
+            *(directory, directory / "data"),
+            disk=disk,
+            has_network=has_network,
+            of_head=of_head,
+            supervised=NAME if is_supervised else "",
+            room=room,
+        )
         with apart as machines:
             found = Cluster(machines, directory)
             try:
-                found.start("first", *ONE_PROCESS)
-                found.start_second()
+                if is_supervised:
+                    found.await_ready(1)
+                else:
+                    found.start("first", *ONE_PROCESS)
+                    found.start_second()
                 yield found
             finally:
                 found.close()

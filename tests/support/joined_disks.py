@@ -311,7 +311,8 @@ def watch(client: Client) -> dict[str, Any]:
     """Use a queue of each disk, and say of each line that comes in how long each was silent.
 
     A line "actors" asks for the processes of the joined disk, "coordinator" for that of the
-    coordinator, any other for the silence since the line before. When the lines end, say what became of all messages.
+    coordinator, "quiet" for the time since the last message, any other for the silence since the line
+    before. When the lines end, say what became of all messages.
     """
     here = socket.gethostname()
     topics = [
@@ -331,6 +332,8 @@ def watch(client: Client) -> dict[str, Any]:
                 namespace = namespace_of(client.cluster)
                 actor = ray.get_actor(COORDINATOR_NAME, namespace=namespace)
                 said = {COORDINATOR_NAME: ray.get(actor.pid.remote())}
+            elif line.strip() == "quiet":
+                said = {"near": near.quiet(), "far": far.quiet()}
             else:
                 near.go_on()
                 far.go_on()
@@ -398,6 +401,11 @@ class _Traffic:
         sent, read = self._looked_at
         self._looked_at = len(self.times) - 1, len(self.read_times) - 1
         return {"sends": _gap(self.times[sent:]), "deliveries": _gap(self.read_times[read:])}
+
+    def quiet(self) -> dict[str, float]:
+        """Return the time since the last acknowledgement, and since the last delivery."""
+        now = time.monotonic()
+        return {"sends": now - self.times[-1], "deliveries": now - self.read_times[-1]}
 
     def _produce(self) -> None:
         with self._client.producer(ack="disk") as producer:

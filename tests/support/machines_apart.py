@@ -20,17 +20,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.another_ray import AnotherRay
 from support.own_mounts import with_mounts
+from support.source_tree import ROOT
 
 __all__ = ["ELSEWHERE", "THERE", "MachinesApart", "apart", "machines_apart"]
 
 ELSEWHERE = "elsewhere"
 _RAY = str(Path(sys.executable).with_name("ray"))
+_MACHINE = ROOT / "deploy" / "machine.sh"
 _HERE, THERE = "127.0.0.2", "127.0.0.3"
+_OPTIONS = ("--num-cpus=2", "--block")
 _START_S = 60.0
 _STOP_S = 20.0
 _STARTED = "Ray runtime started"
-_OWN_NAMES = ("--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
+_OWN_PROCESSES = ("--pid", "--fork", "--kill-child", "--mount-proc")
+_OWN_NAMES = ("--uts", *_OWN_PROCESSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,18 @@ class MachinesApart:
 
     address: str
     environ: Mapping[str, str]
-    _second: _SecondMachine
+    head: AnotherRay
+    _second: _Machine
     _network: _Network | None = None
+    _first: _Machine | None = None
 
     def on_second(self, *command: str) -> list[str]:
         """Return the command before which *command* runs on the second machine."""
         return [*self._second.entered(), *command]
+
+    def on_first(self, *command: str) -> list[str]:
+        """Return the command before which *command* runs on the first machine."""
+        return [*(self._first.entered() if self._first else ()), *command]
 
     def lose_second(self) -> None:
         """Switch the second machine off: every process on it ends, and its disk stays."""
@@ -105,8 +116,8 @@ class _Network:
             )
 
 
-class _SecondMachine:
-    """The second raylet, in name spaces of its own."""
+class _Machine:
+    """A raylet in name spaces of its own."""
 
     def __init__(
         self, command: Sequence[str], log: Path, environ: Mapping[str, str], spaces: Sequence[str]
@@ -145,13 +156,16 @@ class _SecondMachine:
             self._process = None
 
 
-def apart(data: Path, disk: Path, *hidden: Path) -> list[str]:
+def apart(data: Path, disk: Path, *hidden: Path, room: str = "") -> list[str]:
     """Return the command before one that runs on a machine of its own, and ends with all it starts.
 
-    The directory *disk* is at *data* there, empty ones at *hidden*. Skips where the system allows no
-    such thing.
+    The directory *disk* is at *data* there, or with *room* a copy of it on a disk of that size, and
+    empty ones at *hidden*. Skips where the system allows no such thing.
     """
-    script = 'hostname "$1"; mount --bind "$2" "$3"; ' + "".join(
+    mount = 'mount --bind "$2" "$3"; '
+    if room:
+        mount = f'mount -t tmpfs -o size={room},mode=700 none "$3"; cp -a "$2/." "$3"; '
+    script = f'hostname "$1"; {mount}' + "".join(
         f'mount -t tmpfs none "${number}"; ' for number in range(4, 4 + len(hidden))
     )
     return with_mounts("two machines", script, ELSEWHERE, disk, data, *hidden, names=_OWN_NAMES)
@@ -159,12 +173,22 @@ def apart(data: Path, disk: Path, *hidden: Path) -> list[str]:
 
 @contextmanager
 def machines_apart(
-    directory: Path, data: Path, *, disk: str = "", has_network: bool = False
+    directory: Path,
+    data: Path,
+    *,
+    disk: str = "",
+    has_network: bool = False,
+    of_head: Mapping[str, str] | None = None,
+    supervised: str = "",
+    room: str = "",
 ) -> Iterator[MachinesApart]:
     """Start both; the second one has a disk of its own at *data*: ``directory / "second"`` here.
 
     The label of its raylet says that it has *disk*. They are on loopback, unless each *has_network*:
-    an address of its own, on a network that can be cut. Skips where the system allows no such thing.
+    an address of its own, on a network that can be cut. The head has the variables *of_head*; with
+    them, its raylet outlives its GCS. With *supervised*, the name of a cluster, each machine runs
+    ``deploy/machine.sh``, which starts a node of it, too. With *room* the second one's disk has that
+    size, and is not to be seen here. Skips where the system allows no such thing.
     """
     first, second, its_data = directory / "r1", directory / "r2", directory / "second"
     for each in (first, second, data, its_data):
@@ -173,47 +197,90 @@ def machines_apart(
         network = _Network() if has_network else None
         if network is not None:
             running.callback(network.close)
-        yield running.enter_context(
-            _started(directory, (first, second, data, its_data), disk, network)
-        )
+        plan = _Plan(directory, data, disk, of_head, supervised, room)
+        yield running.enter_context(_started(plan, network))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is started: the arguments of :func:`machines_apart`, and the commands that follow."""
+
+    directory: Path
+    data: Path
+    disk: str
+    of_head: Mapping[str, str] | None
+    supervised: str
+    room: str
+
+    def environ(self, address: str) -> dict[str, str]:
+        """Return what both machines have in their environment."""
+        found = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
+        found |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+            "RAY_prestart_worker_first_driver": "0",  # a second of processor time each, for nothing
+        }
+        if self.supervised:
+            path = os.pathsep.join((str(Path(_RAY).parent), found.get("PATH", os.defpath)))
+            found |= {"PATH": path, "RAY_ADDRESS": address}
+        return found
+
+    def head(self, words: Sequence[str]) -> list[str]:
+        """Return the command of the head, whose arguments of ray are *words*."""
+        return [*self._ray(), *words, *_OPTIONS]
+
+    def worker(self, address: str, host: str) -> list[str]:
+        """Return the command of the second machine's raylet, with that *host* as its own."""
+        command = [*self._ray("--join"), "start", f"--address={address}", *_OPTIONS]
+        command += [f"--node-ip-address={host}", f"--temp-dir={self.directory / 'r2'}"]
+        if self.disk and not self.supervised:
+            command += ["--labels", f"rocketray-disk={self.disk}"]
+        return command
+
+    def _ray(self, *options: str) -> list[str]:
+        if not self.supervised:
+            return [_RAY]
+        machine = ["bash", str(_MACHINE), str(self.data), "--cluster", self.supervised]
+        return [*machine, *options, "ray"]
 
 
 @contextmanager
-def _started(
-    directory: Path, directories: Sequence[Path], disk: str, network: _Network | None
-) -> Iterator[MachinesApart]:
-    first, second, data, its_data = directories
+def _started(plan: _Plan, network: _Network | None) -> Iterator[MachinesApart]:
+    directory = plan.directory
     here, other_here = (_HERE, THERE) if network is None else (network.here, network.there)
-    there = apart(data, its_data, Path("/dev/shm"), first)
+    hidden = Path("/dev/shm"), directory / "r1"
+    there = apart(plan.data, directory / "second", *hidden, room=plan.room)
     if network is not None:
         there = ["ip", "netns", "exec", network.name, *there]
     with socket.create_server((here, 0)) as free:
         port = free.getsockname()[1]
     address = f"{here}:{port}"
-    environ = {
-        **{name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"},
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-        "RAY_prestart_worker_first_driver": "0",  # a second of processor time each, for nothing
-    }
-    # Ray on loopback (tests/conftest.py) lets no second raylet in, unless that one says otherwise.
-    with_another = {**environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
-    start = [_RAY, "start", "--block", "--num-cpus=2"]
-    head = [*start, "--head", "--include-dashboard=false", f"--port={port}"]
-    head += [f"--node-ip-address={here}", f"--temp-dir={first}"]
-    worker = [*there, *start, f"--address={address}"]
-    worker += [f"--node-ip-address={other_here}", f"--temp-dir={second}"]
-    if disk:
-        worker += ["--labels", f"rocketray-disk={disk}"]
+    environ = plan.environ(address)
+    head = AnotherRay(address, {**environ, **(plan.of_head or {})}, str(directory / "r1"))
     with ExitStack() as running:
-        head_process = _start(head, directory / "r1.log", environ)
-        running.callback(_end, head_process)
+        running.callback(head.stop)
+        first = None
+        if plan.supervised:
+            # A head does not start while another process of its machine names its address.
+            alone = with_mounts("two machines", "", names=_OWN_PROCESSES)
+            command = [*alone, *plan.head(head.start_words())]
+            first = _Machine(command, directory / "r1.log", environ, [])
+            running.callback(first.lose)
+            first.start()
+        elif plan.of_head is None:
+            command = plan.head(head.start_words())
+            running.callback(_end, _start(command, directory / "r1.log", environ))
+        else:
+            head.start()
         spaces = [] if network is None else ["--net"]
-        other = _SecondMachine(worker, directory / "r2.log", with_another, spaces)
+        # Ray on loopback (tests/conftest.py) lets no second raylet in, unless that one says otherwise.
+        with_another = {**environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
+        worker = [*there, *plan.worker(address, other_here)]
+        other = _Machine(worker, directory / "r2.log", with_another, spaces)
         running.callback(other.lose)
         other.start()
-        yield MachinesApart(address, environ, other, network)
+        yield MachinesApart(address, environ, head, other, network, first)
 
 
 def _start(

@@ -1,0 +1,53 @@
+"""A Redis of a test's own, on loopback, in which the head of a Ray keeps its state."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+__all__ = ["redis_server"]
+
+_HOST = "127.0.0.1"
+_START_S = 20.0
+_LOOK_AGAIN_S = 0.1
+
+
+@contextmanager
+def redis_server(directory: Path) -> Iterator[Mapping[str, str]]:
+    """Start one; yield the variables with which a head uses it. Skips where there is none."""
+    with socket.create_server((_HOST, 0)) as free:
+        port = free.getsockname()[1]
+    command = ["redis-server", "--bind", _HOST, "--port", str(port), "--dir", str(directory)]
+    try:
+        process = subprocess.Popen(
+            [*command, "--appendonly", "yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        pytest.skip("NOT TESTED a GCS that keeps its state: there is no redis-server here")
+    try:
+        _await_answer(port)
+        yield {
+            "RAY_REDIS_ADDRESS": f"{_HOST}:{port}",
+            "RAY_external_storage_namespace": "rocketray",
+        }
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await_answer(port: int) -> None:
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            socket.create_connection((_HOST, port), 1.0).close()
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(_LOOK_AGAIN_S)
+        else:
+            return
