@@ -1,4 +1,4 @@
-"""Real disks that take nothing: one that is mounted to be read only, and one without room."""
+"""Real disks that take nothing: one that is mounted to be read only, and some without room."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.commands import COMMAND
+from support.disk_cluster import Watch, cluster_of_two
+from support.machines_apart import ELSEWHERE
 from support.own_mounts import with_mounts
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
-SMALL_DISK = Path(__file__).parent.parent / "support" / "small_disk.py"
+SUPPORT = Path(__file__).parent.parent / "support"
+SMALL_DISK, FULL_DISK = (SUPPORT / f"{name}_disk.py" for name in ("small", "full"))
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -46,3 +49,31 @@ def test_a_full_disk_is_named_in_one_line_and_the_node_ends_all_the_same(tmp_pat
     assert len(stopped.splitlines()) == 1
     assert found["said"] == dict.fromkeys(("start", "create"), full)
     assert found["topics"] == ["Trade"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_joined_disk_that_is_full_takes_messages_again_when_it_has_room() -> None:
+    with cluster_of_two(room="200m") as cluster:
+        second = cluster.machines.on_second
+        ballast = str(cluster.data / "ballast")
+        driver = Watch(cluster, program=[str(FULL_DISK)])
+        try:
+            driver.ask("begin")
+            cluster.enter(second("fallocate", "--length=80M", ballast))
+            filled, full = driver.ask("fill"), driver.ask("full")
+            cluster.enter(second("rm", ballast))
+            room, end = driver.ask("room"), driver.ask("end")
+        finally:
+            driver.kill()
+    assert filled["sent"] > 0
+    assert f"the disk of {cluster.data}, on the machine that rocketray status" in filled["refused"]
+    assert full["refused"] == 20
+    assert full["anywhere"] == [full["near"]]  # the disk is left out
+    (problem,) = full["problems"]
+    assert problem.startswith(f"disk {cluster.disk}, {cluster.data} on {ELSEWHERE}, is ")
+    assert room["anywhere"] == [0, 1]
+    assert room["problems"] == []
+    assert (full["all read"], room["all read"]) == (True, True)
+    assert (end["missing"], end["unknown"], end["in order"]) == (0, 0, True)
+    assert end["read"] == end["sent"]

@@ -2,7 +2,8 @@
 
 A disk joins with the node that is started on it. From then on the catalog may have queues there. A
 disk that does not answer is a problem in ``rocketray status``; its queues are closed meanwhile, and
-those of other disks are left alone. When it answers again, its shards are started.
+those of other disks are left alone. When it answers again, its shards are started. A full disk is a
+problem, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StreamError
+from rocketray.store.retention import FULL, DiskUse
 
 from .cluster_state import ClusterState
 from .node_disks import NodeDisks
@@ -110,6 +112,7 @@ class DiskService:
                 _LOG.info("disks that answer now: %s", ", ".join(started))
                 self._topics.start_again()
             self.note_unavailable()
+            self._note_full()
             for disk in filter(None, self._disks.register.reports):
                 try:
                     self._disks.keep_catalog(disk, lambda: self._state.topics.catalog)
@@ -129,6 +132,27 @@ class DiskService:
                 self._state.problems.resolve(f"disk {disk}")
             else:
                 self._state.problems.note(f"disk {disk}", _unavailable(disk, home, queues))
+
+    def _note_full(self) -> None:
+        """Note the disks that have no room, for ``rocketray status``."""
+        register = self._disks.register
+        for disk, report in register.reports.items():
+            use = DiskUse(report.total_bytes - report.free_bytes, report.free_bytes)
+            if use.reaches(FULL):
+                said = _full(disk, register.homes[disk], use)
+                self._state.problems.note(f"room of disk {disk}", said)
+            else:
+                self._state.problems.resolve(f"room of disk {disk}")
+
+
+def _full(disk: str, home: Home, use: DiskUse) -> str:
+    """Return what to do about a disk without room."""
+    return (
+        f"disk {disk or home.uuid}, {home.data} on {home.machine}, is {100 * use.ratio:.0f} % full; "
+        "its queues refuse messages: free space there, lower a topic's retention with: rocketray "
+        "topics alter TOPIC --retention 72h, delete one, or move queues to another disk with: "
+        "rocketray move-queue"
+    )
 
 
 def _unavailable(disk: str, home: Home, queues: int) -> str:

@@ -20,13 +20,17 @@ from .ring import AppendStatus
 __all__ = ["refusal", "status_of"]
 
 
-def refusal(status: AppendStatus, shard: str, data: Path) -> StreamError:
-    """Return the error for which the shard refused the batch; *data* is its node's directory."""
+def refusal(status: AppendStatus, shard: str, data: Path, *, is_here: bool = True) -> StreamError:
+    """Return the error for which the shard refused the batch.
+
+    *data* is the directory of its disk, which may not be on this machine.
+    """
     match status:
         case AppendStatus.STORE_FULL:
+            there = "" if is_here else ", on the machine that rocketray status names,"
             return StoreFullError(
-                f"shard {shard}: the disk of {data} is full; nothing was stored: free space (see: "
-                f"df {data}), lower a topic's retention with: rocketray topics alter TOPIC "
+                f"shard {shard}: the disk of {data}{there} is full; nothing was stored: free space "
+                f"(see: df {data}), lower a topic's retention with: rocketray topics alter TOPIC "
                 "--retention 72h, or delete one, then send again"
             )
         case AppendStatus.FENCED:

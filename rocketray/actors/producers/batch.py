@@ -51,6 +51,8 @@ class Destination(Protocol):
     queue_id: int
     id_prefix: str
     """Prefix of the queue's offset ids, before the physical offset."""
+    is_here: bool
+    """Whether its disk is on this machine."""
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +130,11 @@ class Batch:
         return self.failure is not None or is_refused
 
     @property
+    def met_full_disk(self) -> bool:
+        """Whether it was refused because its disk is full."""
+        return self.ack is not None and self.ack.status is AppendStatus.STORE_FULL
+
+    @property
     def may_be_repeated(self) -> bool:
         """Whether a shard failed to store it, and stores it once if it is sent again."""
         return self.has_new_ids and self.ack is not None and self.ack.status is AppendStatus.FAILED
@@ -142,7 +149,8 @@ class Batch:
         assert ack is not None
         if ack.status is not AppendStatus.OK:
             self.is_told = True
-            raise refusal(ack.status, self.link.name, self.link.data)
+            link = self.link
+            raise refusal(ack.status, link.name, link.data, is_here=link.is_here)
         return ack
 
     def result(self, index: int) -> SendResult:

@@ -226,6 +226,7 @@ class QueueLinks:
                     *(self._node, config, queue_id, form),
                     on_idle=self.on_idle,
                     on_unavailable=self._note_unavailable,
+                    on_full=lambda link: self._turns.avoid(link.disk),
                 )
             except ShardMovedError as error:
                 if time.monotonic() >= end_s:

@@ -80,8 +80,12 @@ class QueueLink:
         *,
         on_idle: Callable[[QueueLink], object],
         on_unavailable: Callable[[QueueLink, ShardUnavailableError], object],
+        on_full: Callable[[QueueLink], object] = lambda _: None,
     ) -> None:
-        """Take *on_idle* and *on_unavailable*, which :class:`CallSender` calls."""
+        """Take *on_idle* and *on_unavailable*, which :class:`CallSender` calls.
+
+        *on_full* is called when the shard has refused a batch because its disk is full.
+        """
         self.name = f"{topic.name}/{queue_id}"
         self.disk = topic.disk_of(queue_id)
         """The disk that the link leads to."""
@@ -105,6 +109,7 @@ class QueueLink:
         self.form = form
         self.next_hand_over = 0.0
         """Monotonic time from which on the next message sends the collected ones."""
+        self._on_full = on_full
         self._closed: StreamError | None = None
         shard = node.shard_calls(topic, queue_id)
         self._calls = CallSender(
@@ -112,7 +117,9 @@ class QueueLink:
             on_idle=lambda: on_idle(self),
             on_unavailable=lambda error: on_unavailable(self, error),
         )
-        self._ring = RingSender(self.data, topic, queue_id, shard) if place.is_local() else None
+        self.is_here = place.is_local()
+        """Whether the disk is on this machine."""
+        self._ring = RingSender(self.data, topic, queue_id, shard) if self.is_here else None
         self._sender: BatchSender = self._ring or self._calls
 
     def is_left_behind(self, topic: TopicConfig) -> bool:
@@ -140,6 +147,7 @@ class QueueLink:
                 return
             has_moved = self.disk != topic.disk_of(self.queue_id)
             self.disk, self.data = topic.disk_of(self.queue_id), place.data
+            self.is_here = ring is not None
             before, self._ring = self._ring, ring
             if before is not None:
                 if self._sender is before:
@@ -250,7 +258,9 @@ class QueueLink:
         return batch.settled
 
     def settled(self, batch: Batch) -> None:
-        """Count the one-way messages of a batch with a known outcome that were not stored."""
+        """Note a full disk, and count the one-way messages of the batch that were not stored."""
+        if batch.met_full_disk:
+            self._on_full(self)
         if batch.one_way:
             try:
                 batch.check()

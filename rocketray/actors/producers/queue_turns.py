@@ -14,7 +14,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 __all__ = ["AVOIDED_S", "QueueTurns"]
 
 AVOIDED_S = 10.0
-"""How long the queues of a disk are left out after one of them was unavailable."""
+"""How long the queues of a disk are left out after one of them was unavailable, or full."""
 
 
 class QueueTurns:
@@ -38,7 +38,7 @@ class QueueTurns:
         return turn % topic.queues
 
     def avoid(self, disk: str) -> None:
-        """Leave out the queues of a disk for some time: one of them was unavailable."""
+        """Leave out the queues of a disk for some time: one of them was unavailable, or full."""
         self._avoided = {**self._avoided, disk: self._clock_s() + AVOIDED_S}
 
     def is_avoided(self, disk: str) -> bool:

@@ -171,3 +171,5 @@ def test_a_full_disk_says_what_to_do() -> None:
     assert "shard T/0: the disk of /srv/log is full; nothing was stored" in said
     assert "df /srv/log" in said
     assert "--retention" in said
+    far = str(refusal(AppendStatus.STORE_FULL, "T/0", Path("/srv/log"), is_here=False))
+    assert "the disk of /srv/log, on the machine that rocketray status names, is full" in far

@@ -11,6 +11,7 @@ import pytest
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.disk_service import DiskService
 from rocketray.actors.disks.disk_register import DiskRegister
+from rocketray.actors.disks.disks_api import DiskReport
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog
@@ -30,6 +31,9 @@ class SilentDisks:
 
     def look(self) -> list[str]:
         return []
+
+    def keep_catalog(self, *_: object) -> None:
+        """Do nothing: no disk is there."""
 
 
 def service_of(disks: Any, tmp_path: Path) -> tuple[DiskService, ClusterState]:
@@ -80,3 +84,22 @@ def test_a_restored_disk_joins_the_first_time_only_if_it_fits_the_catalog(tmp_pa
     reused = {*later.get("Later").store_hosts} & {*state.topics.create("Later", 2).store_hosts}
     assert not reused, "a new topic of that name would begin with the messages of the old one"
     service.join(joining, TopicCatalog())  # one that was away may have an old catalog
+
+
+def test_a_full_disk_is_a_problem_until_it_has_room(tmp_path: Path) -> None:
+    disks: Any = SilentDisks(tmp_path)
+    service, state = service_of(disks, tmp_path)
+
+    def lines(far_free: int, own_free: int) -> list[str]:
+        for disk, free in ((FAR, far_free), ("", own_free)):
+            disks.register.take_report(disk, DiskReport("one", "", free, 1000))
+        service.look()
+        return state.problems.lines()
+
+    assert lines(101, 101) == []
+    (said,) = lines(99, 101)
+    assert said.startswith(f"disk {FAR}, /far on there, is 90 % full; its queues refuse messages")
+    (said,) = lines(101, 0)
+    own = disks.register.homes[""].uuid
+    assert said.startswith(f"disk {own}, {tmp_path} on here, is 100 % full; its queues refuse")
+    assert lines(1000, 1000) == []

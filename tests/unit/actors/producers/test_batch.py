@@ -23,6 +23,7 @@ class Queue:
     data: Path = Path("data")
     queue_id: int = 3
     id_prefix: str = "7F000001"
+    is_here: bool = True
 
 
 def stored(first_queue_offset: int, *messages: Message) -> tuple[Batch, list[int]]:

@@ -13,7 +13,8 @@ from support.local_node import LocalNode
 
 from rocketray.actors.producers.queue_turns import AVOIDED_S, QueueTurns
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardUnavailableError, StoreFullError
+from rocketray.store.retention import DiskUse
 
 FAR = "00000000-0000-0000-0000-000000000002"
 
@@ -51,6 +52,13 @@ class HalfAway:
         return self._node
 
 
+class OfTwoDisks(HalfAway):
+    """A node whose topic has its odd queues on another disk, which answers."""
+
+    def at(self, _: str) -> Any:
+        return self._node
+
+
 def _on_both(topic: Any) -> Any:
     return replace(topic, disks=("", FAR) * (topic.queues // 2))
 
@@ -72,3 +80,18 @@ def test_messages_without_a_key_go_to_the_disk_that_answers(node: HalfAway) -> N
         bodies = [b"1", b"2", b"3"]
         for _ in range(4):
             assert {*producer.send_many("T", bodies=bodies).queues} <= {0, 2}
+
+
+def test_messages_without_a_key_go_to_the_disk_that_is_not_full(tmp_path: Path) -> None:
+    with LocalNode(tmp_path) as made:
+        made.topics.create("T", 4)
+        for queue_id in (1, 3):
+            made.shard("T", queue_id).writer.watch_disk(DiskUse(used=96, free=4))
+        node: Any = OfTwoDisks(made)
+        with LocalNode.producer(node) as producer:
+            with pytest.raises(StoreFullError, match="shard T/1: the disk of"):
+                producer.send("T", b"there", queue_id=1)
+            sent = Counter(producer.send("T", b"any").queue_id for _ in range(20))
+            assert sent == {0: 10, 2: 10}
+            with pytest.raises(StoreFullError, match="shard T/3: the disk of"):
+                producer.send("T", b"there", queue_id=3)
