@@ -1,0 +1,127 @@
+"""The GCS of a cluster's Ray is lost, with and without a store that keeps its state."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.disk_cluster import Cluster, Watch, cluster_of_two
+from support.redis_server import redis_server
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.slow]
+_AWAY_S, _BACK_S = 20.0, 5.0
+_SILENCE_S = 5.0
+_GOES_ON_S = 30.0  # a program waits 40 s for the GCS, and Ray a minute
+_STOPPED_S = 100.0
+_QUIET_S = 5.0
+_FLOWS = 4  # sends and deliveries, of both disks
+
+
+@contextmanager
+def watched(cluster: Cluster, *names: str) -> Iterator[dict[str, Watch]]:
+    """Use the queues of both disks from these machines, or from both."""
+    machines = cluster.machines
+    prefixes = {"first": machines.on_first(), "second": machines.on_second()}
+    sides = {side: Watch(cluster, prefixes[side]) for side in names or prefixes}
+    try:
+        for watch in sides.values():
+            watch.ask("begin")
+        yield sides
+    finally:
+        for watch in sides.values():
+            watch.kill()
+
+
+def show(capsys: pytest.CaptureFixture[str], **figures: Any) -> None:
+    """Print figures for docs/how-to/other-machines.md."""
+    with capsys.disabled():
+        sys.stdout.write(json.dumps(figures, indent=1) + "\n")
+
+
+def check(sides: dict[str, Watch]) -> dict[str, Any]:
+    """Check the histories of the programs: nothing is lost, and the order is kept; return them."""
+    outcome = {side: watch.end() for side, watch in sides.items()}
+    for side in outcome.values():
+        for traffic in side.values():
+            assert traffic["errors"] == []
+            assert traffic["lost"] == 0
+            assert traffic["in order"]
+    return outcome
+
+
+def longest(silence: dict[str, Any]) -> float:
+    """Return the longest time of all sides, queues and directions."""
+    queues = [queue for side in silence.values() for queue in side.values()]
+    return float(max(seconds for queue in queues for seconds in queue.values()))
+
+
+def silence_of(sides: dict[str, Watch]) -> dict[str, Any]:
+    """Wait until all went on; return how long the queues were silent since the last time."""
+    return {side: watch.ask("silence") for side, watch in sides.items()}
+
+
+def test_programs_go_on_while_the_gcs_is_away_and_comes_back_with_its_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        redis_server(tmp_path) as of_head,
+        cluster_of_two(of_head=of_head) as cluster,
+        watched(cluster) as sides,
+    ):
+        second = tuple(cluster.machines.on_second())
+        again = cluster.machines.head.lose_gcs()
+        time.sleep(_AWAY_S)
+        silence = {"away": silence_of(sides)}
+        again()
+        time.sleep(_BACK_S)
+        silence["back"] = silence_of(sides)
+        assert [node.poll() for node in cluster.nodes.values()] == [None, None]
+        filled = cluster.drive("fill")
+        consumed = cluster.drive("consume", second)
+        killed = cluster.drive("kill", second)
+        show(capsys, silence=silence, outcome=check(sides))
+    assert filled["by key"] == 200
+    assert (consumed["paid"], consumed["small"]) == (100, 10)
+    assert set(killed["same machine"].values()) == {True}
+    assert longest(silence["away"]) < _SILENCE_S
+    assert longest(silence["back"]) < _SILENCE_S
+
+
+def test_programs_go_on_without_a_gcs_until_they_take_ray_for_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The second machine is used from the first one: it ends with its raylet, after a minute."""
+    with cluster_of_two(of_head={}) as cluster, watched(cluster, "first") as sides:
+        cluster.machines.head.lose_gcs()
+        begin_s = time.monotonic()
+        stopped: dict[str, float] = {}
+        while len(stopped) < _FLOWS:
+            assert time.monotonic() < begin_s + _STOPPED_S, stopped
+            for queue, quiet in sides["first"].ask("quiet").items():
+                for what, seconds in quiet.items():
+                    if seconds > _QUIET_S:
+                        since_s = time.monotonic() - begin_s - seconds
+                        stopped.setdefault(f"{queue}, {what}", round(since_s, 1))
+            time.sleep(1.0)
+        ended = {name: node.wait(_STOPPED_S) for name, node in cluster.nodes.items()}
+        show(capsys, stopped=stopped)
+    assert min(stopped.values()) > _GOES_ON_S
+    assert ended["first"] == 1
+
+
+def test_a_cluster_is_back_after_its_head_without_a_hand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with cluster_of_two(is_supervised=True) as cluster, watched(cluster) as sides:
+        cluster.machines.head.lose_gcs()
+        begin_s = time.monotonic()
+        cluster.await_ready(2)
+        ready_s = round(time.monotonic() - begin_s, 1)
+        silence = silence_of(sides)
+        show(capsys, ready=ready_s, silence=silence, outcome=check(sides))
