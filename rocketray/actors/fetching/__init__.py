@@ -1,1 +1,1 @@
-"""Ranges of a queue as Arrow batches: from the files, or from another disk by Arrow Flight."""
+"""The fetch service of a disk, over Arrow Flight; and ranges of a queue as Arrow batches."""

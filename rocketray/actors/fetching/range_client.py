@@ -6,7 +6,6 @@ a second or two. The secrets come with the place of the disk, in memory only.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +16,8 @@ from pyarrow import flight
 
 from rocketray.errors import ShardUnavailableError, StoreError
 
-from .range_request import BatchNote, RangeRequest
+from .flight_client import BROKEN_OFF, call_options, error_of, open_client, ticket_of
+from .range_request import RANGE, BatchNote, RangeRequest
 from .read_plan import DiskPlace, FetchService, Range, ReadPlan, Warn
 
 __all__ = ["fetch_range"]
@@ -25,12 +25,6 @@ __all__ = ["fetch_range"]
 _OPEN_SERVICES = 64
 _WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 _RETRY_AFTER_MS = 1000
-_BROKEN_OFF = (
-    flight.FlightUnavailableError,
-    flight.FlightInternalError,
-    flight.FlightCancelledError,
-    flight.FlightTimedOutError,
-)
 
 
 def fetch_range(
@@ -54,10 +48,10 @@ def fetch_range(
                 if len(batch):
                     yield batch
         except flight.FlightServerError as error:
-            raise StoreError(_text_of(error)) from None
+            raise StoreError(str(error_of(error) or error)) from None
         except flight.FlightUnauthenticatedError as error:
             raise _unavailable(place, part, "it refuses the token: it was started again") from error
-        except _BROKEN_OFF as error:
+        except BROKEN_OFF as error:
             if failures == len(_WAITS_S):
                 raise _unavailable(place, part, str(error)) from error
             time.sleep(_WAITS_S[failures])
@@ -70,10 +64,8 @@ def _call(
     service: FetchService, request: RangeRequest
 ) -> Iterator[tuple[pa.RecordBatch, BatchNote]]:
     """Yield the batches of one call, with their notes."""
-    reader = _client(service).do_get(
-        flight.Ticket(request.to_ticket()),
-        flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {service.token}".encode())]),
-    )
+    ticket = ticket_of(RANGE, request.to_ticket())
+    reader = _client(service).do_get(ticket, call_options(service))
     for chunk in reader:
         yield chunk.data, BatchNote.from_metadata(chunk.app_metadata.to_pybytes())
 
@@ -81,19 +73,7 @@ def _call(
 @lru_cache(maxsize=_OPEN_SERVICES)
 def _client(service: FetchService) -> flight.FlightClient:
     """Return the open client of a service."""
-    host = f"[{service.host}]" if ":" in service.host else service.host
-    if not service.certificate:
-        return flight.FlightClient(f"grpc://{host}:{service.port}")
-    address = f"grpc+tls://{host}:{service.port}"
-    return flight.FlightClient(address, tls_root_certs=service.certificate)
-
-
-def _text_of(error: flight.FlightServerError) -> str:
-    """Return the text of the service's own error; Flight's has more around it."""
-    try:
-        return str(json.loads(error.extra_info))
-    except ValueError:
-        return str(error)
+    return open_client(service)
 
 
 def _unavailable(place: DiskPlace, part: Range, why: str) -> ShardUnavailableError:

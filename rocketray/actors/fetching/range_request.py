@@ -17,8 +17,10 @@ from rocketray.store.reading.columns import column_schema
 
 from .read_plan import Range, ReadPlan
 
-__all__ = ["BatchNote", "RangeRequest"]
+__all__ = ["RANGE", "BatchNote", "RangeRequest"]
 
+RANGE = "range"
+"""The name of the call at the fetch service."""
 _TICKET_MAX_BYTES = 1 << 20
 _BATCH_ROWS_MAX = 1_000_000
 _OFFSET_MAX = (1 << 63) - 1

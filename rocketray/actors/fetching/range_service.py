@@ -1,22 +1,14 @@
-"""The fetch service of a disk: ranges of its queues for other machines, over Arrow Flight.
+"""Ranges of a disk's queues for other machines: Arrow batches from the fetch service of the disk.
 
-It reads the files of its disk, filters there, and sends Arrow batches. It listens on the address
-that Ray has for its machine: with TLS, or without on loopback. Each call needs the service's token.
-The service opens its port with the first call of ``look``.
+It reads the files of its disk, filters there, and sends Arrow batches. Bounds of queues and single
+records are small, and returned by calls over Ray.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
-import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
@@ -29,34 +21,38 @@ from rocketray.store.reading.columns import column_schema
 from rocketray.store.reading.reader import QueueReader
 
 from .bounds import QueuePages
+from .flight_server import NO_CALLS, FlightCalls, told
+from .flight_service import FlightService
 from .range_api import REPLY_BYTES, DiskQueues, QueueRecords
 from .range_reader import read_range, tell_doubts
-from .range_request import BatchNote, RangeRequest
-from .read_plan import Bounds, DiskPlace, FetchService, QueueKey
-from .service_identity import ServiceIdentity, keep_service, settle_service
+from .range_request import RANGE, BatchNote, RangeRequest
+from .read_plan import Bounds, QueueKey
 
 __all__ = ["RangeService"]
 
-_LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS = 1000
 
 
 class RangeService:
-    """The service of the disk with that *home*; any thread may call."""
+    """The ranges of the disk with that *home*, and its fetch service; any thread may call."""
 
-    def __init__(self, home: Home, host: str, *, has_tls: bool | None = None) -> None:
-        """Open nothing yet; *host* is the IP address to listen on: without TLS only on loopback."""
+    def __init__(
+        self,
+        home: Home,
+        host: str,
+        *,
+        has_tls: bool | None = None,
+        others: FlightCalls = NO_CALLS,
+    ) -> None:
+        """Open nothing yet; the service answers *others*, too. See ``FlightService``."""
         self._home = home
-        self._host = host
-        self._has_tls = not ip_address(host).is_loopback if has_tls is None else has_tls
-        self._lock = threading.Lock()
-        self._server: _RangeServer | None = None
-        self._place: DiskPlace | None = None
+        calls = FlightCalls({RANGE: self._answer, **others.streams}, others.actions)
+        self.service = FlightService(home, host, calls, has_tls=has_tls)
+        """The service, on *host*."""
 
     def look(self, queues: Sequence[QueueKey]) -> DiskQueues:
         """See ``RangeApi``."""
-        with self._lock:
-            place = self._place = self._place or self._open()
+        place = self.service.open()
         pages = QueuePages(place.data)
         return DiskQueues(place, {key: self._held(pages, key) for key in queues})
 
@@ -77,6 +73,10 @@ class RangeService:
                 found[key] = QueueRecords(held, frame)
         return found
 
+    def close(self) -> None:
+        """End the service, and the calls that it answers."""
+        self.service.close()
+
     def _held(self, pages: QueuePages, key: QueueKey) -> Bounds:
         held = pages.find(key)
         if held is None:  # not 0 to 0: the messages of a queue that was moved here are not gone
@@ -85,76 +85,15 @@ class RangeService:
             raise ShardUnavailableError(f"{topic}/{queue_id}", _RETRY_AFTER_MS, reason)
         return held
 
-    def close(self) -> None:
-        """End the service, and the calls that it answers."""
-        with self._lock:
-            if self._server is not None:
-                self._server.shutdown()
-            self._server = self._place = None
-
-    def _open(self) -> DiskPlace:
-        data = self._home.directory()
-        identity = settle_service(data, self._host, has_tls=self._has_tls)
-        try:
-            self._server = _RangeServer(data, identity)
-        except OSError:  # another process has taken the port since
-            identity = replace(identity, port=0)
-            self._server = _RangeServer(data, identity)
-        identity = replace(identity, port=self._server.port)
-        try:
-            keep_service(data, identity)
-        except OSError as error:
-            _LOG.warning(
-                "the fetch service of %s will have another address and token when its process is "
-                "started again, as this cannot be kept: %s",
-                data, error,
-            )  # fmt: skip
-        service = FetchService(
-            self._host, identity.port, identity.token, identity.certificate.encode()
-        )
-        _LOG.info("the fetch service of %s listens on %s port %d", data, self._host, identity.port)
-        return DiskPlace(data, self._home.uuid, self._home.machine, service)
-
-
-class _RangeServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves a stream of batches for each ticket; it listens from its creation on."""
-
-    def __init__(self, data: Path, identity: ServiceIdentity) -> None:
-        self._data = data
-        host = f"[{identity.host}]" if ":" in identity.host else identity.host
-        scheme = "grpc+tls" if identity.certificate else "grpc"
-        secrets = [(identity.certificate.encode(), identity.key.encode())]
-        super().__init__(
-            f"{scheme}://{host}:{identity.port}",
-            middleware={"token": _TokenCheck(identity.token)},
-            tls_certificates=secrets if identity.certificate else None,
-        )
-
-    def do_get(self, _: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
-        """Answer one call; errors of ours go to the client with their text."""
-        try:
-            request = RangeRequest.from_ticket(ticket.ticket)
-        except StreamError as error:
-            raise _told(error) from None
+    def _answer(self, ticket: bytes) -> flight.GeneratorStream:
+        """Answer a request for a range."""
+        request = RangeRequest.from_ticket(ticket)
         schema = column_schema(request.plan.columns)
-        return flight.GeneratorStream(schema, _answer(self._data, request, schema))
+        batches = _batches(Path(self._home.data), request, schema)
+        return flight.GeneratorStream(schema, batches)
 
 
-class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # as above
-    """Refuses calls without the token."""
-
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self._wanted = f"Bearer {token}".encode()
-
-    def start_call(self, _: Any, headers: Mapping[str, Sequence[Any]]) -> None:
-        """Check the header of one call."""
-        shown = headers.get("authorization", [])
-        if len(shown) != 1 or not hmac.compare_digest(str(shown[0]).encode(), self._wanted):
-            raise flight.FlightUnauthenticatedError("the token is not that of this service")
-
-
-def _answer(
+def _batches(
     data: Path, request: RangeRequest, schema: pa.Schema
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """Yield the batches of a range, and the last one, which is empty, each with its note."""
@@ -179,11 +118,6 @@ def _answer(
         finally:
             reader.close()
     except (StreamError, OSError) as error:
-        raise _told(error) from None
+        raise told(error) from None
     last = pa.RecordBatch.from_pylist([], schema=schema)
     yield last, BatchNote(request.part.stop, warnings).to_metadata()
-
-
-def _told(error: StreamError | OSError) -> flight.FlightServerError:
-    """Return the error that tells the client of *error*: Flight adds to the text of its own."""
-    return flight.FlightServerError(str(error), json.dumps(str(error)).encode())

@@ -17,8 +17,9 @@ from pyarrow import flight
 from support.shards import Shards
 
 from rocketray.actors.fetching import range_client, range_reader
+from rocketray.actors.fetching.flight_client import call_options, ticket_of
 from rocketray.actors.fetching.range_reader import BATCH_BYTES, cut_batches
-from rocketray.actors.fetching.range_request import RangeRequest
+from rocketray.actors.fetching.range_request import RANGE, RangeRequest
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.fetching.read_plan import (
     Bounds,
@@ -307,9 +308,8 @@ def test_a_ticket_that_is_none_reads_nothing(
         place = service.look([]).place
         assert place.service is not None
         reader_of = range_client._client(place.service)
-        headers = [(b"authorization", f"Bearer {place.service.token}".encode())]
-        options = flight.FlightCallOptions(headers=headers)
+        options = call_options(place.service)
         with pytest.raises(flight.FlightServerError, match=re.escape(said)):
-            reader_of.do_get(flight.Ticket(ticket), options).read_all()
+            reader_of.do_get(ticket_of(RANGE, ticket), options).read_all()
     finally:
         service.close()

@@ -1,0 +1,46 @@
+"""A client's side of a fetch service: its connection, and its errors."""
+
+from __future__ import annotations
+
+from pyarrow import flight
+
+from .read_plan import FetchService
+from .sent_errors import SentError, read_error
+
+__all__ = ["BROKEN_OFF", "call_options", "error_of", "open_client", "ticket_of"]
+
+BROKEN_OFF = (
+    flight.FlightUnavailableError,
+    flight.FlightInternalError,
+    flight.FlightCancelledError,
+    flight.FlightTimedOutError,
+)
+"""What a call raises whose service does not answer, or stopped answering."""
+_OPTIONS = [("grpc.use_local_subchannel_pool", 1)]  # else a new client waits as the last one did
+
+
+def open_client(service: FetchService) -> flight.FlightClient:
+    """Return a client of a service; it connects with the first call."""
+    host = f"[{service.host}]" if ":" in service.host else service.host
+    if not service.certificate:
+        return flight.FlightClient(f"grpc://{host}:{service.port}", generic_options=_OPTIONS)
+    address = f"grpc+tls://{host}:{service.port}"
+    return flight.FlightClient(
+        address, tls_root_certs=service.certificate, generic_options=_OPTIONS
+    )
+
+
+def call_options(service: FetchService, timeout_s: float | None = None) -> flight.FlightCallOptions:
+    """Return the options of a call, which ends after *timeout_s*, if that is given."""
+    headers = [(b"authorization", f"Bearer {service.token}".encode())]
+    return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
+
+
+def ticket_of(name: str, request: bytes) -> flight.Ticket:
+    """Return the ticket of the stream of that name."""
+    return flight.Ticket(name.encode() + b" " + request)
+
+
+def error_of(error: flight.FlightServerError) -> SentError | None:
+    """Return the error that the service raised; None if it is Flight's own."""
+    return read_error(error.extra_info)

@@ -1,0 +1,90 @@
+"""The Arrow Flight server of a disk: calls by name, each with the token of the service.
+
+A ticket is the name of a stream, a blank, and a request; an action has a name and a request of its
+own. Each waiting call has a thread of gRPC's, which begins as many as there are calls.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyarrow import flight
+
+from rocketray.errors import ConfigError, StreamError
+
+from .sent_errors import SentError, write_error
+from .service_identity import ServiceIdentity
+
+__all__ = ["NO_CALLS", "FlightCalls", "FlightServer", "told"]
+
+
+@dataclass(frozen=True)
+class FlightCalls:
+    """The calls that a server answers, by their names: each takes a request, and checks it.
+
+    A call raises ``StreamError`` or ``OSError``, which the client gets with its text.
+    """
+
+    streams: Mapping[str, Callable[[bytes], flight.FlightDataStream]] = field(default_factory=dict)
+    actions: Mapping[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+
+
+NO_CALLS = FlightCalls()
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """Serves calls; it listens from its creation on."""
+
+    def __init__(self, identity: ServiceIdentity, calls: FlightCalls) -> None:
+        self._calls = calls
+        host = f"[{identity.host}]" if ":" in identity.host else identity.host
+        scheme = "grpc+tls" if identity.certificate else "grpc"
+        secrets = [(identity.certificate.encode(), identity.key.encode())]
+        super().__init__(
+            f"{scheme}://{host}:{identity.port}",
+            middleware={"token": _TokenCheck(identity.token)},
+            tls_certificates=secrets if identity.certificate else None,
+        )
+
+    def do_get(self, _: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        """Answer a call of a stream."""
+        name, _, request = ticket.ticket.partition(b" ")
+        return _answered(self._calls.streams, name.decode(errors="replace"), request)
+
+    def do_action(self, _: Any, action: flight.Action) -> Iterator[flight.Result]:
+        """Answer an action with one result."""
+        found = _answered(self._calls.actions, action.type, action.body.to_pybytes())
+        return iter([flight.Result(found)])
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # as above
+    """Refuses calls without the token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._wanted = f"Bearer {token}".encode()
+
+    def start_call(self, _: Any, headers: Mapping[str, Sequence[Any]]) -> None:
+        """Check the header of one call."""
+        shown = headers.get("authorization", [])
+        if len(shown) != 1 or not hmac.compare_digest(str(shown[0]).encode(), self._wanted):
+            raise flight.FlightUnauthenticatedError("the token is not that of this service")
+
+
+def told(error: SentError) -> flight.FlightServerError:
+    """Return the error that tells the client of *error*: Flight adds to the text of its own."""
+    return flight.FlightServerError(str(error), write_error(error))
+
+
+def _answered(calls: Mapping[str, Callable[[bytes], Any]], name: str, request: bytes) -> Any:
+    try:
+        if name not in calls:
+            raise ConfigError(
+                f"the fetch service has no call {name[:40]!r}: it is of another version"
+            )
+        return calls[name](request)
+    except (StreamError, OSError) as error:
+        raise told(error) from None
