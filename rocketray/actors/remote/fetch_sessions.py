@@ -43,7 +43,7 @@ SESSIONS_MAX = 200
 IDLE_S = 20.0  # longer than a fetch waits
 FRAME_BYTES = 1024 * 1024
 REPLY_BYTES = 4 * 1024 * 1024
-_TAKE_MESSAGES = 1000
+_TAKE_MESSAGES = 4000
 _PROGRESS_S = 1.0  # how long the news waits that a queue has moved on without a match
 
 
