@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, Unpack
 
+from support.wired_fetches import wired
+
 from rocketray.actors.calls.endpoint import run_in_thread
 from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
 from rocketray.actors.cluster.system_services import SystemServices
@@ -103,7 +105,7 @@ class LocalNode(node.LocalNode):
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
     ) -> GroupConsumer:
         """A member as if on another node."""
-        streams = FetchedStreams(self.gateway, group, topic)
+        streams = FetchedStreams(wired(lambda: self.gateway), group, topic)
         return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:

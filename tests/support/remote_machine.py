@@ -25,6 +25,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.lossy_calls import Loss, LossyCalls
+from support.wired_fetches import wired
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.remote import fetch_sessions, fetched_streams
@@ -223,7 +224,8 @@ class Remote(RuleBasedStateMachine):
     @rule()
     def join_far(self) -> None:
         node: Any = FarNode(self.broker)
-        fetches = LossyCalls(lambda: self.gateway)
+        as_sent = wired(lambda: self.gateway)
+        fetches = LossyCalls(lambda: as_sent)
         clock_ms = self.broker.clock.steady
         streams: Any = FetchedStreams(fetches, "g", "T", lambda: clock_ms() / 1000)
         member = GroupConsumer(

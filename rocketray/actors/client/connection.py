@@ -18,12 +18,15 @@ from rocketray.actors.calls.endpoint import client_of
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
-from rocketray.actors.groups.member_options import MemberOptions, check_member
+from rocketray.actors.fetching.flight_link import FlightLink
+from rocketray.actors.fetching.range_api import ranges_of
+from rocketray.actors.groups.member_options import FetchCompression, MemberOptions, check_member
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray
 from rocketray.actors.remote.disk_streams import DiskStreams
-from rocketray.actors.remote.fetch_api import FetchApi, gateway_of
+from rocketray.actors.remote.fetch_api import FetchApi
+from rocketray.actors.remote.sent_fetches import SentFetches
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
@@ -145,12 +148,13 @@ class Connection(NodeClient):
         gateways of their disks.
         """
         check_member(group, topic, subscription, options)
-        streams = DiskStreams(self, group, self.topics.get(topic), self._gateway)
+        gateway = partial(self._gateway, options.get("fetch_compression"))
+        streams = DiskStreams(self, group, self.topics.get(topic), gateway)
         return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
 
-    def _gateway(self, disk: str) -> FetchApi:
+    def _gateway(self, compression: FetchCompression | None, disk: str) -> FetchApi:
         """Return the calls of a disk's gateway."""
-        return client_of(self._ray, gateway_of(disk))
+        return SentFetches(FlightLink(client_of(self._ray, ranges_of(disk))), compression)
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
         """Explain why the message with id or key *message* was, or was not, delivered to *group*.

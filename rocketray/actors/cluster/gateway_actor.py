@@ -1,7 +1,7 @@
 """The gateway actor of a disk, from which other machines fetch what is on it.
 
-Each member may have one waiting fetch, which takes a thread. There are as many threads as sessions
-may be, and ``_SPARE_THREADS`` for calls that return at once: those never wait behind fetches.
+Fetches of members and ranges are answered by its Arrow Flight server, which has threads of its own.
+It listens again after the process was killed. Other calls come over Ray, and return at once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from rocketray.actors.fetching.range_api import RangeApi
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import ray, ray_host
-from rocketray.actors.remote.fetch_api import FetchApi
-from rocketray.actors.remote.fetch_sessions import SESSIONS_MAX, FetchSessions
+from rocketray.actors.remote.fetch_calls import calls_of
+from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.runtime.periodic import start_periodic_task
 
 __all__ = ["GATEWAY_THREADS", "GatewayActor"]
 
-_SPARE_THREADS = 56
-GATEWAY_THREADS = SESSIONS_MAX + _SPARE_THREADS
+GATEWAY_THREADS = 16
 _SWEEP_INTERVAL_S = 5.0
 
 
@@ -43,8 +42,8 @@ class GatewayActor(ServedObjects):
             data, RayTransport(data, home.cluster), cluster=home.cluster, disk=home.disk
         )
         self._sessions = FetchSessions(node, time.monotonic)
-        self.serve(FetchApi, lambda: self._sessions)
-        self._ranges = RangeService(home, ray_host())
+        self._ranges = RangeService(home, ray_host(), others=calls_of(self._sessions))
+        self._ranges.service.open_again()
         self.serve(RangeApi, lambda: self._ranges)
         letters = DeadLetterService(node)
         self.serve(DeadLettersApi, lambda: letters)
@@ -63,5 +62,5 @@ class GatewayActor(ServedObjects):
     def stop(self) -> None:
         """Drop all sessions, and end the service."""
         self._stop.set()
+        self._sessions.close()  # first, so that no fetch waits
         self._ranges.close()
-        self._sessions.close()

@@ -17,8 +17,17 @@ from rocketray.names import check_group, check_topic
 from .assignment import Strategy, check_strategy
 from .heartbeat import AppInstance
 
-__all__ = ["MemberOptions", "StartFrom", "check_client_id", "check_member", "new_client_id"]
+__all__ = [
+    "FetchCompression",
+    "MemberOptions",
+    "StartFrom",
+    "check_client_id",
+    "check_compression",
+    "check_member",
+    "new_client_id",
+]
 
+FetchCompression = Literal["lz4", "zstd"]
 StartFrom = Literal["earliest", "latest"]
 _CLIENT_ID_MAX = 255
 _NOT_IN_HOSTS = re.compile(r"[^a-zA-Z0-9._-]")
@@ -36,6 +45,8 @@ class MemberOptions(TypedDict, total=False):
     numbers instead.
     ``broadcast``: each member gets all messages, and keeps its offsets under its client id in
     ``offsets_directory``, by default DATA/broadcast.
+    ``fetch_compression``: how messages from another machine are compressed: "lz4", "zstd", or None,
+    the default.
     """
 
     client_id: str | None
@@ -44,6 +55,7 @@ class MemberOptions(TypedDict, total=False):
     together: AppInstance | None
     broadcast: bool
     offsets_directory: Path | str | None
+    fetch_compression: FetchCompression | None
 
 
 def check_member(
@@ -74,6 +86,7 @@ def check_member(
         )
     if client_id := options.get("client_id"):
         check_client_id(client_id)
+    check_compression(options.get("fetch_compression"))
     strategy, together = options.get("strategy", "averagely"), options.get("together")
     is_divided = check_strategy(strategy) != "averagely"
     if together is not None and is_divided:
@@ -86,6 +99,13 @@ def check_member(
             "a member of a broadcast group needs a client_id, under which its offsets are stored, "
             "and neither strategy nor together: it gets all queues"
         )
+
+
+def check_compression(compression: FetchCompression | None) -> FetchCompression | None:
+    """Return *compression*; raise :class:`ConfigError` if there is none of that name."""
+    if compression not in (None, *get_args(FetchCompression)):
+        raise ConfigError(f"fetch_compression is {compression!r:.60}; give 'lz4', 'zstd' or None")
+    return compression
 
 
 def new_client_id(unit: str = "") -> str:

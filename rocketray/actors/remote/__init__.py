@@ -1,1 +1,1 @@
-"""Messages for consumers on other Ray nodes: long polls to fetch sessions at the gateway."""
+"""Messages for consumers on other machines: long polls to fetch sessions at the gateway."""

@@ -1,20 +1,23 @@
-"""The calls and values between members on other nodes and the gateway of the shards' node."""
+"""The calls and values between members on other machines and the gateway of a disk.
+
+They are calls of the disk's fetch service: see fetch_calls.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, Endpoint, on_disk
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
-__all__ = ["POLL_MAX_S", "Fetch", "FetchApi", "FetchedQueue", "QueueFetch", "gateway_of"]
+__all__ = ["POLL_MAX_S", "Fetch", "FetchApi", "FetchedQueue", "QueueFetch"]
 
-POLL_MAX_S = 15.0  # as long as RocketMQ's brokers suspend a pull
+POLL_MAX_S = 5.0
+"""How long a fetch waits for messages; a machine that vanished is noticed some seconds later."""
 
 
 class QueueFetch(NamedTuple):
@@ -54,7 +57,7 @@ class FetchedQueue:
     ``error``: why nothing came, or nothing after the frames; the next fetch tries it again.
     """
 
-    frames: list[bytes]
+    frames: Sequence[bytes | memoryview]
     next_position: int
     end: int = 0
     stream: str = ""
@@ -79,8 +82,3 @@ class FetchApi(Protocol):
 
     def leave(self, session: str) -> None:
         """Drop a session."""
-
-
-def gateway_of(disk: str) -> Endpoint[FetchApi]:
-    """Return the endpoint of the gateway of a disk."""
-    return Endpoint(on_disk(GATEWAY_NAME, disk), FetchApi)

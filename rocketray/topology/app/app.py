@@ -23,6 +23,7 @@ import faust
 
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
+from rocketray.actors.groups.member_options import FetchCompression, check_compression
 from rocketray.actors.producers.producer_options import AckMode
 from rocketray.cluster import Cluster, chosen_node
 from rocketray.delay import Delay
@@ -68,7 +69,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
     *data* is the node's data directory, by default that of ROCKETRAY_DATA, else ./rocketray-data.
     *connection*, if given, is used instead of finding a node. *flow* bounds the messages that wait
-    for handlers. All other options are Faust's settings.
+    for handlers. *fetch_compression* is for messages that come from another machine: "lz4", "zstd"
+    or None. All other options are Faust's settings.
     """
 
     def __init__(
@@ -79,11 +81,14 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         cluster: str | None = None,
         connection: AppNode | None = None,
         flow: FlowLimits | None = None,
+        fetch_compression: FetchCompression | None = None,
         **options: Any,
     ) -> None:
         self.place = None if data is None and cluster is None else chosen_node(data, cluster)
         """The node's data directory, or its cluster, if one is given."""
         self.flow = flow or FlowLimits()
+        self.fetch_compression = check_compression(fetch_compression)
+        """How messages that come from another machine are compressed."""
         self._connection = connection
         self._outboxes = Outboxes(self.connect)
         self.declarations = Declarations(self)

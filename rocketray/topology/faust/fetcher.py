@@ -183,6 +183,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
                 together=None if is_alone else self.app.together,
                 broadcast=membership.is_broadcast,
                 client_id=self._client_id(membership),
+                fetch_compression=self.app.fetch_compression,
             )
         )
 

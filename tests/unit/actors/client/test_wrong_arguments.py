@@ -86,6 +86,10 @@ CONSUMERS: list[tuple[Wrong, str]] = [
     (lambda c: c("g", "T", ALL, stategy="sticky"), r"no option stategy=; did you mean strategy=\?"),
     (lambda c: c("g", "T", ALL, qqq=1), "no option qqq=; there are"),
     (lambda c: c("g", "T", ALL, start="begin"), "start is 'begin'; give 'earliest'"),
+    (
+        lambda c: c("g", "T", ALL, fetch_compression="gzip"),
+        "fetch_compression is 'gzip'; give 'lz4', 'zstd' or None",
+    ),
     (lambda c: c("g", "T", ALL, start=-1), "start is -1"),
     (lambda c: c("g", "T", ALL, start=None), "start is None"),
     (lambda c: c("g", "T", ALL, client_id=5), "client_id is 5; give a string"),

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.cluster.gateway_actor import GATEWAY_THREADS
 from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote import fetch_sessions
 from rocketray.actors.remote.fetch_api import Fetch, FetchedQueue, QueueFetch
-from rocketray.actors.remote.fetch_sessions import IDLE_S, SESSIONS_MAX, FetchSessions
+from rocketray.actors.remote.fetch_sessions import IDLE_S, FetchSessions
 from rocketray.errors import FilterError, InvalidNameError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -396,10 +395,6 @@ def test_rejected_messages_end_a_wait_after_a_while(
     sessions._sessions["one"]._streams.bell.ring()
     found = waiting.get()[0]
     assert (found.frames, found.next_position) == ([], 2)
-
-
-def test_all_sessions_in_fetches_leave_threads_for_what_answers_at_once() -> None:
-    assert GATEWAY_THREADS >= SESSIONS_MAX + 50
 
 
 def test_files_of_removed_messages_are_unmapped_when_they_were_sent(tmp_path: Path) -> None:

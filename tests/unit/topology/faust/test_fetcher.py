@@ -12,7 +12,7 @@ from support.apps import collecting, running, until
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.actors.groups.member_options import FetchCompression, MemberOptions
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.app.app import App
@@ -28,6 +28,7 @@ class WatchedNode(LocalNode):
 
     def __init__(self, data: Path) -> None:
         self.refusals: list[str] = []
+        self.compressions: dict[str, FetchCompression | None] = {}
         self.may_join = threading.Event()
         self.may_join.set()
         super().__init__(data)
@@ -43,6 +44,7 @@ class WatchedNode(LocalNode):
             self.refusals.remove(topic)
             raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")
         self.may_join.wait(30)
+        self.compressions[topic] = options.get("fetch_compression")
         return super().consumer(group, topic, subscription, **options)
 
     def member_counts(self) -> dict[str, int]:
@@ -54,8 +56,8 @@ def node(tmp_path: Path) -> WatchedNode:
     return WatchedNode(tmp_path)
 
 
-def make_app(node: LocalNode) -> App:
-    app = App("app", connection=node)
+def make_app(node: LocalNode, **options: Any) -> App:
+    app = App("app", connection=node, **options)
     for name in "ab":
         topic = app.topic(f"T{name}", value_serializer="raw")
         app.agent(topic, name=name)(collecting([]))
@@ -81,6 +83,17 @@ def test_a_retry_topic_is_read_though_another_cannot_be_joined(
         assert set(node.member_counts().values()) == {0}
 
     asyncio.run(scenario())
+    node.close()
+
+
+def test_all_members_of_an_app_fetch_with_its_compression(node: WatchedNode) -> None:
+    async def scenario(**options: Any) -> set[FetchCompression | None]:
+        async with running(make_app(node, **options)):
+            await until(lambda: {"Ta", "Tb"} <= node.compressions.keys())
+        return {node.compressions.pop(topic) for topic in ("Ta", "Tb")}
+
+    assert asyncio.run(scenario()) == {None}
+    assert asyncio.run(scenario(fetch_compression="zstd")) == {"zstd"}
     node.close()
 
 

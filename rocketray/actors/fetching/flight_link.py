@@ -1,0 +1,130 @@
+"""A connection to the fetch service of a disk that finds the service again when it was lost.
+
+The address of the service comes by a call over Ray, which starts the gateway. A call that breaks
+off is repeated over a new connection. If the service accepts none, the link asks for the address
+again: that call waits while the gateway is started again. A call without an answer in time is not
+repeated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+from pyarrow import flight
+
+from rocketray.errors import InvalidMessageError, ShardUnavailableError, StreamError
+
+from .flight_client import BROKEN_OFF, call_options, error_of, open_client, ticket_of
+from .range_api import RangeApi
+from .read_plan import FetchService
+
+__all__ = ["FlightLink", "ResultT", "SentBatch"]
+
+SentBatch = tuple[pa.RecordBatch, bytes | None]
+"""A batch of a stream, and its metadata."""
+ResultT = TypeVar("ResultT")
+_CALL_S = 20.0
+_GRACE_S = 3.0
+_ATTEMPTS = 3
+_RETRY_AFTER_MS = 1000
+
+
+class FlightLink:
+    """The link of one client; any thread may call.
+
+    All calls raise ``ShardUnavailableError`` if the service does not answer, and the errors of the
+    service: see sent_errors.py.
+    """
+
+    def __init__(self, ranges: RangeApi) -> None:
+        """Connect with the first call."""
+        self._ranges = ranges
+        self._lock = threading.Lock()
+        self._service: FetchService | None = None
+        self._open: _Open | None = None
+
+    def act(self, name: str, request: bytes) -> bytes:
+        """Call an action, and return its result."""
+
+        def run(link: _Open) -> bytes:
+            options = call_options(link.service, _CALL_S)
+            [result] = link.client.do_action(flight.Action(name, request), options)
+            return bytes(result.body)
+
+        return self._call(run)
+
+    def stream(
+        self,
+        name: str,
+        request: bytes,
+        timeout_s: float,
+        read: Callable[[Iterable[SentBatch]], ResultT],
+    ) -> ResultT:
+        """Call a stream that waits for *timeout_s*; return the result of *read* for its batches."""
+        ticket = ticket_of(name, request)
+
+        def run(link: _Open) -> ResultT:
+            options = call_options(link.service, timeout_s + _GRACE_S)
+            return read(_batches(link.client.do_get(ticket, options)))
+
+        return self._call(run)
+
+    def _call(self, run: Callable[[_Open], ResultT]) -> ResultT:
+        attempts = _ATTEMPTS
+        while True:
+            link, attempts = self._connect(), attempts - 1
+            try:
+                result = run(link)
+            except flight.FlightServerError as error:
+                link.has_answered = True
+                raise error_of(error) or StreamError(str(error)) from None
+            except pa.ArrowInvalid as error:
+                raise InvalidMessageError(f"a reply from another machine: {error}") from None
+            except (*BROKEN_OFF, flight.FlightUnauthenticatedError) as error:
+                self._forget(link, has_moved=isinstance(error, flight.FlightUnauthenticatedError))
+                if attempts == 0 or isinstance(error, flight.FlightTimedOutError):
+                    raise _unavailable(link.service, error) from error
+            else:
+                link.has_answered = True
+                return result
+
+    def _connect(self) -> _Open:
+        with self._lock:
+            if self._open is None:
+                self._service = service = self._service or self._ranges.look([]).place.service
+                assert service is not None
+                self._open = _Open(service, open_client(service))
+            return self._open
+
+    def _forget(self, link: _Open, *, has_moved: bool) -> None:
+        """Connect again with the next call; other calls may end over *link*."""
+        with self._lock:
+            if self._open is link:
+                self._open = None
+                if has_moved or not link.has_answered:
+                    self._service = None
+
+
+@dataclass(slots=True)
+class _Open:
+    service: FetchService
+    client: flight.FlightClient
+    has_answered: bool = False
+
+
+def _batches(reader: flight.FlightStreamReader) -> Iterator[SentBatch]:
+    for chunk in reader:
+        metadata = chunk.app_metadata
+        yield chunk.data, None if metadata is None else metadata.to_pybytes()
+
+
+def _unavailable(service: FetchService, error: Exception) -> ShardUnavailableError:
+    return ShardUnavailableError(
+        "gateway",
+        _RETRY_AFTER_MS,
+        f"the fetch service at {service.host} port {service.port} does not answer: {error}",
+    )
