@@ -28,6 +28,7 @@ __all__ = [
     "own_memory_bytes",
     "processor_s",
     "read_queues",
+    "touch_arrow",
     "touch_bodies",
 ]
 
@@ -51,6 +52,11 @@ def touch_bodies(batch: ConsumedBatch) -> None:
     """Read each body, as a handler does."""
     for body in batch.bodies():
         len(body)
+
+
+def touch_arrow(batch: ConsumedBatch) -> None:
+    """Take the bodies and the offsets as Arrow columns."""
+    batch.to_arrow(["body", "queueOffset"])
 
 
 def read_queues(

@@ -17,7 +17,7 @@ from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 
 from .agents import Handler, each_value, read_backlog, whole_batches
-from .bench_node import bench_node, read_queues, touch_bodies
+from .bench_node import bench_node, read_queues, touch_arrow, touch_bodies
 from .orders import order_table
 from .report import BenchOptions, Row
 
@@ -104,17 +104,13 @@ def _members(
     everything = Subscription.tags("*")
     for question, subscription, handle, unit, ceiling in (
         ("reads a backlog: each body", everything, touch_bodies, "messages/s", by_record),
-        ("reads a backlog: Arrow batches", everything, _touch_arrow, "messages/s", by_record),
+        ("reads a backlog: Arrow batches", everything, touch_arrow, "messages/s", by_record),
         ("gets 1 % by tag", Subscription.tags("rare"), touch_bodies, "entries/s", by_entry),
         (f"filters by {_SQL}", Subscription.sql(_SQL), touch_bodies, "entries/s", by_record),
     ):
         read = partial(_read, connection, subscription, handle, rows)
         rate = rows / statistics.median(read() for _ in range(options.runs))
         yield Row(f"a plain member {question}", rate, unit, ceiling)
-
-
-def _touch_arrow(batch: ConsumedBatch) -> None:
-    batch.to_arrow(["body", "queueOffset"])
 
 
 def _read(

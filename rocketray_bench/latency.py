@@ -8,21 +8,23 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.subscription import Subscription
 
 from .agents import running_agent
 from .bench_node import bench_node
 from .report import BenchOptions, Row
 
-__all__ = ["run"]
+__all__ = ["member_times", "run"]
 
 _INTERVAL_S = 0.001
 _WARM_UP = 200
@@ -37,7 +39,7 @@ def run(options: BenchOptions) -> list[Row]:
         connection.topics.create("Agent", _QUEUES)
         connection.topics.create("Member", _QUEUES)
         to_agent = asyncio.run(_agent_times(connection, count))
-        to_member = _member_times(connection, count)
+        to_member = member_times(connection, "Member", count, partial(_join, connection))
     return [
         Row(
             f"publish to {reader} at {1 / _INTERVAL_S:.0f}/s, p{percentile}",
@@ -68,13 +70,16 @@ async def _agent_times(connection: Connection, count: int) -> list[int]:
     return times
 
 
-def _member_times(connection: Connection, count: int) -> list[int]:
-    """Return nanoseconds to the return of a poll, without an app."""
+def member_times(
+    connection: Connection,
+    topic: str,
+    count: int,
+    join: Callable[[str], GroupConsumer],
+    interval_s: float = _INTERVAL_S,
+) -> list[int]:
+    """Return nanoseconds to the return of a poll, without an app; *join* makes the member."""
     times: list[int] = []
-    with (
-        connection.consumer("bench", "Member", Subscription.tags("*")) as member,
-        _publisher(connection.data, "Member", count),
-    ):
+    with join(topic) as member, _publisher(connection.data, topic, count, interval_s):
         while len(times) < count:
             for batch in member.poll(1.0):
                 now = time.perf_counter_ns()
@@ -83,11 +88,17 @@ def _member_times(connection: Connection, count: int) -> list[int]:
     return times
 
 
+def _join(connection: Connection, topic: str) -> GroupConsumer:
+    return connection.consumer("bench", topic, Subscription.tags("*"))
+
+
 @contextmanager
-def _publisher(data: Path, topic: str, count: int) -> Iterator[None]:
+def _publisher(
+    data: Path, topic: str, count: int, interval_s: float = _INTERVAL_S
+) -> Iterator[None]:
     """Run a process that publishes; it has ended at the end of the block."""
     process = multiprocessing.get_context("spawn").Process(
-        target=_publish, args=(str(data), topic, count), daemon=True
+        target=_publish, args=(str(data), topic, count, interval_s), daemon=True
     )
     process.start()
     try:
@@ -99,12 +110,12 @@ def _publisher(data: Path, topic: str, count: int) -> Iterator[None]:
         process.join()
 
 
-def _publish(data: str, topic: str, count: int) -> None:
+def _publish(data: str, topic: str, count: int, interval_s: float) -> None:
     """Publish; the clock is CLOCK_MONOTONIC, which all processes of a machine share."""
     with Connection.open(data) as connection, connection.producer() as producer:
         begun = time.perf_counter()
         for number in range(count):
-            wait = begun + number * _INTERVAL_S - time.perf_counter()
+            wait = begun + number * interval_s - time.perf_counter()
             if wait > 0:
                 time.sleep(wait)
             producer.send_async(topic, time.perf_counter_ns().to_bytes(8, "little"))

@@ -25,6 +25,7 @@ __all__ = ["BENCHMARKS", "BenchOptions", "Row", "bench_directory", "counted", "r
 BENCHMARKS = {
     "send": "one producer, to four queues and to one: single, unbatched, lists, Arrow tables",
     "consume": "a backlog: an agent (bytes, JSON, Records, Arrow), a plain member, with filters",
+    "remote": "a member on another machine: a backlog with and without compression, one message",
     "groups": "1, 10 and 100 groups on one topic, and the memory of a member that is far behind",
     "store": "the store alone: put, lookups by key, Arrow columns, recovery",
     "growth": "the store from 10⁵ to 10⁷ messages and 1 to 16 shards, and an idle shard's memory",

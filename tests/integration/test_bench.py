@@ -23,7 +23,7 @@ TOO_LITTLE = {"% of a core", "MiB", "ns/entry", "ns/message"}
     ["scan"]
     + [
         pytest.param(name, marks=pytest.mark.slow)
-        for name in ("send", "bitmaps", "idle", "latency", "consume", "groups")
+        for name in ("send", "bitmaps", "idle", "latency", "consume", "remote", "groups")
     ],
 )
 def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
