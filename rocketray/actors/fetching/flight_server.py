@@ -7,6 +7,7 @@ own. Each waiting call has a thread of gRPC's, which begins as many as there are
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ from .sent_errors import SentError, write_error
 from .service_identity import ServiceIdentity
 
 __all__ = ["NO_CALLS", "FlightCalls", "FlightServer", "told"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,14 @@ def told(error: SentError) -> flight.FlightServerError:
 
 
 def _answered(calls: Mapping[str, Callable[[bytes], Any]], name: str, request: bytes) -> Any:
+    if name not in calls:
+        text = f"the fetch service has no call {name[:40]!r}: it is of another version"
+        raise told(ConfigError(text))
     try:
-        if name not in calls:
-            raise ConfigError(
-                f"the fetch service has no call {name[:40]!r}: it is of another version"
-            )
         return calls[name](request)
     except (StreamError, OSError) as error:
         raise told(error) from None
+    except Exception as error:  # noqa: BLE001  # else no log has its traceback
+        _LOG.exception("the fetch service failed at a call of %r", name)
+        text = f"the fetch service failed at {name!r}: {error!r:.200}; its log has the traceback"
+        raise told(StreamError(text)) from None

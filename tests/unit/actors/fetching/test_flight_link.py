@@ -22,7 +22,7 @@ from rocketray.actors.fetching.read_plan import FetchService, QueueKey
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.paths import fetch_service_file, runtime_directory
 from rocketray.actors.files.private_files import make_private_directory
-from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError
+from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError, StreamError
 
 HOST = "127.0.0.1"
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -69,7 +69,8 @@ class Echo:
         return found
 
     def _new(self) -> RangeService:
-        calls = FlightCalls({"echo": self._echo, "wait": self._wait}, {"echo": self._act})
+        streams = {"echo": self._echo, "wait": self._wait, "half": self._half}
+        calls = FlightCalls(streams, {"echo": self._act})
         return RangeService(self._home, HOST, has_tls=self._has_tls, others=calls)
 
     def _act(self, request: bytes) -> bytes:
@@ -78,11 +79,20 @@ class Echo:
             raise PredicateError("no module 'x'")
         if request == b"missing":
             raise FileNotFoundError(2, "No such file", "log/000")
+        if request == b"bug":
+            raise KeyError("a fault")
         return request[::-1]
 
     def _echo(self, request: bytes) -> flight.FlightDataStream:
         batches = [(pa.RecordBatch.from_pydict({"n": [*request]}, SCHEMA), request)]
         return flight.GeneratorStream(SCHEMA, iter(batches))
+
+    def _half(self, _: bytes) -> flight.FlightDataStream:
+        def batches() -> Iterator[SentBatch]:
+            yield pa.RecordBatch.from_pydict({"n": [1]}, SCHEMA), b"x"
+            raise ValueError("half of it")
+
+        return flight.GeneratorStream(SCHEMA, batches())
 
     def _wait(self, request: bytes) -> flight.FlightDataStream:
         self.waiting.release()
@@ -111,7 +121,7 @@ def test_calls_are_answered_and_the_place_is_asked_for_once(echo: Echo, link: Fl
     assert echo.looks == 0
     for request in (b"x", b"a b", bytes(range(256))):
         assert link.act("echo", request) == request[::-1]
-        assert link.stream("echo", request, 0, read) == [([*request], request)]
+        assert link.stream("echo", request, 30, read) == [([*request], request)]
     assert echo.looks == 1
 
 
@@ -128,8 +138,24 @@ def test_errors_of_the_service_are_raised_as_they_were_and_nothing_is_repeated(
         with pytest.raises(ConfigError):
             link.act(name, b"")
     with pytest.raises(ConfigError, match="another version"):
-        link.stream("none", b"", 0, read)
+        link.stream("none", b"", 30, read)
     assert echo.looks == 1
+
+
+def test_a_fault_of_the_service_is_told_and_its_log_has_the_traceback(
+    echo: Echo, link: FlightLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(StreamError, match=r"failed at 'echo': KeyError\('a fault'\); its log has"):
+        link.act("echo", b"bug")
+    assert echo.actions == [b"bug"], "the call is not repeated"
+    assert "Traceback" in caplog.text
+
+
+def test_a_stream_that_ends_with_a_fault_is_an_error(echo: Echo, link: FlightLink) -> None:
+    with pytest.raises(StreamError) as caught:
+        link.stream("half", b"", 30, read)
+    assert f"at {HOST} port {echo.service().port} failed: half of it" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
 
 
 def test_a_service_that_was_killed_is_the_same_one_and_a_call_finds_it(
@@ -142,7 +168,7 @@ def test_a_service_that_was_killed_is_the_same_one_and_a_call_finds_it(
     assert echo.service() == before
     fetch_service_file(Path(echo._home.data)).unlink()  # with the machine
     echo.start_again()
-    assert link.stream("echo", b"ab", 0, read) == [([97, 98], b"ab")]
+    assert link.stream("echo", b"ab", 30, read) == [([97, 98], b"ab")]
     assert echo.service().token != before.token
 
 
