@@ -15,8 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["AnotherRay", "another_ray", "planned_ray", "runs"]
+__all__ = ["NO_READER", "AnotherRay", "another_ray", "planned_ray", "runs"]
 
+NO_READER = "--include-log-monitor=false"
+"""Leaves out a process that reads all logs of Ray, the whole time; and ``--no-monitor`` another one."""
 _RAY = str(Path(sys.executable).with_name("ray"))
 _HOST = "127.0.0.2"  # Ray with more than one raylet takes 127.0.0.1 for another address
 
@@ -32,8 +34,8 @@ class AnotherRay:
     def start_words(self) -> list[str]:
         """The words after ``ray`` that start its head."""
         host, _, port = self.address.partition(":")
-        options = ("--include-dashboard=false", f"--temp-dir={self.directory}")
-        return ["start", "--head", f"--node-ip-address={host}", f"--port={port}", *options]
+        options = (f"--node-ip-address={host}", f"--port={port}", f"--temp-dir={self.directory}")
+        return ["start", "--head", *options, "--include-dashboard=false", "--no-monitor", NO_READER]
 
     def servers(self) -> dict[str, int]:
         """The processes that its keeper started, by the name of their program."""
@@ -65,7 +67,8 @@ class AnotherRay:
 
     def start_raylet(self, *options: str) -> None:
         """Start one in place of a raylet that has ended; its GCS goes on."""
-        command = [_RAY, "start", f"--address={self.address}", f"--node-ip-address={_HOST}"]
+        address = f"--address={self.address}", f"--node-ip-address={_HOST}"
+        command = [_RAY, "start", *address, NO_READER]
         # Ray on loopback (tests/conftest.py) lets no second raylet in, unless that one says otherwise.
         environ = {**self.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
         _run([*command, "--num-cpus=1", f"--temp-dir={self.directory}", *options], environ)

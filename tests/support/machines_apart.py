@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.another_ray import AnotherRay
+from support.another_ray import NO_READER, AnotherRay
 from support.own_mounts import with_mounts
 from support.source_tree import ROOT
 
@@ -232,7 +232,7 @@ class _Plan:
 
     def worker(self, address: str, host: str) -> list[str]:
         """Return the command of the second machine's raylet, with that *host* as its own."""
-        command = [*self._ray("--join"), "start", f"--address={address}", *_OPTIONS]
+        command = [*self._ray("--join"), "start", f"--address={address}", *_OPTIONS, NO_READER]
         command += [f"--node-ip-address={host}", f"--temp-dir={self.directory / 'r2'}"]
         if self.disk and not self.supervised:
             command += ["--labels", f"rocketray-disk={self.disk}"]
