@@ -264,7 +264,7 @@ def test_an_app_that_one_machine_has_is_run_by_hosts_on_both(cluster: Cluster) -
         *(*command, "up", "parcels:app", "--consumers", "2", "--detach", "--json"),
         prefix=in_directory,
     )
-    up = [json.loads(line) for line in said.splitlines()]
+    up = _hosts(said)
     both = sorted([socket.gethostname(), ELSEWHERE])
     assert sorted(host["machine"] for host in up) == both
     handled = cluster.drive("parcels")
@@ -272,8 +272,14 @@ def test_an_app_that_one_machine_has_is_run_by_hosts_on_both(cluster: Cluster) -
     assert handled["machines"] == both
     assert set(map(tuple, handled["counts"].values())) == {(1,)}
     said = cluster.run(*command, "scale", "parcels", "3", "--json")
-    scaled = [json.loads(line) for line in said.splitlines()]
-    assert [(host["host"], host["state"]) for host in scaled] == [(n, "running") for n in range(3)]
+    assert [(host["host"], host["state"]) for host in _hosts(said)] == [
+        (n, "running") for n in range(3)
+    ]
+
+
+def _hosts(said: str) -> list[dict[str, Any]]:
+    """The lines of hosts, among which may be lines of progress."""
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:

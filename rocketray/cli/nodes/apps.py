@@ -80,8 +80,8 @@ def up(
     import_from(Path.cwd())
     labels = parse_labels(label or ())
     with connect(data) as connection, stop_signals() as signals:
-        plan, code = plan_of(connection, path, labels)
         with waiting(f"starting {path}"):
+            plan, code = plan_of(connection, path, labels)
             app, handles = hosting.bring_up(
                 plan, consumers, code=code, detached=detach, is_given_up=signals.event.is_set
             )

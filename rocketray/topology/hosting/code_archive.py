@@ -107,10 +107,12 @@ class _Files:
     def add_directory(self, directory: Path, rules: Sequence[_Rule]) -> None:
         """Add the files below *directory* that no rule names; raise at a limit."""
         try:
-            found = directory.stat()
-            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+            self._look_into(directory, rules)
         except OSError as error:
-            raise _unreadable(directory, error) from error
+            raise _unreadable(Path(error.filename or directory), error) from error
+
+    def _look_into(self, directory: Path, rules: Sequence[_Rule]) -> None:
+        found = directory.stat()
         identity = found.st_dev, found.st_ino
         if identity in self._entered or (directory / _ENVIRONMENT).exists():
             return
@@ -120,7 +122,7 @@ class _Files:
             return
         added = get_excludes_from_ignore_files(directory, include_gitignore=self._heeds_gitignore)
         rules = [*rules, *added]
-        for entry in entries:
+        for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
             path = directory / entry.name
             if entry.name.startswith(".") or entry.name == _CACHE or any(r(path) for r in rules):
                 continue

@@ -121,7 +121,7 @@ def bring_up(
     """Start *consumers* hosts of the app of *plan*, which is uploaded as *code* if there is any.
 
     Returns the app's id and the hosts. Those that are not *detached* end with this process, or with
-    the last reference to them, and need :func:`renew` of their code. Blocks until every app has
+    the last reference to them, and need :func:`renew_code`. Blocks until every app has
     started, or until *is_given_up* returns True.
 
     Raises:

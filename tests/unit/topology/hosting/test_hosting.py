@@ -163,3 +163,12 @@ def test_an_app_is_scaled_also_while_a_host_starts(
     monkeypatch.setattr(hosting, "take_down", lambda each: [str(host.number) for host in each])
     assert hosting.scale(DEFAULT_CLUSTER, "shop", wanted) == [str(number) for number in ended]
     assert begun == ([(PLAN, "shop", started)] if started else [])
+
+
+def test_the_code_of_hosts_is_renewed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed: list[str] = []
+    monkeypatch.setattr(hosting, "renew", renewed.append)
+    status = replace(STATUS, plan=HostPlan("shop:app", DEFAULT_CLUSTER, code="gcs://x.zip"))
+    given = [status, status, None, STATUS]
+    hosting.renew_code([Host("shop", n, "running", 0, each) for n, each in enumerate(given)])
+    assert renewed == ["gcs://x.zip"]
