@@ -25,7 +25,7 @@ def test_how_long_each_side_is_silent_while_the_network_is_cut(
             for watch in sides.values():
                 watch.ask("begin")
             silence = {f"{seconds} s": _cut(cluster, sides, seconds) for seconds in (5, 12)}
-            # Longer, Ray declares the second machine dead: what runs there ends, and is started again.
+            # Longer, Ray may declare the second machine dead: what runs there ends, and is started again.
             outcome = {"second": sides.pop("second").end()}
             silence["30 s"] = _cut(cluster, sides, 30)
             outcome["first"] = sides["first"].end()

@@ -58,12 +58,12 @@ class Cluster:
             assert time.monotonic() < deadline, self.said(machine)
             time.sleep(0.1)
 
-    def await_ready(self, count: int) -> None:
-        """Wait until what keeps the machines running has started each node that many times."""
+    def await_said(self, said: str, count: int, *logs: str) -> None:
+        """Wait until what keeps each machine running, "r1" or "r2", has said that so many times."""
         deadline = time.monotonic() + 240
-        logs = [self.directory / f"{name}.log" for name in ("r1", "r2")]
-        while min(log.read_text().count("ready: pid") for log in logs) < count:
-            assert time.monotonic() < deadline, [log.read_text() for log in logs]
+        paths = [self.directory / f"{name}.log" for name in logs]
+        while min(path.read_text().count(said) for path in paths) < count:
+            assert time.monotonic() < deadline, [path.read_text() for path in paths]
             time.sleep(0.1)
 
     def start_second(self) -> None:
@@ -203,7 +203,7 @@ def cluster_of_two(
             found = Cluster(machines, directory)
             try:
                 if is_supervised:
-                    found.await_ready(1)
+                    found.await_said("ready: pid", 1, "r1", "r2")
                 else:
                     found.start("first", *ONE_PROCESS)
                     found.start_second()
