@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import flight
 
 from rocketray.errors import ConfigError, StreamError
@@ -42,15 +43,24 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     """Serves calls; it listens from its creation on."""
 
     def __init__(self, identity: ServiceIdentity, calls: FlightCalls) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: the address is not of this machine, or another process has the port.
+        """
         self._calls = calls
         host = f"[{identity.host}]" if ":" in identity.host else identity.host
         scheme = "grpc+tls" if identity.certificate else "grpc"
         secrets = [(identity.certificate.encode(), identity.key.encode())]
-        super().__init__(
-            f"{scheme}://{host}:{identity.port}",
-            middleware={"token": _TokenCheck(identity.token)},
-            tls_certificates=secrets if identity.certificate else None,
-        )
+        try:
+            super().__init__(
+                f"{scheme}://{host}:{identity.port}",
+                middleware={"token": _TokenCheck(identity.token)},
+                tls_certificates=secrets if identity.certificate else None,
+            )
+        except pa.ArrowException as error:  # it says no more than that
+            where = f"{identity.host} port {identity.port or 'of any number'}"
+            raise OSError(f"the fetch service cannot listen on {where}: {error}") from error
 
     def do_get(self, _: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Answer a call of a stream."""

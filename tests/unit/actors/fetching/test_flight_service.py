@@ -1,0 +1,75 @@
+"""The port of a disk: when a process opens it again that was started after one that was killed."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.fetching.flight_server import NO_CALLS
+from rocketray.actors.fetching.flight_service import FlightService
+from rocketray.actors.files.home import Home, settle_identity
+from rocketray.actors.files.paths import fetch_service_file, runtime_directory
+from rocketray.actors.files.private_files import make_private_directory
+
+HOST = "127.0.0.1"
+NOT_HERE = "192.0.2.1"
+"""An address for documentation, which no machine has."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    runtime = runtime_directory(tmp_path)
+    assert make_private_directory(runtime)
+    yield Home(str(tmp_path), settle_identity(tmp_path), "elsewhere")
+    shutil.rmtree(runtime)
+
+
+def test_a_service_that_nobody_asked_for_opens_no_port(home: Home) -> None:
+    service = FlightService(home, HOST, NO_CALLS)
+    service.open_again()
+    assert service._server is None
+    assert not fetch_service_file(Path(home.data)).exists()
+
+
+def test_a_service_that_was_open_opens_its_port_by_itself(home: Home) -> None:
+    before = FlightService(home, HOST, NO_CALLS)
+    place = before.open()
+    before.close()
+    service = FlightService(home, HOST, NO_CALLS)
+    service.open_again()
+    assert service._server is not None
+    assert service.open() == place
+    service.close()
+
+
+def test_a_service_whose_port_was_taken_meanwhile_gets_another_one(home: Home) -> None:
+    before = FlightService(home, HOST, NO_CALLS)
+    kept = before.open().service
+    before.close()
+    assert kept is not None
+    with socket.create_server((HOST, kept.port)):
+        service = FlightService(home, HOST, NO_CALLS)
+        service.open_again()
+        found = service.open().service
+        assert found is not None
+        assert found.port != kept.port
+        assert found == replace(kept, port=found.port)
+    service.close()
+
+
+def test_a_service_that_cannot_listen_now_says_so_and_raises_when_it_is_asked_for(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = FlightService(home, HOST, NO_CALLS)
+    before.open()
+    before.close()
+    service = FlightService(home, NOT_HERE, NO_CALLS)
+    service.open_again()
+    assert "cannot listen again yet" in caplog.text
+    with pytest.raises(OSError, match=f"cannot listen on {NOT_HERE} port of any number"):
+        service.open()
