@@ -11,7 +11,7 @@
     └─ ActorError     NodeNotRunningError · NodeElsewhereError · TopicNotFoundError
                       ShardUnavailableError (ShardMovedError) · ShardFencedError
                       StrategyConflictError · SubscriptionConflictError · SubscriptionRefusedError
-                      TransactionDecidedError
+                      TransactionDecidedError · RegisterUnavailableError · SupersededError
 
 Invariants
   1. A message says what happened, where, and what to do next.
@@ -41,6 +41,7 @@ __all__ = [
     "NodeNotRunningError",
     "OffsetOutOfRangeError",
     "PredicateError",
+    "RegisterUnavailableError",
     "ShardFencedError",
     "ShardMovedError",
     "ShardUnavailableError",
@@ -53,6 +54,7 @@ __all__ = [
     "StreamError",
     "SubscriptionConflictError",
     "SubscriptionRefusedError",
+    "SupersededError",
     "TopicNotFoundError",
     "TransactionDecidedError",
     "UnsupportedPlatformError",
@@ -271,6 +273,36 @@ class ShardMovedError(ShardUnavailableError):
 
 class ShardFencedError(ActorError):
     """A newer incarnation owns the shard; this one must not append any more."""
+
+
+class RegisterUnavailableError(ActorError):
+    """The register did not answer, or not as it must; a change may have been made all the same."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the register {self.address} is unavailable: {self.reason}; check that it runs, and "
+            "that this machine reaches it with access rights, then try again"
+        )
+
+
+class SupersededError(ActorError):
+    """Another coordinator has taken over the documents of a register; this one saves no more."""
+
+    def __init__(self, address: str, document: str) -> None:
+        super().__init__(address, document)
+        self.address = address
+        self.document = document
+
+    def __str__(self) -> str:
+        return (
+            f"another coordinator has taken over: the document {self.document!r} in the register "
+            f"{self.address} is its own; end this one, and use the other"
+        )
 
 
 class TransactionDecidedError(ActorError):

@@ -40,6 +40,8 @@ ARGUMENTS: dict[str, object] = {
     "existing": "tags 'a'",
     "offered": "tags 'b'",
     "difference": "added: b",
+    "address": "s3://bucket/cluster",
+    "document": "topics",
 }
 
 

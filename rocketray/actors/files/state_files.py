@@ -48,12 +48,19 @@ _DAMAGE = (StreamError, ArithmeticError, AttributeError, LookupError, TypeError,
 
 
 class UnknownVersionError(StoreError):
-    """A state file is of a version that this release does not read; *parse* raises it."""
+    """State is of a version that this release does not read; *parse* raises it without *place*."""
 
-    def __init__(self, version: object, known: int) -> None:
-        super().__init__(
-            f"its version is {version!r:.40}, and this release reads version {known}; start the "
-            "node with the release that wrote the file"
+    def __init__(self, version: object, known: int, place: str = "") -> None:
+        super().__init__(version, known, place)
+        self.version = version
+        self.known = known
+        self.place = place
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        return (
+            f"{where}its version is {self.version!r:.40}, and this release reads version "
+            f"{self.known}; start the node with the release that wrote it"
         )
 
 
