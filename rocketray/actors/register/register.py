@@ -1,0 +1,110 @@
+"""A register: a store of small values under keys that are created once, and never changed.
+
+file:///DIRECTORY         a directory, also on a shared file system (file_register.py)
+
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from rocketray.errors import ConfigError, RegisterUnavailableError
+
+from .file_register import FileRegister
+
+__all__ = ["Register", "check_create_only", "open_register"]
+
+_PROBES = "probe"
+
+
+class Register(Protocol):
+    """Values under keys, for several processes and machines; for any thread.
+
+    The form of keys and the limits are in register_keys.py. No key is the folder of another: with
+    a key ``a/b``, there is no key ``a``.
+
+    Every method raises:
+        RegisterUnavailableError: the store did not answer in time, or refused. A change may have
+            taken effect, or may take effect later.
+        StoreError: the key is invalid, or the value is too large.
+    """
+
+    @property
+    def address(self) -> str:
+        """Where it is, for messages: a URL without secrets."""
+
+    def create(self, key: str, value: bytes) -> bool:
+        """Store *value* under *key*, durably on return; return False if the key exists.
+
+        If an answer is lost, and the store's client asks once more, the key may be there because
+        of this very call. So a value says where it comes from, and False means: read the key.
+        """
+
+    def read(self, key: str) -> bytes | None:
+        """Return the value of *key*, None if there is none.
+
+        A value whose ``create`` returned before is found.
+        """
+
+    def names(self, folder: str) -> list[str]:
+        """Return the keys below *folder*, in order; of all folders for "".
+
+        Keys whose ``create`` returned before are among them.
+        """
+
+    def remove(self, key: str) -> None:
+        """Remove *key*, if it is there. The same key can be created once more."""
+
+
+def open_register(url: str) -> Register:
+    """Return the register at *url*; it makes no call yet.
+
+    Raises:
+        ConfigError: the URL is wrong, its directory does not exist, or its package is missing.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme == "file":
+        return FileRegister(_directory(url))
+    raise ConfigError(f"{_without_secrets(url)!r} is not the URL of a register; write file:///DIR")
+
+
+def check_create_only(register: Register) -> None:
+    """Check that the store refuses to create a key twice: not every store with that call does.
+
+    Raises:
+        ConfigError: it overwrites the value.
+        RegisterUnavailableError: it does not answer.
+    """
+    key = f"{_PROBES}/{uuid.uuid4().hex}"
+    register.create(key, b"first")
+    is_overwritten = register.create(key, b"second")
+    found = register.read(key)
+    register.remove(key)
+    if is_overwritten or found == b"second":
+        raise ConfigError(
+            f"the register {register.address} overwrites a key that exists, so two coordinators "
+            "could decide different things; use a store with conditional writes (If-None-Match)"
+        )
+    if found is None:
+        raise RegisterUnavailableError(
+            register.address, "it does not return a value that it has just stored"
+        )
+
+
+def _directory(url: str) -> Path:
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.netloc not in {"", "localhost"} or not path.startswith("/") or "?" in url:
+        raise ConfigError(
+            f"{url!r} names no directory; write file:///DIR, with a path from the root"
+        )
+    return Path(path)
+
+
+def _without_secrets(url: str) -> str:
+    """Return *url* without a user's name and password."""
+    return re.sub(r"//[^/@]*@", "//", url)

@@ -1,0 +1,45 @@
+"""Keys and values of a register: their form and their limits, the same for every store.
+
+A key is a path: parts of letters, digits, ``-``, ``_`` and ``.``, with ``/`` between them. A part
+begins with no point, so a store can use such names itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rocketray.errors import StoreError
+
+__all__ = ["KEY_MAX_LENGTH", "VALUE_MAX_BYTES", "check_folder", "check_key", "check_value"]
+
+KEY_MAX_LENGTH = 200
+"""A file system allows 255 for the last part, S3 1024 for all parts and the prefix of the URL."""
+VALUE_MAX_BYTES = 1024 * 1024
+"""etcd refuses requests of more than 1.5 MiB, with the key and all else that is in it."""
+_PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
+_KEY = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
+
+
+def check_key(key: str) -> str:
+    """Return *key*; raises :class:`StoreError` if it has another form, or is too long."""
+    if len(key) > KEY_MAX_LENGTH or not _KEY.fullmatch(key):
+        raise StoreError(
+            f"invalid key of a register: {key!r:.300}; use up to {KEY_MAX_LENGTH} letters, digits, "
+            "'-', '_', '.', and '/' between parts that begin with no '.'"
+        )
+    return key
+
+
+def check_folder(folder: str) -> str:
+    """Return *folder*, the beginning of keys up to a ``/``, or "" for that of all keys."""
+    return check_key(folder) if folder else folder
+
+
+def check_value(key: str, value: bytes) -> bytes:
+    """Return *value*; raises :class:`StoreError` if it is too large for a register."""
+    if len(value) > VALUE_MAX_BYTES:
+        raise StoreError(
+            f"{key}: {len(value)} bytes are more than the {VALUE_MAX_BYTES} that a register stores "
+            "under a key; remove topics or groups that are not needed"
+        )
+    return value

@@ -1,0 +1,38 @@
+"""The URL of a register: which are refused, and with which advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.register.register import open_register
+from rocketray.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "/srv/x",
+        "memory:///",
+        "file:srv",
+        "file://host/srv",
+        "file:///srv?x=1",
+        "ftp://u:pw@h/x",
+    ],
+)
+def test_a_wrong_url_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError, match="write") as raised:
+        open_register(url)
+    assert "pw" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_directory_with_any_name(tmp_path: Path) -> None:
+    directory = tmp_path / "ü %41 #"
+    directory.mkdir()
+    register = open_register(directory.as_uri())
+    assert register.create("a", b"x")
+    assert (directory / "a").read_bytes() == b"x"
+    assert register.address == directory.as_uri()
