@@ -44,7 +44,7 @@ from rocketray.actors.files.state_files import JSON_MAX_BYTES, UnknownVersionErr
 from rocketray.errors import RegisterUnavailableError, StoreError, StreamError, SupersededError
 
 from .register import Register, check_create_only
-from .register_keys import check_value
+from .register_keys import check_size
 
 __all__ = ["RegisterDocuments"]
 
@@ -223,7 +223,9 @@ class RegisterDocuments:
                 f"{JSON_MAX_BYTES} that can be read again; remove topics or groups that are not "
                 "needed"
             )
-        return check_value(f"{self._register.address}/{name}", zlib.compress(content))
+        content = zlib.compress(content)
+        check_size(f"{self._register.address}/{name}", len(content))
+        return content
 
     def _decoded(self, name: str, number: int, content: bytes) -> _Version:
         place = self._place(name, number)

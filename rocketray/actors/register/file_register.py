@@ -24,7 +24,7 @@ from pathlib import Path
 from rocketray.errors import ConfigError, RegisterUnavailableError
 from rocketray.whole_file import sync_directory
 
-from .register_keys import VALUE_MAX_BYTES, check_folder, check_key, check_value
+from .register_keys import VALUE_MAX_BYTES, check_folder, check_key, check_size
 
 __all__ = ["FileRegister"]
 
@@ -53,7 +53,7 @@ class FileRegister:
     def create(self, key: str, value: bytes) -> bool:
         """See ``Register.create``."""
         path = self._directory / check_key(key)
-        check_value(key, value)
+        check_size(key, len(value))
         with self._failing():
             self._make(path.parent)
             temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
@@ -73,10 +73,12 @@ class FileRegister:
         with self._failing():
             try:
                 with path.open("rb") as file:
-                    return check_value(key, file.read(VALUE_MAX_BYTES + 1))
+                    value = file.read(VALUE_MAX_BYTES + 1)
             except FileNotFoundError:
                 self._directory.stat()
                 return None
+        check_size(key, len(value))
+        return value
 
     def names(self, folder: str) -> list[str]:
         """See ``Register.names``."""

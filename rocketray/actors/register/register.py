@@ -1,16 +1,21 @@
 """A register: a store of small values under keys that are created once, and never changed.
 
-file:///DIRECTORY         a directory, also on a shared file system (file_register.py)
+URL of a register
+    file:///DIRECTORY                 a directory, also on a shared file system (file_register.py)
+    s3://BUCKET/PREFIX, gs://, az://  an object store (object_register.py)
+    etcd://HOST:2379/PREFIX           etcd (etcd_register.py)
 
+The packages for the last two are an extra: ``pip install 'rocketray[register]'``.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from rocketray.errors import ConfigError, RegisterUnavailableError
 
@@ -19,6 +24,11 @@ from .file_register import FileRegister
 __all__ = ["Register", "check_create_only", "open_register"]
 
 _PROBES = "probe"
+_PACKAGES = {
+    **dict.fromkeys(("s3", "gs", "az"), "obstore"),
+    **dict.fromkeys(("etcd", "etcds"), "etcd3gw"),
+}
+_FORMS = "write file:///DIR, s3://BUCKET/PREFIX, gs://…, az://…, or etcd://HOST:2379/PREFIX"
 
 
 class Register(Protocol):
@@ -64,12 +74,35 @@ def open_register(url: str) -> Register:
     """Return the register at *url*; it makes no call yet.
 
     Raises:
-        ConfigError: the URL is wrong, its directory does not exist, or its package is missing.
+        ConfigError: the URL is wrong, its directory does not exist, or a package is missing.
     """
-    scheme = urlsplit(url).scheme
+    scheme = url.partition(":")[0]
+    shown = re.sub(r"//[^/@]*@", "//", url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{shown!r} is no URL of a register: {error}; {_FORMS}") from None
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"{shown!r}: a register's URL has no user and no password, as it is shown in messages; "
+            "write it without, and give the credentials in the variables of the store's own tools"
+        )
     if scheme == "file":
-        return FileRegister(_directory(url))
-    raise ConfigError(f"{_without_secrets(url)!r} is not the URL of a register; write file:///DIR")
+        return FileRegister(_directory(parts))
+    package = _PACKAGES.get(scheme)
+    if package is None:
+        raise ConfigError(f"{shown!r} is no URL of a register; {_FORMS}")
+    if find_spec(package) is None:
+        raise ConfigError(
+            f"the register {shown} needs the package {package}: pip install 'rocketray[register]'"
+        )
+    if package == "etcd3gw":
+        from .etcd_register import EtcdRegister  # noqa: PLC0415 - the package may be missing
+
+        return EtcdRegister(url)
+    from .object_register import ObjectRegister  # noqa: PLC0415 - the same
+
+    return ObjectRegister(url)
 
 
 def check_create_only(register: Register) -> None:
@@ -95,16 +128,11 @@ def check_create_only(register: Register) -> None:
         )
 
 
-def _directory(url: str) -> Path:
-    parts = urlsplit(url)
+def _directory(parts: SplitResult) -> Path:
     path = unquote(parts.path)
-    if parts.netloc not in {"", "localhost"} or not path.startswith("/") or "?" in url:
+    has_more = parts.query or parts.fragment
+    if parts.netloc not in {"", "localhost"} or not path.startswith("/") or has_more:
         raise ConfigError(
-            f"{url!r} names no directory; write file:///DIR, with a path from the root"
+            f"{parts.geturl()!r} names no directory; write file:///DIR, with a path from the root"
         )
     return Path(path)
-
-
-def _without_secrets(url: str) -> str:
-    """Return *url* without a user's name and password."""
-    return re.sub(r"//[^/@]*@", "//", url)

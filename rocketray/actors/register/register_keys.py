@@ -10,7 +10,7 @@ import re
 
 from rocketray.errors import StoreError
 
-__all__ = ["KEY_MAX_LENGTH", "VALUE_MAX_BYTES", "check_folder", "check_key", "check_value"]
+__all__ = ["KEY_MAX_LENGTH", "VALUE_MAX_BYTES", "check_folder", "check_key", "check_size", "is_key"]
 
 KEY_MAX_LENGTH = 200
 """A file system allows 255 for the last part, S3 1024 for all parts and the prefix of the URL."""
@@ -20,9 +20,14 @@ _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _KEY = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 
 
+def is_key(text: str) -> bool:
+    """Return whether *text* has the form of a key."""
+    return len(text) <= KEY_MAX_LENGTH and _KEY.fullmatch(text) is not None
+
+
 def check_key(key: str) -> str:
     """Return *key*; raises :class:`StoreError` if it has another form, or is too long."""
-    if len(key) > KEY_MAX_LENGTH or not _KEY.fullmatch(key):
+    if not is_key(key):
         raise StoreError(
             f"invalid key of a register: {key!r:.300}; use up to {KEY_MAX_LENGTH} letters, digits, "
             "'-', '_', '.', and '/' between parts that begin with no '.'"
@@ -35,11 +40,10 @@ def check_folder(folder: str) -> str:
     return check_key(folder) if folder else folder
 
 
-def check_value(key: str, value: bytes) -> bytes:
-    """Return *value*; raises :class:`StoreError` if it is too large for a register."""
-    if len(value) > VALUE_MAX_BYTES:
+def check_size(key: str, size: int) -> None:
+    """Raise :class:`StoreError` if a value of *size* bytes is too large for a register."""
+    if size > VALUE_MAX_BYTES:
         raise StoreError(
-            f"{key}: {len(value)} bytes are more than the {VALUE_MAX_BYTES} that a register stores "
+            f"{key}: {size} bytes are more than the {VALUE_MAX_BYTES} that a register stores "
             "under a key; remove topics or groups that are not needed"
         )
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,14 @@ def test_a_directory_with_any_name(tmp_path: Path) -> None:
     assert register.create("a", b"x")
     assert (directory / "a").read_bytes() == b"x"
     assert register.address == directory.as_uri()
+
+
+@pytest.mark.parametrize(
+    ("url", "package"), [("s3://bucket/x", "obstore"), ("etcd://host:2379/x", "etcd3gw")]
+)
+def test_a_missing_package_is_named_with_its_extra(
+    url: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"{package}: pip install 'rocketray\[register\]'"):
+        open_register(url)

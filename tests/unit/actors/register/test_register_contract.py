@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.register_servers import BUCKET, etcd_server, s3_server, s3_variables
 
 from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.register import Register, check_create_only, open_register
@@ -18,19 +19,37 @@ THREADS = 8
 Opened = Callable[[], Register]
 
 
-def opened_file(tmp_path: Path) -> Iterator[Opened]:
-    directory = tmp_path / "a register"
-    directory.mkdir()
-    yield lambda: open_register(directory.as_uri())
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with s3_server() as url:
+        yield url
 
 
-BACKENDS = {"file": opened_file}
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with etcd_server(tmp_path_factory.mktemp("etcd") / "data") as server:
+        yield server
 
 
-@pytest.fixture(params=BACKENDS)
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    """Open one more client of the same empty register."""
-    yield from BACKENDS[request.param](tmp_path)
+@pytest.fixture(params=["file", "s3", "etcd"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an empty register."""
+    if request.param == "file":
+        directory = tmp_path / "a register"
+        directory.mkdir()
+        return directory.as_uri()
+    server = request.getfixturevalue(request.param)
+    if request.param == "etcd":
+        return f"etcd://{server}/{tmp_path.name}"
+    for name, value in s3_variables(server).items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+@pytest.fixture
+def opened(url: str) -> Opened:
+    """Open one more client of the same register."""
+    return lambda: open_register(url)
 
 
 @pytest.fixture
@@ -101,6 +120,10 @@ def test_a_wrong_key_is_refused(key: str, register: Register) -> None:
     if key:
         with pytest.raises(StoreError, match="invalid key"):
             register.names(key)
+
+
+def test_messages_name_the_url(register: Register, url: str) -> None:
+    assert register.address == url
 
 
 def test_coordinators_take_over_from_each_other(opened: Opened) -> None:

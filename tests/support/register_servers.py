@@ -1,0 +1,109 @@
+"""Servers in which a register may be: moto's S3 in a thread, and Debian's etcd in a process."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.register.register import Register
+
+__all__ = ["BUCKET", "etcd_server", "every_call", "free_port", "s3_server", "s3_variables"]
+
+BUCKET = "registers"
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """Serve an S3 with one bucket; its URL."""
+    missing = [name for name in ("moto", "flask_cors", "obstore") if find_spec(name) is None]
+    if missing:
+        pytest.skip(
+            f"NOT TESTED a register in S3: {', '.join(missing)} is missing; install the extras dev "
+            "and register: pip install 'moto[s3]' flask-cors 'rocketray[register]'"
+        )
+    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - it may be missing
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        url = f"http://{host}:{port}"
+        bucket = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(bucket, timeout=30).close()
+        yield url
+    finally:
+        server.stop()
+
+
+def s3_variables(url: str) -> dict[str, str]:
+    """Return the variables that lead to such a server."""
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }
+
+
+@contextmanager
+def etcd_server(directory: Path, *options: str, scheme: str = "http") -> Iterator[str]:
+    """Run an etcd of one member; the host and port of its clients."""
+    program = shutil.which("etcd")
+    if program is None or find_spec("etcd3gw") is None:
+        pytest.skip(
+            "NOT TESTED a register in etcd: there is no etcd here, or no etcd3gw; "
+            "apt-get install --no-install-recommends etcd-server, pip install 'rocketray[register]'"
+        )
+    clients, peers, plain = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    command = [
+        *(program, "--data-dir", str(directory), "--logger", "zap", "--log-level", "error"),
+        *("--listen-client-urls", f"{scheme}://{clients}"),
+        *("--advertise-client-urls", f"{scheme}://{clients}"),
+        *("--listen-peer-urls", f"http://{peers}", "--listen-metrics-urls", f"http://{plain}"),
+        *options,
+    ]
+    with (directory.parent / "etcd.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory.parent)
+    try:
+        _wait_for(f"http://{plain}/health", process, directory.parent / "etcd.log")
+        yield clients
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end_s = time.monotonic() + 30
+    while time.monotonic() < end_s and process.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except OSError:  # it does not listen yet, or has no leader
+            time.sleep(0.05)
+        else:
+            return
+    pytest.fail(f"etcd does not answer: {log.read_text()[-2000:]}")
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nothing uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def every_call(register: Register) -> list[Callable[[], object]]:
+    """Return a call of each method."""
+    return [
+        lambda: register.create("a/b", b"x"),
+        lambda: register.read("a/b"),
+        lambda: register.names("a"),
+        lambda: register.remove("a/b"),
+    ]
