@@ -237,7 +237,7 @@ class Moving(Remote):
     def _new_moves(self) -> QueueMoves:
         state, disk = self.broker.node.state, self.far_disk
         locks = self.broker.node.topic_service.comes_or_goes
-        return QueueMoves(self.broker.data, state, disk, disk, locks)
+        return QueueMoves(state.documents, state, disk, disk, locks)
 
     join_near = None  # type: ignore[assignment]  # its streams are those of one disk
 

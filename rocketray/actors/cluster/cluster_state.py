@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rocketray.actors.files.file_documents import Documents, FileDocuments
 from rocketray.actors.files.paths import control_path, filters_file, journal_directory
 from rocketray.actors.files.state_files import repaired_files
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
@@ -106,13 +107,14 @@ class ClusterState:
         steady_ms: Callable[[], int] | None = None,
         placement: Placement = ONE_EACH,
         *,
+        documents: Documents | None = None,
         end_elsewhere: EndOf = lambda *_: LONG_MAX,
     ) -> None:
         """Load the state that an earlier coordinator saved.
 
         *clock_ms* is the wall clock; *steady_ms*, the same by default, is monotonic, and times the
-        sessions of members. *placement* says where new queues are. *end_elsewhere* returns the end
-        of a queue on another disk.
+        sessions of members. *placement* says where new queues are. *documents* are those in
+        *data* by default. *end_elsewhere* returns the end of a queue on another disk.
 
         Raises:
             StoreError: a file of the state cannot be read. ConfigError: it has another form.
@@ -125,13 +127,15 @@ class ClusterState:
         self._lock = threading.RLock()
         self.problems = Problems(data)
         """The problems of the node, for its operator; all parts note theirs here."""
-        self.topics = TopicRegistry(data, placement, self._lock)
+        self.documents = documents or FileDocuments(data)
+        """The topics, disks, moves and groups, as they are saved."""
+        self.topics = TopicRegistry(data, self.documents, placement, self._lock)
         self._journal_files = JournalFiles(journal_directory(data))
         self._journals = GroupJournals(clock_ms)
         self._journals.load(self._journal_files.load())
         self._loaded_ms = self._steady_ms()
         self._closed: str | None = None
-        self._groups_file = GroupsFile(data)
+        self._groups_file = GroupsFile(self.documents)
         self.registry = self._load_groups()
         self.administration = GroupAdministration(
             self.registry,

@@ -24,6 +24,7 @@ from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import DisksApi
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
@@ -84,22 +85,22 @@ class CoordinatorActor(ServedObjects):
         super().__init__()
         self._home = home
         StoreConfig(**cast("Any", shard_sizes))  # raises for a size that does not exist
-        disks = NodeDisks(home, DiskAgent(home.directory(), zone_of_machine()))
+        documents = FileDocuments(home.directory())
+        disks = NodeDisks(home, DiskAgent(home.directory(), zone_of_machine()), documents)
         self._state = ClusterState(
             home.directory(),
             rules,
             system_clock_ms,
             steady_clock_ms,
             Placement(queues_per_process, spread=disks.register.spread),
+            documents=documents,
             end_elsewhere=disks.end_of,
         )
         if not asks_for_token():
             self._state.problems.note("Ray", _OPEN_RAY)
         self._shards = NodeShards(home, shard_sizes, disks, lambda: self._state.topics.catalog)
         self._topics = TopicService(self._state, self._shards)
-        moves = QueueMoves(
-            home.directory(), self._state, disks, self._shards, self._topics.comes_or_goes
-        )
+        moves = QueueMoves(documents, self._state, disks, self._shards, self._topics.comes_or_goes)
         self._disks = DiskService(disks, self._state, self._topics, rules, moves)
         disks.look()
         self._disks.note_unavailable()

@@ -1,7 +1,7 @@
-"""The consumer groups on disk: one snapshot, ``DATA/config/groups.json``, replaced atomically.
+"""The saved consumer groups: one snapshot, the document ``groups``, replaced atomically.
 
-Format: a JSON object on one line, of at most 64 MiB, with a copy beside it (state_files.py).
-  - ``version``: 1. A file of another version is refused.
+Format: a JSON object on one line, of at most 64 MiB.
+  - ``version``: 1. A document of another version is refused.
   - ``stopped``: null while a coordinator runs. After a clean stop, the machine's boot id and the
     coordinator's steady clock: members silent since then count as gone.
   - ``subscriptionGroupTable``, ``offsetTable``: in the forms of RocketMQ's
@@ -10,16 +10,13 @@ Format: a JSON object on one line, of at most 64 MiB, with a copy beside it (sta
   - ``memberships``: the members, and the owner of each queue.
 
 Invariants
-  1. After a crash the file holds one state of all groups: that of the last save, or of the one in
+  1. After a crash it holds one state of all groups: that of the last save, or of the one in
      progress. So nothing depends on the order in which subscriptions, offsets and owners change.
-  2. ``stopped`` is on disk as null before a coordinator answers a heartbeat. Otherwise, after a
+  2. ``stopped`` is saved as null before a coordinator answers a heartbeat. Otherwise, after a
      later crash, members that have a lease would count as gone.
 
-Topics have a file of their own, which shards and Spark read (topics/catalog.py). So have the
-registered SQL92 filters, in a broker's format, which can be recreated (sql_filters.py).
-
-Earlier versions kept the tables in the three files of ``_EARLIER_FILES``. They are read if there is
-no snapshot, and removed after the first save.
+Topics have a document of their own, which shards and Spark read (topics/catalog.py). The registered
+SQL92 filters, in a broker's format, can be recreated (sql_filters.py).
 """
 
 from __future__ import annotations
@@ -30,13 +27,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import (
-    UnknownVersionError,
-    read_state,
-    remove_state,
-    write_json,
-)
+from rocketray.actors.files.state_files import UnknownVersionError, read_state
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.runtime.machine import here
@@ -44,39 +37,32 @@ from rocketray.errors import StoreError
 
 __all__ = ["GroupsFile", "rocketmq_files"]
 
+_NAME = "groups"
 _VERSION = 1
-_EARLIER_FILES = ("subscriptionGroup.json", "consumerOffset.json", "consumerOwners.json")
 
 
 class GroupsFile:
-    """The snapshot of one coordinator, which owns the file."""
+    """The snapshot of one coordinator."""
 
-    def __init__(self, data: Path) -> None:
-        self._path = _path(data)
-        self._encoded: dict[str, orjson.Fragment] = {}  # the tables, as the file has them
-        self._is_outdated = False  # it names a clean stop, or files of an earlier version exist
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._encoded: dict[str, orjson.Fragment] = {}  # the tables, as they were saved
+        self._names_stop = False
 
     def load(self, journals: GroupJournals, now_ms: int) -> GroupRegistry:
-        """Return the groups of the last save; none if there is no file.
+        """Return the groups of the last save; none if nothing was ever saved.
 
         Raises:
-            StoreError: the file and its copy are damaged, or of another version.
+            StoreError: the snapshot is damaged, or of another version.
         """
         parse = partial(_parse, journals, now_ms)
-        has_earlier = any(path.exists() for path in self._earlier_files())
-        found = read_state(self._path, lambda value: parse(_checked(value)), owns=True)
-        if found is None:
-            tables: dict[str, Any] = {}
-            for path in self._earlier_files():
-                part = read_state(path, parse, owns=True)
-                tables |= {} if part is None else part.value
-            found = parse(tables)
-        self._is_outdated = has_earlier or found.value.get("stopped") is not None
+        found = self._documents.load(_NAME, lambda value: parse(_checked(value))) or parse({})
+        self._names_stop = found.value.get("stopped") is not None
         return found.registry
 
     def must_save(self, registry: GroupRegistry) -> bool:
-        """Return whether the file has to be written before the coordinator answers."""
-        return self._is_outdated or registry.must_save
+        """Return whether a save has to come before the coordinator's answer."""
+        return self._names_stop or registry.must_save
 
     def save(self, registry: GroupRegistry, *, stopped_ms: int | None = None) -> None:
         """Write what changed since the last save; durable on return.
@@ -84,11 +70,11 @@ class GroupsFile:
         *stopped_ms* is the time of a clean stop.
 
         Raises:
-            OSError: the file cannot be written; the next call tries again.
+            OSError: it cannot be written; the next call tries again.
             StoreError: it would be too large.
         """
         unsaved = registry.to_json(only_unsaved=bool(self._encoded))
-        if not unsaved and not self._is_outdated and stopped_ms is None:
+        if not unsaved and not self._names_stop and stopped_ms is None:
             return
         encoded = self._encoded | {
             name: orjson.Fragment(orjson.dumps(table)) for name, table in unsaved.items()
@@ -96,15 +82,10 @@ class GroupsFile:
         is_stop = stopped_ms is not None
         stopped = {"bootId": here()["bootId"], "steadyMs": stopped_ms} if is_stop else None
         value = {"version": _VERSION, "stopped": stopped, **encoded}
-        write_json(self._path, value, is_indented=False)
+        self._documents.save(_NAME, value, is_indented=False)
         self._encoded = encoded
         registry.saved()
-        for path in self._earlier_files() if self._is_outdated else ():
-            remove_state(path)
-        self._is_outdated = is_stop
-
-    def _earlier_files(self) -> list[Path]:
-        return [self._path.with_name(name) for name in _EARLIER_FILES]
+        self._names_stop = is_stop
 
 
 def rocketmq_files(data: Path) -> dict[str, dict[str, Any]]:
@@ -113,7 +94,7 @@ def rocketmq_files(data: Path) -> dict[str, dict[str, Any]]:
     Raises:
         StoreError: the file is missing, damaged, or of another version.
     """
-    path = _path(data)
+    path = config_directory(data) / f"{_NAME}.json"
     value = read_state(path, _checked)
     if value is None:
         raise StoreError(f"{path} does not exist; start the node and let a consumer join a group")
@@ -133,10 +114,6 @@ def _parse(journals: GroupJournals, now_ms: int, value: dict[str, Any]) -> _Pars
     registry = GroupRegistry(journals)
     registry.load(value, _seen_ms(value, now_ms))
     return _Parsed(registry, value)
-
-
-def _path(data: Path) -> Path:
-    return config_directory(data) / "groups.json"
 
 
 def _checked(value: dict[str, Any]) -> dict[str, Any]:

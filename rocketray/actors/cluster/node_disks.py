@@ -21,6 +21,7 @@ from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import CopiedQueue, DiskApi, DiskReport, agent_of
 from rocketray.actors.disks.queue_copy import RoundProgress
+from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import (
     RayError,
@@ -42,13 +43,13 @@ _CALL_S = 10.0
 class NodeDisks:
     """The agents of all disks; safe to use from several threads."""
 
-    def __init__(self, home: Home, own: DiskAgent) -> None:
-        """Load the register of the coordinator's *home*, whose agent is *own*.
+    def __init__(self, home: Home, own: DiskAgent, documents: Documents) -> None:
+        """Load the disks from *documents*; the coordinator's *home* has the agent *own*.
 
         Raises as :class:`DiskRegister`.
         """
         self._cluster = home.cluster
-        self.register = DiskRegister(home)
+        self.register = DiskRegister(home, documents)
         self._own = own
         self._kept: dict[str, dict[str, Any]] = {}
         """The catalog that each joined disk keeps, as JSON."""

@@ -1,6 +1,6 @@
 """Moves of queues to other disks: the coordinator's part.
 
-    DATA/config/moves.json      the moves that are under way, or whose old files are still there
+    moves       {"version": 1, "moves": […]}: those under way, or whose old files are still there
 
 A move copies the files while the queue is used (disks/queue_copy.py), round after round, until
 little is left. Then the shard is closed, the rest is copied and compared, and the catalog gets the
@@ -11,7 +11,7 @@ Invariants
      or an old one; no process opens them, and they are removed.
   2. While a queue is handed over, no process stores in it, whatever dies meanwhile: its directory
      says so (topic_files.HANDED_OVER), until the coordinator has it opened again.
-  3. A move is in the file before it begins, and until its old files are removed. The next
+  3. A move is in the document before it begins, and until its old files are removed. The next
      coordinator removes what the catalog does not lead to.
 """
 
@@ -24,13 +24,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
 from rocketray.actors.disks.queue_copy import RoundProgress
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
+from rocketray.actors.files.file_documents import Documents
+from rocketray.actors.files.state_files import UnknownVersionError
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreError, StreamError
@@ -40,6 +39,7 @@ from .cluster_state import ClusterState
 __all__ = ["MovingDisks", "MovingShards", "QueueMoves"]
 
 _LOG = logging.getLogger(__name__)
+_NAME = "moves"
 _VERSION = 1
 _MOVES_AT_ONCE = 2
 _WAIT_MAX_S = 20.0
@@ -114,7 +114,7 @@ class QueueMoves:
 
     def __init__(
         self,
-        data: Path,
+        documents: Documents,
         state: ClusterState,
         disks: MovingDisks,
         shards: MovingShards,
@@ -124,13 +124,13 @@ class QueueMoves:
 
         *comes_or_goes* returns the lock of the creation and deletion of a topic.
         """
-        self._file = config_directory(data) / "moves.json"
+        self._documents = documents
         self._state = state
         self._disks = disks
         self._shards = shards
         self._comes_or_goes = comes_or_goes
         self._lock = threading.Lock()
-        self._moves: dict[str, _Move] = read_state(self._file, _parsed, owns=True) or {}
+        self._moves: dict[str, _Move] = documents.load(_NAME, _parsed) or {}
         self._threads = ThreadPoolExecutor(_MOVES_AT_ONCE, thread_name_prefix="moves")
         self._running: dict[str, tuple[str, Future[MovedQueue]]] = {}
         """Moves that are under way, or whose caller has not heard the outcome: the targets."""
@@ -264,7 +264,7 @@ class QueueMoves:
     def _save(self, moves: dict[str, _Move]) -> None:
         with self._lock:
             values = [asdict(each) for each in moves.values()]
-            write_json(self._file, {"version": _VERSION, "moves": values})
+            self._documents.save(_NAME, {"version": _VERSION, "moves": values})
             self._moves = moves
 
 

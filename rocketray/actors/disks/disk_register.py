@@ -1,7 +1,6 @@
 """The coordinator's register of the disks of a cluster: where each is, and its last report.
 
-    DATA/config/disks.json      {"version": 1, "cluster": NAME, "disks": {UUID: {"data": …}},
-                                 "draining": [UUID]}
+    disks       {"version": 1, "cluster": NAME, "disks": {UUID: {"data": …}}, "draining": [UUID]}
 
 It has the disks that joined. The disk of the coordinator itself is not among them; if it is being
 drained, "draining" has an empty name.
@@ -19,9 +18,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rocketray.actors.files.file_documents import Documents, FileDocuments
 from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
+from rocketray.actors.files.state_files import UnknownVersionError
 from rocketray.actors.topics.placement import DiskSpace, spread_over
 from rocketray.errors import ConfigError
 
@@ -29,21 +28,22 @@ from .disks_api import DiskReport
 
 __all__ = ["DiskRegister", "rename_disks"]
 
+_NAME = "disks"
 _VERSION = 1
 
 
 class DiskRegister:
     """All disks of a cluster. For several threads: values are replaced, never changed."""
 
-    def __init__(self, home: Home) -> None:
-        """Load the disks that joined; *home* is that of the coordinator.
+    def __init__(self, home: Home, documents: Documents) -> None:
+        """Load the disks that joined from *documents*; *home* is that of the coordinator.
 
         Raises:
             StoreError: the file is damaged, or of another version.
             ConfigError: the disks joined a cluster of another name.
         """
-        self._file = _file(Path(home.data))
-        joined, draining = read_state(self._file, _parsed, owns=True) or ({}, frozenset())
+        self._documents = documents
+        joined, draining = documents.load(_NAME, _parsed) or ({}, frozenset())
         for disk in joined.values():
             if disk.cluster != home.cluster:
                 raise ConfigError(
@@ -78,7 +78,7 @@ class DiskRegister:
 
     def _save(self, homes: Mapping[str, Home], draining: frozenset[str]) -> None:
         joined = {name: each for name, each in homes.items() if name}
-        _write(self._file, homes[""].cluster, joined, draining)
+        _write(self._documents, homes[""].cluster, joined, draining)
         self.homes, self.draining = homes, draining
 
     def awaits(self, disk: str) -> bool:
@@ -108,26 +108,25 @@ def rename_disks(data: Path, cluster: str, renamed: Callable[[str], str]) -> Non
     Raises:
         StoreError: the file is damaged, or of another version.
     """
-    joined, draining = read_state(_file(data), _parsed) or ({}, frozenset())
+    documents = FileDocuments(data)
+    joined, draining = documents.load(_NAME, _parsed) or ({}, frozenset())
     homes = {
         renamed(name): replace(home, uuid=renamed(name), cluster=cluster, machine="", ray_node="")
         for name, home in joined.items()
     }
-    _write(_file(data), cluster, homes, frozenset(map(renamed, draining)))
+    _write(documents, cluster, homes, frozenset(map(renamed, draining)))
 
 
-def _file(data: Path) -> Path:
-    return config_directory(data) / "disks.json"
-
-
-def _write(file: Path, cluster: str, joined: Mapping[str, Home], draining: frozenset[str]) -> None:
+def _write(
+    documents: Documents, cluster: str, joined: Mapping[str, Home], draining: frozenset[str]
+) -> None:
     value = {
         "version": _VERSION,
         "cluster": cluster,
         "disks": {name: _to_json(each) for name, each in joined.items()},
         "draining": sorted(draining),
     }
-    write_json(file, value)
+    documents.save(_NAME, value)
 
 
 def _to_json(home: Home) -> dict[str, Any]:

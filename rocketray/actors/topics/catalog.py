@@ -48,7 +48,9 @@ __all__ = [
     "TopicCatalog",
     "TopicConfig",
     "TopicOptions",
+    "catalog_json",
     "is_shared",
+    "parse_catalog",
 ]
 
 _SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
@@ -239,31 +241,14 @@ class TopicCatalog:
     """Deleted topics that may still have files (invariant 2)."""
 
     @classmethod
-    def load(cls, data: Path, *, owns: bool = False) -> TopicCatalog:
+    def load(cls, data: Path) -> TopicCatalog:
         """Return the catalog in a data directory, or an empty one; raises as ``read_state``."""
-        catalog = read_state(config_directory(data) / "topics.json", cls._from_json, owns=owns)
+        catalog = read_state(config_directory(data) / "topics.json", parse_catalog)
         return cls() if catalog is None else catalog
-
-    @classmethod
-    def _from_json(cls, value: dict[str, Any]) -> TopicCatalog:
-        table = value["topicConfigTable"]
-        topics = {name: TopicConfig.from_json(entry) for name, entry in table.items()}
-        deleted = {
-            name: TopicConfig.from_json(entry)
-            for name, entry in value.get("deletedTopics", {}).items()
-        }
-        return cls(topics, int(value["nextShardNumber"]), deleted)
 
     def save(self, data: Path) -> None:
         """Write the catalog; it is on disk when this returns."""
-        write_json(
-            config_directory(data) / "topics.json",
-            {
-                "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
-                "nextShardNumber": self.next_shard_number,
-                "deletedTopics": {name: topic.to_json() for name, topic in self.deleted.items()},
-            },
-        )
+        write_json(config_directory(data) / "topics.json", catalog_json(self))
 
     def get(self, topic: str) -> TopicConfig:
         """Return the topic, or raise :class:`TopicNotFoundError`."""
@@ -417,6 +402,24 @@ class TopicCatalog:
             if host in topic.store_hosts:
                 return topic.name, topic.store_hosts.index(host)
         return None
+
+
+def parse_catalog(value: dict[str, Any]) -> TopicCatalog:
+    """Return the catalog of :func:`catalog_json`; raises :class:`ConfigError` if it is none."""
+    topics, deleted = (
+        {name: TopicConfig.from_json(entry) for name, entry in table.items()}
+        for table in (value["topicConfigTable"], value.get("deletedTopics", {}))
+    )
+    return TopicCatalog(topics, int(value["nextShardNumber"]), deleted)
+
+
+def catalog_json(catalog: TopicCatalog) -> dict[str, Any]:
+    """Return a catalog in the form of RocketMQ's ``topics.json``."""
+    return {
+        "topicConfigTable": {name: topic.to_json() for name, topic in catalog.topics.items()},
+        "nextShardNumber": catalog.next_shard_number,
+        "deletedTopics": {name: topic.to_json() for name, topic in catalog.deleted.items()},
+    }
 
 
 def is_shared(process: str) -> bool:

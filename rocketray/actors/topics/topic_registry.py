@@ -11,22 +11,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from .catalog import TopicCatalog, TopicConfig, TopicOptions
+from rocketray.actors.files.file_documents import Documents
+
+from .catalog import TopicCatalog, TopicConfig, TopicOptions, catalog_json, parse_catalog
 from .placement import Placement
 from .topic_files import check_no_files, remove_files
 
 __all__ = ["TopicRegistry"]
+
+_NAME = "topics"
 
 
 class TopicRegistry:
     """All topics of a cluster."""
 
     def __init__(
-        self, data: Path, placement: Placement, lock: AbstractContextManager[object]
+        self,
+        data: Path,
+        documents: Documents,
+        placement: Placement,
+        lock: AbstractContextManager[object],
     ) -> None:
-        """Load the topics as :meth:`TopicCatalog.load`; new queues are placed by *placement*."""
-        self.catalog = TopicCatalog.load(data, owns=True)
+        """Load the topics from *documents*; new queues are placed by *placement*."""
+        self.catalog = documents.load(_NAME, parse_catalog) or TopicCatalog()
         self._data = data
+        self._documents = documents
         self._placement = placement
         self._lock = lock
 
@@ -82,5 +91,5 @@ class TopicRegistry:
             self._save(self.catalog.without_deleted(topic.name))
 
     def _save(self, catalog: TopicCatalog) -> None:
-        catalog.save(self._data)
+        self._documents.save(_NAME, catalog_json(catalog))
         self.catalog = catalog

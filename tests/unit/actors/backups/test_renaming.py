@@ -15,6 +15,7 @@ from rocketray.actors.backups.renaming import renamed_disk
 from rocketray.actors.backups.restore import restore
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home, identity_of
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.catalog import TopicCatalog
@@ -46,7 +47,7 @@ class Disks:
         note_joined(homes[1], homes[0])
         for data in (first, second):
             catalog.save(data)
-        register = DiskRegister(homes[0])
+        register = DiskRegister(homes[0], FileDocuments(first))
         register.add(homes[1])
         register.add(Home("/lost", LOST, "m3", cluster="floor", is_joined=True))
         register.set_draining(LOST, draining=True)
@@ -84,7 +85,8 @@ def test_disks_that_are_restored_apart_find_each_other_under_the_new_name(
         assert TopicCatalog.load(each).get("Trade").disks == ("", uuids["second"], lost)
     assert read_joined(data["first"]) is None
     assert read_joined(data["second"]) == JoinedCluster("copy", uuids["first"])
-    register = DiskRegister(Home(str(data["first"]), uuids["first"], "m9", cluster="copy"))
+    home = Home(str(data["first"]), uuids["first"], "m9", cluster="copy")
+    register = DiskRegister(home, FileDocuments(data["first"]))
     assert register.homes.keys() == {"", uuids["second"], lost}
     assert {home.cluster for home in register.homes.values()} == {"copy"}
     assert register.homes[lost].machine == ""

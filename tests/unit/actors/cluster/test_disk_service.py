@@ -12,6 +12,7 @@ from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.disk_service import DiskService
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import DiskReport
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog
@@ -21,12 +22,17 @@ from rocketray.errors import ConfigError
 FAR = "00000000-0000-0000-0000-000000000002"
 
 
+def registered(home: Home) -> DiskRegister:
+    """The disks that are in the coordinator's files."""
+    return DiskRegister(home, FileDocuments(Path(home.data)))
+
+
 class SilentDisks:
     """The disks of a cluster, of which none answers."""
 
     def __init__(self, data: Path) -> None:
         uuid = "00000000-0000-0000-0000-000000000001"
-        self.register = DiskRegister(Home(str(data), uuid, "here", "n1", "orders"))
+        self.register = registered(Home(str(data), uuid, "here", "n1", "orders"))
         self.register.add(Home("/far", FAR, "there", "n2", "orders", is_joined=True))
 
     def look(self) -> list[str]:
@@ -60,7 +66,7 @@ def test_a_disk_that_was_drained_may_stay_away_and_one_with_queues_is_a_problem(
     service.look()
     (said,) = state.problems.lines()
     assert "its 2 queues are unavailable" in said
-    assert DiskRegister(disks.register.homes[""]).draining == {FAR}
+    assert registered(disks.register.homes[""]).draining == {FAR}
 
 
 def test_a_restored_disk_joins_the_first_time_only_if_it_fits_the_catalog(tmp_path: Path) -> None:

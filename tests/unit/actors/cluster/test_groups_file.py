@@ -1,4 +1,4 @@
-"""The snapshot of the groups: its versions, what is written when, and the files before it."""
+"""The snapshot of the groups: its versions, and what is written when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from rocketray.actors.cluster.groups_file import GroupsFile, rocketmq_files
 from rocketray.actors.files import state_files
-from rocketray.actors.files.state_files import write_json
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
@@ -21,11 +21,6 @@ from rocketray.filters.subscription import Subscription
 
 PAY = Subscription.tags("pay")
 NUMBERS = itertools.count(1)
-EARLIER = {
-    "subscriptionGroup.json": ("subscriptionGroupTable",),
-    "consumerOffset.json": ("offsetTable", "startTable", "moveTable"),
-    "consumerOwners.json": ("stopped", "memberships"),
-}
 
 
 def beat(*held: int, **commits: int) -> Heartbeat:
@@ -34,7 +29,7 @@ def beat(*held: int, **commits: int) -> Heartbeat:
 
 
 def loaded(data: Path, now_ms: int = 0) -> tuple[GroupsFile, GroupRegistry]:
-    file = GroupsFile(data)
+    file = GroupsFile(FileDocuments(data))
     return file, file.load(GroupJournals(lambda: 0), now_ms)
 
 
@@ -134,62 +129,6 @@ def test_a_damaged_version_is_repaired_from_the_copy(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":3', 1))
     assert loaded(tmp_path)[1].to_json() == first.to_json()
     assert content(tmp_path)["version"] == 1
-
-
-def write_earlier(data: Path) -> GroupRegistry:
-    """Write the files in which earlier versions kept a group."""
-    _, registry = a_group(data)
-    tables = {"stopped": None, **registry.to_json()}
-    config = data / "config"
-    for name, own in EARLIER.items():
-        write_json(config / name, {table: tables[table] for table in own})
-    for suffix in ("", ".bak"):
-        (config / f"groups.json{suffix}").unlink()
-    return registry
-
-
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_files_of_an_earlier_version_are_carried_over_once(
-    tmp_path: Path, *, is_damaged: bool
-) -> None:
-    first = write_earlier(tmp_path)
-    if is_damaged:
-        (tmp_path / "config" / "consumerOffset.json").write_bytes(b"{")
-    file, second = loaded(tmp_path)
-    assert second.to_json() == first.to_json()
-    assert EARLIER.keys() < files(tmp_path), "until the snapshot is on disk"
-    assert file.must_save(second)
-    file.save(second)
-    left = {"consumerOffset.json.damaged"} if is_damaged else set()
-    assert files(tmp_path) == {"groups.json", "groups.json.bak"} | left
-    assert loaded(tmp_path)[1].to_json() == first.to_json()
-
-
-def test_files_of_an_earlier_version_do_not_come_back_once_there_is_a_snapshot(
-    tmp_path: Path,
-) -> None:
-    """A coordinator was killed between its first save and their removal."""
-    write_earlier(tmp_path)
-    _, registry = loaded(tmp_path)
-    registry.heartbeat(beat(0, 1, q0=8), 2, 0)
-    write_json(
-        tmp_path / "config" / "groups.json", {"version": 1, "stopped": None, **registry.to_json()}
-    )
-    file, second = loaded(tmp_path)
-    assert second.to_json() == registry.to_json()
-    assert file.must_save(second)
-    file.save(second)
-    assert files(tmp_path) == {"groups.json", "groups.json.bak"}
-
-
-def test_damaged_files_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
-    write_earlier(tmp_path)
-    for suffix in ("", ".bak"):
-        (tmp_path / "config" / f"consumerOwners.json{suffix}").write_bytes(b"{")
-    with pytest.raises(
-        StoreError, match=r"consumerOwners\.json: damaged .*consumerOwners\.json\.bak"
-    ):
-        loaded(tmp_path)
 
 
 def test_the_groups_have_the_forms_of_rocketmqs_files(tmp_path: Path) -> None:

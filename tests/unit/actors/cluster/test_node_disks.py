@@ -10,6 +10,7 @@ import pytest
 
 from rocketray.actors.cluster.node_disks import NodeDisks
 from rocketray.actors.disks.disk_agent import DiskAgent
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
@@ -21,7 +22,9 @@ _WAIT_S = 20.0
 def test_an_older_catalog_never_replaces_a_newer_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disks = NodeDisks(Home(str(tmp_path), "u", "here"), DiskAgent(tmp_path))
+    disks = NodeDisks(
+        Home(str(tmp_path), "u", "here"), DiskAgent(tmp_path), FileDocuments(tmp_path)
+    )
     there = Placement(1, spread=lambda _, queues: (DISK,) * queues)
     catalogs = [TopicCatalog().with_topic("T", queues, there) for queues in (1, 2)]
     kept: list[int] = []

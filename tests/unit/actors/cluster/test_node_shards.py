@@ -16,6 +16,7 @@ from rocketray.actors.cluster import node_shards
 from rocketray.actors.cluster.node_disks import NodeDisks
 from rocketray.actors.cluster.node_shards import NodeShards
 from rocketray.actors.disks.disk_agent import DiskAgent
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
 from rocketray.actors.shards.shard_api import ShardApi, shard_of
@@ -29,7 +30,9 @@ HOME = Home("/data", "1", "here")
 
 def shards_here() -> NodeShards:
     """The shards of a cluster with one disk."""
-    return NodeShards(HOME, {}, NodeDisks(HOME, DiskAgent(Path(HOME.data))), TopicCatalog)
+    data = Path(HOME.data)
+    disks = NodeDisks(HOME, DiskAgent(data), FileDocuments(data))
+    return NodeShards(HOME, {}, disks, TopicCatalog)
 
 
 class Actor:

@@ -74,7 +74,9 @@ class TwoDisks:
             self.data[""], FilterRules(), lambda: 1_000, lambda: 1_000, placement
         )
         self.topics = TopicService(self.state, self)  # type: ignore[arg-type]
-        self.moves = QueueMoves(self.data[""], self.state, self, self, self.topics.comes_or_goes)
+        self.moves = QueueMoves(
+            self.state.documents, self.state, self, self, self.topics.comes_or_goes
+        )
         self.topics.start_all()
 
     def restart_processes(self) -> None:

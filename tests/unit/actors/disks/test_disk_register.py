@@ -10,10 +10,16 @@ import pytest
 
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import DiskReport
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.errors import ConfigError, StoreError
 
 SECOND = "00000000-0000-0000-0000-000000000002"
+
+
+def registered(home: Home) -> DiskRegister:
+    """The disks that are in the coordinator's files."""
+    return DiskRegister(home, FileDocuments(Path(home.data)))
 
 
 @pytest.fixture
@@ -30,18 +36,18 @@ def report(incarnation: str, free: int = 10, zone: str = "") -> DiskReport:
 
 
 def test_a_disk_that_joined_stays_and_the_latest_place_counts(home: Home) -> None:
-    DiskRegister(home).add(second(home))
-    kept = DiskRegister(home)
+    registered(home).add(second(home))
+    kept = registered(home)
     assert kept.homes == {"": home, SECOND: second(home)}
     moved = replace(second(home), machine="elsewhere", ray_node="f" * 56)
     kept.add(moved)
-    assert DiskRegister(home).homes[SECOND] == moved
+    assert registered(home).homes[SECOND] == moved
 
 
 def test_a_cluster_with_other_disks_keeps_its_name(home: Home) -> None:
-    DiskRegister(home).add(second(home))
+    registered(home).add(second(home))
     with pytest.raises(ConfigError, match="of cluster 'trade', which 1 other disks joined"):
-        DiskRegister(replace(home, cluster="other"))
+        registered(replace(home, cluster="other"))
 
 
 @pytest.mark.parametrize(
@@ -54,13 +60,13 @@ def test_a_file_that_is_no_register_is_refused(home: Home, disks: object, versio
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"version": version, "cluster": "trade", "disks": disks}))
     with pytest.raises(StoreError, match=r"disks\.json"):
-        DiskRegister(home)
+        registered(home)
 
 
 def test_a_disk_starts_anew_with_its_first_report_and_with_each_other_incarnation(
     home: Home,
 ) -> None:
-    register = DiskRegister(home)
+    register = registered(home)
     assert register.take_report(SECOND, report("a"))
     assert not register.take_report(SECOND, report("a"))
     assert register.take_report(SECOND, report("b"))
@@ -70,7 +76,7 @@ def test_a_disk_starts_anew_with_its_first_report_and_with_each_other_incarnatio
 
 
 def test_new_queues_go_to_disks_that_answer(home: Home) -> None:
-    register = DiskRegister(home)
+    register = registered(home)
     register.add(second(home))
     assert register.spread((), 2) == ("", ""), "before the first report there is only its own"
     register.take_report("", report("a", free=10))
@@ -81,12 +87,12 @@ def test_new_queues_go_to_disks_that_answer(home: Home) -> None:
 
 
 def test_a_drained_disk_gets_no_queues_until_that_ends_and_one_disk_is_left(home: Home) -> None:
-    register = DiskRegister(home)
+    register = registered(home)
     register.add(second(home))
     for name in ("", SECOND):
         register.take_report(name, report("1"))
     register.set_draining(SECOND, draining=True)
-    assert DiskRegister(home).draining == {SECOND}
+    assert registered(home).draining == {SECOND}
     assert register.spread((), 4) == ("",) * 4
     with pytest.raises(ConfigError, match="no disk would be left"):
         register.set_draining("", draining=True)
@@ -94,14 +100,14 @@ def test_a_drained_disk_gets_no_queues_until_that_ends_and_one_disk_is_left(home
         register.set_draining("other", draining=True)
     register.set_draining(SECOND, draining=False)
     assert {*register.spread((), 4)} == {"", SECOND}
-    assert DiskRegister(home).draining == frozenset()
+    assert registered(home).draining == frozenset()
 
 
 def test_a_restored_disk_is_awaited_until_it_joins(home: Home) -> None:
-    register = DiskRegister(home)
+    register = registered(home)
     assert not register.awaits("")
     assert not register.awaits(SECOND)
     register.add(replace(second(home), machine=""))
-    assert DiskRegister(home).awaits(SECOND)
+    assert registered(home).awaits(SECOND)
     register.add(second(home))
     assert not register.awaits(SECOND)
