@@ -20,7 +20,8 @@ from support.fleet import ACTORS, GROUPS, ORDERED, PLAIN, TOPIC, Fleet, wait_unt
 from support.verdict import out_of_order
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node
+from rocketray.actors.cluster.node_options import NodeOptions
 
 MESSAGES = int(os.environ.get("ROCKETRAY_TEST_CHAOS_MESSAGES", "10000"))
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600 + MESSAGES // 40)]

@@ -11,7 +11,8 @@ from unittest import mock
 import pytest
 
 from rocketray.actors.client.standalone import Client
-from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node
+from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, NodeNotRunningError

@@ -21,7 +21,8 @@ import pytest
 from support.commands import rocketray, start_node, stop_node
 from support.stranger import STRANGER_UID, as_stranger, needs_stranger, place_of_all
 
-from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node
+from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, runtime_directory, runtime_link, token_file
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node
+from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 

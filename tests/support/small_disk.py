@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node
+from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.errors import StreamError
 

@@ -18,7 +18,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,7 +30,6 @@ from rocketray.actors.disks.joined_cluster import note_joined, read_joined
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, token_file
-from rocketray.actors.files.private_files import DATA_MODE
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
 from rocketray.actors.files.state_files import write_json
 from rocketray.actors.filtering.filter_rules import FilterRules
@@ -54,14 +53,14 @@ from rocketray.actors.ray_process.ray_watch import end_processes
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.machine import here
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.cluster import DEFAULT_CLUSTER, Cluster, check_cluster, chosen_node
+from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError
-from rocketray.names import QueuesPerProcess, check_queues_per_process
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .filter_actor import FILTER_THREADS, FilterActor
 from .gateway_actor import GatewayActor
+from .node_options import NodeOptions
 from .one_node import (
     coordinator_elsewhere,
     end_actors,
@@ -71,7 +70,7 @@ from .one_node import (
 )
 from .shard_process_actor import ShardProcessActor
 
-__all__ = ["Node", "NodeOptions", "ensure_node"]
+__all__ = ["Node", "ensure_node"]
 
 _LOG = logging.getLogger(__name__)
 _WATCH_INTERVAL_S = 0.5
@@ -80,73 +79,6 @@ _AWAIT_S = 60.0  # machines of a cluster start in any order
 _ACTORS = frozenset(
     actor.__name__ for actor in (CoordinatorActor, FilterActor, GatewayActor, ShardProcessActor)
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NodeOptions:
-    """The options of a node.
-
-    ``ray_address``: a Ray to join; without it the node starts one of its own on loopback.
-    ``cluster``: the name by which programs find the node from every machine of that Ray. If the
-    coordinator of a cluster of that name runs there, on another directory, the node joins it as a
-    further disk. Without a name it is ``default``, and joins none.
-    ``joins``: whether the directory is only to be a further disk of that cluster. The node then
-    waits for the coordinator, and never starts one: machines of a cluster start in any order.
-    ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
-    ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
-    predicates.
-    ``predicate_time_limit_ms``: how long a predicate may take for a batch of messages.
-    ``property_filter``: whether groups may subscribe by SQL92, at first True.
-    ``own_predicates``: predicates of the program that starts the node, allowed while this node
-    runs.
-    ``queues_per_process``: how many queues of a new topic share a process, or ``shared``; None has
-    as many processes as cores for each topic (see placement.py).
-    ``data_mode``: the permissions of a new data directory; an existing one keeps its own.
-
-    ``allow_predicates``, ``predicate_time_limit_ms`` and ``property_filter`` are kept for the next
-    start; None keeps the last value.
-    """
-
-    ray_address: str | None = None
-    cluster: str | None = None
-    joins: bool = False
-    num_cpus: int | None = None
-    shard_sizes: tuple[tuple[str, int], ...] = ()
-    allow_predicates: tuple[str, ...] | None = None
-    predicate_time_limit_ms: int | None = None
-    property_filter: bool | None = None
-    own_predicates: tuple[str, ...] = ()
-    queues_per_process: QueuesPerProcess = None
-    data_mode: int = DATA_MODE
-
-    def __post_init__(self) -> None:
-        check_queues_per_process(self.queues_per_process)
-        if self.cluster is not None:
-            check_cluster(self.cluster)
-        if self.joins and (self.cluster is None or self.ray_address is None):
-            raise ConfigError(
-                "to join a cluster, a node needs its name and its Ray: --cluster NAME and "
-                "--ray-address HOST:PORT"
-            )
-        if not 0o700 <= self.data_mode <= 0o777:
-            raise ConfigError(
-                f"data mode {self.data_mode:o} is not 700 to 777: the node itself needs all three"
-            )
-
-    def check_joining(self) -> None:
-        """Raise :class:`ConfigError` for an option that is the whole cluster's."""
-        given = {
-            "--allow-predicates": self.allow_predicates,
-            "--predicate-time-limit-ms": self.predicate_time_limit_ms,
-            "--property-filter": self.property_filter,
-            "--queues-per-process": self.queues_per_process,
-        }
-        named = [name for name, value in given.items() if value is not None]
-        if named or self.shard_sizes or self.own_predicates:
-            raise ConfigError(
-                f"{', '.join(named) or 'these options'}: a disk that joins cluster "
-                f"{self.cluster!r} takes the cluster's; give them to the node of its coordinator"
-            )
 
 
 class Node:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
 
 import faust
 
+from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.groups.member_options import FetchCompression, check_compression
@@ -356,7 +357,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                 if self._connection is None:
                     from rocketray.actors.cluster import node  # noqa: PLC0415  # Ray
 
-                    options = node.NodeOptions(own_predicates=self.predicates)
+                    options = NodeOptions(own_predicates=self.predicates)
                     self._connection = stack.enter_context(node.ensure_node(self._place(), options))
                 asyncio.run(run_until_signalled(self))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order

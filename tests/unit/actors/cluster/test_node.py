@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.cluster.node import Node, NodeOptions, _settle_rules
+from rocketray.actors.cluster.node import Node, _settle_rules
+from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.errors import ConfigError, NodeNotRunningError
 

@@ -1,0 +1,79 @@
+"""The options of a node, and which of them a disk that joins a cluster may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketray.actors.files.private_files import DATA_MODE
+from rocketray.cluster import check_cluster
+from rocketray.errors import ConfigError
+from rocketray.names import QueuesPerProcess, check_queues_per_process
+
+__all__ = ["NodeOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """The options of a node.
+
+    ``ray_address``: a Ray to join; without it the node starts one of its own on loopback.
+    ``cluster``: the name by which programs find the node from every machine of that Ray. If the
+    coordinator of a cluster of that name runs there, on another directory, the node joins it as a
+    further disk. Without a name it is ``default``, and joins none.
+    ``joins``: whether the directory is only to be a further disk of that cluster. The node then
+    waits for the coordinator, and never starts one: machines of a cluster start in any order.
+    ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
+    ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
+    predicates.
+    ``predicate_time_limit_ms``: how long a predicate may take for a batch of messages.
+    ``property_filter``: whether groups may subscribe by SQL92, at first True.
+    ``own_predicates``: predicates of the program that starts the node, allowed while this node
+    runs.
+    ``queues_per_process``: how many queues of a new topic share a process, or ``shared``; None has
+    as many processes as cores for each topic (see placement.py).
+    ``data_mode``: the permissions of a new data directory; an existing one keeps its own.
+
+    ``allow_predicates``, ``predicate_time_limit_ms`` and ``property_filter`` are kept for the next
+    start; None keeps the last value.
+    """
+
+    ray_address: str | None = None
+    cluster: str | None = None
+    joins: bool = False
+    num_cpus: int | None = None
+    shard_sizes: tuple[tuple[str, int], ...] = ()
+    allow_predicates: tuple[str, ...] | None = None
+    predicate_time_limit_ms: int | None = None
+    property_filter: bool | None = None
+    own_predicates: tuple[str, ...] = ()
+    queues_per_process: QueuesPerProcess = None
+    data_mode: int = DATA_MODE
+
+    def __post_init__(self) -> None:
+        check_queues_per_process(self.queues_per_process)
+        if self.cluster is not None:
+            check_cluster(self.cluster)
+        if self.joins and (self.cluster is None or self.ray_address is None):
+            raise ConfigError(
+                "to join a cluster, a node needs its name and its Ray: --cluster NAME and "
+                "--ray-address HOST:PORT"
+            )
+        if not 0o700 <= self.data_mode <= 0o777:
+            raise ConfigError(
+                f"data mode {self.data_mode:o} is not 700 to 777: the node itself needs all three"
+            )
+
+    def check_joining(self) -> None:
+        """Raise :class:`ConfigError` for an option that is the whole cluster's."""
+        given = {
+            "--allow-predicates": self.allow_predicates,
+            "--predicate-time-limit-ms": self.predicate_time_limit_ms,
+            "--property-filter": self.property_filter,
+            "--queues-per-process": self.queues_per_process,
+        }
+        named = [name for name, value in given.items() if value is not None]
+        if named or self.shard_sizes or self.own_predicates:
+            raise ConfigError(
+                f"{', '.join(named) or 'these options'}: a disk that joins cluster "
+                f"{self.cluster!r} takes the cluster's; give them to the node of its coordinator"
+            )
