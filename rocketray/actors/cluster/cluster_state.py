@@ -7,7 +7,8 @@ When it is saved
   - Topics: before a change takes effect. A deleted topic is removed there first, then from its
     groups; the next start does what a crash left undone.
   - Groups, all in one snapshot (groups_file.py): before the answer to a call that changed a
-    subscription, an owner or the moves; at :meth:`ClusterState.save`, and when a member leaves.
+    subscription, an owner or the moves; at :meth:`ClusterState.save`, and when a member leaves. If
+    that fails, the groups of the failed calls get no answer until a save succeeds; others do.
   - Registered SQL92 filters: after the subscriptions that they follow from.
   - Journals of groups: before any event that they record takes effect (group_journal.py).
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,7 +43,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
 from rocketray.actors.topics.system_retention import retry_orders
 from rocketray.actors.topics.topic_registry import TopicRegistry
-from rocketray.errors import ConfigError, StoreError
+from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError
 from rocketray.store.retention import RetentionPolicy
 
 from .groups_file import GroupsFile
@@ -136,6 +137,7 @@ class ClusterState:
         self._loaded_ms = self._steady_ms()
         self._closed: str | None = None
         self._groups_file = GroupsFile(self.documents)
+        self._unanswered: set[str] = set()  # groups with changes that were not saved; "": any
         self.registry = self._load_groups()
         self.administration = GroupAdministration(
             self.registry,
@@ -200,8 +202,9 @@ class ClusterState:
                     f"topic {topic.name!r} may not be read (permission {topic.perm}); change it "
                     f"with: rocketray topics alter {topic.name} --perm 6"
                 )
+            self._save_earlier()
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
-            self._save_decisions()
+            self._save_decisions(beat.group)
             return replace(reply, moves=topic.moves)
 
     def leave(self, beat: Heartbeat) -> None:
@@ -209,7 +212,7 @@ class ClusterState:
         with self._lock:
             self._check_open()
             self.registry.leave(beat)
-            self._save_groups()
+            self._save_groups(beat.group)
 
     @contextmanager
     def _looking(self) -> Iterator[int]:
@@ -259,7 +262,7 @@ class ClusterState:
     def save(self) -> None:
         """Save changed offsets, and remove unused filters.
 
-        Raises OSError if a file cannot be written; the next call tries again.
+        Raises OSError or :class:`RegisterUnavailableError` if it cannot; the next call tries again.
         """
         with self._lock:
             self._save_groups()
@@ -275,20 +278,36 @@ class ClusterState:
         if self._closed is not None:
             raise StoreError(self._closed)
 
-    def _save_decisions(self) -> None:
-        """Save what has to be on disk before the answer; commits alone wait for the next save."""
+    def _save_earlier(self) -> None:
+        """Save what changed between calls, by expired members; a failure is no error of a call."""
         if self._groups_file.must_save(self.registry):
-            self._save_groups()
+            with suppress(OSError, RegisterUnavailableError):
+                self._save_groups()
+
+    def _save_decisions(self, group: str = "") -> None:
+        """Save what has to be saved before the answer; commits alone wait for the next save."""
+        is_unanswered = not self._unanswered.isdisjoint({group, ""})
+        if is_unanswered or self._groups_file.must_save(self.registry):
+            self._save_groups(group)
         else:
             self._save_journals()
 
-    def _save_groups(self, stopped_ms: int | None = None) -> None:
+    def _save_groups(self, group: str | None = None, stopped_ms: int | None = None) -> None:
+        """Save the groups; *group* gets no answer if that fails, "" stands for all."""
         self._save_journals()
-        if self._closed is None:
-            has_new_filters = self.registry.subscriptions.changed
+        if self._closed is not None:
+            return
+        has_new_filters = self.registry.subscriptions.changed
+        begun_ms = self._steady_ms()
+        if group is not None:
+            self._unanswered.add(group)
+        try:
             self._groups_file.save(self.registry, stopped_ms=stopped_ms)
-            if has_new_filters:
-                self._settle_filters()
+        finally:  # no heartbeat was heard meanwhile
+            self.registry.memberships.excuse(self._steady_ms() - begun_ms)
+        self._unanswered.clear()
+        if has_new_filters:
+            self._settle_filters()
 
     def _save_journals(self) -> None:
         """Save the journals before the groups and the answers, by which events take effect."""

@@ -46,8 +46,9 @@ class GroupsFile:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._encoded: dict[str, orjson.Fragment] = {}  # the tables, as they were saved
+        self._encoded: dict[str, orjson.Fragment] = {}  # the tables, as they are saved
         self._names_stop = False
+        self._is_behind = False  # a save failed; the tables are encoded, but not saved
 
     def load(self, journals: GroupJournals, now_ms: int) -> GroupRegistry:
         """Return the groups of the last save; none if nothing was ever saved.
@@ -61,7 +62,7 @@ class GroupsFile:
         return found.registry
 
     def must_save(self, registry: GroupRegistry) -> bool:
-        """Return whether a save has to come before the coordinator's answer."""
+        """Return whether there are changes that no call tried to save before the answer."""
         return self._names_stop or registry.must_save
 
     def save(self, registry: GroupRegistry, *, stopped_ms: int | None = None) -> None:
@@ -70,22 +71,22 @@ class GroupsFile:
         *stopped_ms* is the time of a clean stop.
 
         Raises:
-            OSError: it cannot be written; the next call tries again.
+            OSError, RegisterUnavailableError: it cannot be written; the next call tries again.
             StoreError: it would be too large.
         """
         unsaved = registry.to_json(only_unsaved=bool(self._encoded))
-        if not unsaved and not self._names_stop and stopped_ms is None:
+        is_due = self._is_behind or self._names_stop or stopped_ms is not None
+        if not unsaved and not is_due:
             return
-        encoded = self._encoded | {
-            name: orjson.Fragment(orjson.dumps(table)) for name, table in unsaved.items()
-        }
+        for name, table in unsaved.items():
+            self._encoded[name] = orjson.Fragment(orjson.dumps(table))
+        registry.saved()
+        self._is_behind = True
         is_stop = stopped_ms is not None
         stopped = {"bootId": here()["bootId"], "steadyMs": stopped_ms} if is_stop else None
-        value = {"version": _VERSION, "stopped": stopped, **encoded}
+        value = {"version": _VERSION, "stopped": stopped, **self._encoded}
         self._documents.save(_NAME, value, is_indented=False)
-        self._encoded = encoded
-        registry.saved()
-        self._names_stop = is_stop
+        self._names_stop, self._is_behind = is_stop, False
 
 
 def rocketmq_files(data: Path) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from rocketray.actors.cluster import groups_file
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.files import state_files
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
@@ -421,3 +422,62 @@ def test_a_deleted_topic_does_not_come_back_with_a_copy(tmp_path: Path) -> None:
     second = state(tmp_path)
     assert second.topics.catalog.topics == {}
     assert second.topics.deleted() == [gone]
+
+
+def test_only_groups_whose_change_is_not_saved_get_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = 0
+    one = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
+    one.topics.create("Trade", 2)
+    quiet, expiring = (replace(beat(), group=name) for name in ("quiet", "expiring"))
+    one.heartbeat(expiring)
+    now_ms = SESSION_TIMEOUT_MS
+    one.heartbeat(quiet)
+    one.heartbeat(replace(quiet, number=next(NUMBERS), held=frozenset({0, 1})))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def again(group: Heartbeat, *held: int) -> Any:
+        return one.heartbeat(replace(group, number=next(NUMBERS), held=frozenset(held))).granted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileDocuments, "save", full)
+        now_ms += 1
+        one.expiry_orders()
+        one.bitmap_orders()  # finds out that a member has expired
+        for _ in range(2):
+            assert again(quiet, 0, 1) == {0: -1, 1: -1}
+            with pytest.raises(OSError, match="No space left"):
+                one.heartbeat(beat())
+            with pytest.raises(OSError, match="No space left"):
+                again(expiring)
+    assert one.heartbeat(beat()).granted == {0: -1, 1: -1}
+    assert again(expiring) == {0: -1, 1: -1}
+    assert state(tmp_path).registry.to_json()["memberships"].keys() == {
+        "Trade@g",
+        "Trade@quiet",
+        "Trade@expiring",
+    }
+
+
+def test_a_slow_save_is_no_silence_of_the_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No heartbeat is heard meanwhile."""
+    now_ms = 0
+    one = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
+    one.topics.create("Trade", 2)
+    one.heartbeat(beat())
+    save = FileDocuments.save
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        nonlocal now_ms
+        now_ms += 2 * SESSION_TIMEOUT_MS
+        save(*arguments, **options)
+
+    monkeypatch.setattr(FileDocuments, "save", slow)
+    other = replace(beat(), member="two", instance="other", number=next(NUMBERS))
+    assert one.heartbeat(other).granted == {}, "the first one has both"
+    assert one.heartbeat(replace(other, number=next(NUMBERS))).granted == {}, "and still lives"
