@@ -96,7 +96,6 @@ MAY_IMPORT_PYSPARK = ("rocketray.topology.spark", "pyspark_rocketray", "rocketra
 
 STARTED_BY_NAME = {
     "rocketray.__main__": "python -m rocketray",
-    "rocketray.actors.register.documents": "the coordinator's state, which it does not keep there yet",
     "rocketray.filters.consumer_filter": "a public name: the filters that bitmaps are made of",
 }
 

@@ -9,17 +9,24 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from support.fleet import wait_until
 
+from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
+from rocketray.actors.cluster.registered_documents import take_over
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
 from rocketray.cluster import DEFAULT_CLUSTER
-from rocketray.errors import ActorError, NodeNotRunningError
+from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, RegisterUnavailableError
+from rocketray.filters.subscription import Subscription
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 ONE_PROCESS = NodeOptions(queues_per_process="shared")
+JOINING = NodeOptions(cluster=DEFAULT_CLUSTER, joins=True, ray_address="local")
 SECOND = NodeOptions(queues_per_process="shared", cluster="second")
 
 
@@ -46,6 +53,29 @@ def send_one(node: Node) -> int:
         connection.topics.ensure("Trade", 1)
         producer.send("Trade", b"one")
         return len(connection.messages.query_by_time("Trade", 0, 2**62))
+
+
+def read_all(connection: Connection) -> None:
+    """A member of a group comes to the end of its queue, and leaves."""
+    member = connection.consumer("audit", "Trade", Subscription.tags("*"))
+    wait_until(lambda: [*committed(member)] == [1], lambda: "the message did not come")
+    member.close()
+
+
+def committed(member: GroupConsumer) -> Iterator[int]:
+    for batch in member.poll(100):
+        member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+        yield batch.next_queue_offset
+
+
+def offsets(connection: Connection) -> dict[int, int]:
+    (group,) = connection.groups.all()
+    return group.offsets
+
+
+def told_of(connection: Connection, begin: str) -> bool:
+    """Whether a problem of the node begins like that."""
+    return any(line.startswith(begin) for line in connection.problems())
 
 
 def test_what_a_killed_node_left_is_ended_by_the_next_one(
@@ -88,3 +118,56 @@ def test_a_node_that_is_refused_or_fails_harms_no_other_and_starts_later(tmp_pat
             assert client.data == second.data
         with pytest.raises(NodeNotRunningError, match="there is 'default', 'second'; start it"):
             Client(cluster="third")
+
+
+def test_a_cluster_continues_on_an_empty_directory_with_its_register(
+    tmp_path: Path,
+) -> None:
+    """The first disk is lost; then a coordinator elsewhere takes over from the second one."""
+    (tmp_path / "register").mkdir()
+    url = (tmp_path / "register").as_uri()
+    options = NodeOptions(queues_per_process="shared", register=url)
+    first, second = tmp_path / "first", tmp_path / "second"
+    with Node(first, options) as node, node.connection() as connection:
+        assert send_one(node) == 1
+        read_all(connection)
+        assert offsets(connection) == {0: 1}
+        joined = Node(tmp_path / "joined", JOINING)
+        queues = connection.topics.ensure("Far", 2)
+        far = queues.disks.index(settle_identity(tmp_path / "joined"))
+    with pytest.raises(ConfigError, match=f"start it with --register {url}$"):
+        Node(first, ONE_PROCESS)
+    first.rename(tmp_path / "lost")
+    node = Node(second, options)
+    with node.connection() as connection:
+        assert offsets(connection) == {0: 1}
+        assert told_of(
+            connection, f"queue Trade/0 stays closed: {second}/shards/Trade/0 is missing"
+        )
+        connection.topics.ensure("Audit", 1)
+        with connection.producer() as producer:
+            producer.send("Audit", b"after")
+            producer.send("Far", b"to the joined disk", queue_id=far)
+        (tmp_path / "register").rename(tmp_path / "away")
+        with pytest.raises(RegisterUnavailableError, match=f"the register {url} is unavailable"):
+            connection.topics.ensure("New", 1)
+        wait_until(lambda: told_of(connection, "the register "), lambda: "no problem is noted")
+        (tmp_path / "away").rename(tmp_path / "register")
+        wait_until(lambda: not told_of(connection, "the register "), lambda: "it is still noted")
+        connection.topics.ensure("New", 1)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    kept = take_over(Home(str(elsewhere), settle_identity(elsewhere), "elsewhere"), url)
+    assert kept.load("topics", lambda value: {*value["topicConfigTable"]}) == {
+        "Trade",
+        "Far",
+        "Audit",
+        "New",
+    }
+    wait_until(lambda: node.lost() is not None, lambda: "the node does not end")
+    told = f"the node on {second} ends: another coordinator has taken over: "
+    assert (node.lost() or "").startswith(told)
+    with pytest.raises(NodeNotRunningError, match="another coordinator has taken over"):
+        node.connection()
+    joined.stop()
+    assert actors() == []

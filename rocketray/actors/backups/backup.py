@@ -59,6 +59,7 @@ OnProgress = Callable[[str, int, int], object]
 _SERVICES = (OP_TOPIC, END_TOPIC, HALF_TOPIC, *WAITING_QUEUES)
 """The topics of services, those that note the end of some work before those with the work."""
 _NOT_STATE = {".tmp", ".damaged"}
+_REGISTER = "register.json"  # what is restored has its state in the copies
 _TRIES = 20
 _Queue = tuple[TopicConfig, int]
 
@@ -309,7 +310,10 @@ def _state_files(data: Path) -> list[Path]:
         path
         for directory in (config_directory(data), broadcast_directory(data))
         for path in directory.rglob("*")
-        if path.suffix not in _NOT_STATE and path.is_file() and not path.is_symlink()
+        if path.suffix not in _NOT_STATE
+        and path.is_file()
+        and not path.is_symlink()
+        and path.name.removesuffix(".bak") != _REGISTER
     ]
 
     def place(path: Path) -> tuple[int, Path]:

@@ -46,6 +46,6 @@ def rename_cluster(data: Path, cluster: str) -> None:
     remove_state(config_directory(data) / "moves.json")
     joined = read_joined(data)
     if joined is not None:
-        write_joined(data, JoinedCluster(cluster, renamed(joined.coordinator)))
+        write_joined(data, JoinedCluster(cluster, renamed(joined.id)))
     else:
         rename_disks(data, cluster, renamed)

@@ -2,7 +2,8 @@
 
 It starts the shard processes, saves offsets every ``OFFSETS_INTERVAL_S`` and at the stop, and has
 old files removed. Ray restarts a coordinator that died; it loads its state, and members join again
-with their next heartbeat and report their offsets. So a message is redelivered only if its reader
+with their next heartbeat and report their offsets. With a register, its state is there
+(registered_documents.py). So a message is redelivered only if its reader
 died, too, between its commit and the next save; nothing is lost.
 
 Calls that wait for other actors (``endpoint.waits``) have threads of their own: however many topics
@@ -42,7 +43,7 @@ from rocketray.actors.shards.shard_api import ShardApi, shard_of
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import RegisterUnavailableError, ShardUnavailableError, SupersededError
 from rocketray.names import QueuesPerProcess
 
 from .cluster_state import ClusterState
@@ -52,6 +53,7 @@ from .node_disks import NodeDisks
 from .node_shards import NodeShards
 from .one_node import start_actor
 from .queue_moves import QueueMoves
+from .registered_documents import RegisteredDocuments, take_over
 from .topic_service import TopicService
 
 __all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
@@ -64,6 +66,8 @@ BITMAPS_INTERVAL_S = 2.0
 CLOSED_INTERVAL_S = 2.0
 DISKS_INTERVAL_S = 2.0
 MOVES_INTERVAL_S = 10.0
+REGISTER_INTERVAL_S = 2.0
+_SUPERSEDED_S = 5.0  # meanwhile its node ends it
 _GATEWAY_S = 50.0  # less than a call waits for its result
 _GATEWAY_LOOK_S = 2.0
 _OPEN_RAY = (
@@ -81,11 +85,13 @@ class CoordinatorActor(ServedObjects):
         shard_sizes: dict[str, int],
         rules: FilterRules,
         queues_per_process: QueuesPerProcess = None,
+        register: str | None = None,
     ) -> None:
         super().__init__()
         self._home = home
         StoreConfig(**cast("Any", shard_sizes))  # raises for a size that does not exist
-        documents = FileDocuments(home.directory())
+        self._shared = None if register is None else _taken_over(home, register)
+        documents = self._shared or FileDocuments(home.directory())
         disks = NodeDisks(home, DiskAgent(home.directory(), zone_of_machine()), documents)
         self._state = ClusterState(
             home.directory(),
@@ -118,8 +124,37 @@ class CoordinatorActor(ServedObjects):
         start("looking for closed shards", CLOSED_INTERVAL_S, work=self._topics.note_closed)
         start("looking at the disks", DISKS_INTERVAL_S, work=self._disks.look)
         start("removing old files of moved queues", MOVES_INTERVAL_S, work=moves.tidy)
+        if self._shared is not None:
+            look = partial(self._look_at, self._shared)
+            start("looking at the register", REGISTER_INTERVAL_S, work=look)
+            actor = ray.get_runtime_context().current_actor
+            threading.Thread(target=_end, args=[self._shared, actor], daemon=True).start()
         order = self._topics.order_bitmaps
         start("requesting bitmaps", BITMAPS_INTERVAL_S, work=order, at_once=True)
+
+    def call(
+        self, interface: str, key: tuple[Any, ...], method: str, /, *arguments: Any, **options: Any
+    ) -> Any:
+        """See ``ServedObjects.call``; raises if another coordinator has taken over."""
+        if self._shared is not None:
+            self._shared.check()
+        return super().call(interface, key, method, *arguments, **options)
+
+    def superseded(self) -> str:
+        """Return when another coordinator has taken over the register, with the reason to end."""
+        assert self._shared is not None
+        self._shared.superseded.wait()
+        return str(self._shared.end())
+
+    def _look_at(self, documents: RegisteredDocuments) -> None:
+        try:
+            documents.look()
+        except RegisterUnavailableError as error:
+            self._state.problems.note("register", str(error))
+        except SupersededError:
+            return  # the coordinator ends
+        else:
+            self._state.problems.resolve("register")
 
     def problems(self) -> list[str]:
         """Return the problems of the node, a line each."""
@@ -179,6 +214,27 @@ class CoordinatorActor(ServedObjects):
             self._state.stop()
         finally:
             self._shards.stop(self._topics.all().values())
+
+
+def _taken_over(home: Home, url: str) -> RegisteredDocuments:
+    """Take over a cluster's documents; wait for a register that does not answer.
+
+    Its node asked it a moment ago. An actor whose start fails would not be restarted by Ray.
+    """
+    while True:
+        try:
+            return take_over(home, url)
+        except RegisterUnavailableError as error:
+            _LOG.warning("the coordinator waits: %s", error)
+            time.sleep(REGISTER_INTERVAL_S)
+
+
+def _end(documents: RegisteredDocuments, actor: Any) -> None:
+    """End the coordinator for good when another one has taken over; Ray does not restart it."""
+    documents.superseded.wait()
+    _LOG.error("the coordinator ends: %s", documents.end())
+    time.sleep(_SUPERSEDED_S)
+    ray.kill(actor)
 
 
 def _does_not_start(home: Home) -> ShardUnavailableError:

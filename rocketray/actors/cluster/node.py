@@ -36,6 +36,7 @@ from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
+    RayError,
     RayTaskError,
     has_ray,
     join_ray,
@@ -64,10 +65,12 @@ from .node_options import NodeOptions
 from .one_node import (
     coordinator_elsewhere,
     end_actors,
+    is_owner,
     make_room,
     start_actor,
     stop_actors,
 )
+from .registered_documents import check_register
 from .shard_process_actor import ShardProcessActor
 
 __all__ = ["Node", "ensure_node"]
@@ -103,6 +106,8 @@ class Node:
         self._leaves_actors = False
         """Whether the node has actors that would outlive it, on a Ray that it joined."""
         self._lost: str | None = None
+        self._superseded: Any = None
+        """The call that returns when another coordinator has taken over the register."""
         self._stopped = threading.Event()
         self._ending = threading.Lock()
         try:
@@ -114,14 +119,16 @@ class Node:
 
     def _start(self) -> None:
         disk = settle_identity(self.data)
-        TopicCatalog.load(self.data)  # report its problems before Ray is started
+        if self._options.register is None:
+            TopicCatalog.load(self.data)  # report its problems before Ray is started
+        cluster_id = self._check_register(disk)
         if self._owns_ray:
             self._token = _start_ray(self.data, self._options, disk)
         if self._token is None:
             warn_of_readable_token()
         cluster = self._options.cluster or DEFAULT_CLUSTER
         place = str(self.data), disk, socket.gethostname(), ray_node_of(disk)
-        self._home = Home(*place, cluster=cluster)
+        self._home = Home(*place, cluster=cluster, cluster_id=cluster_id)
         self.owner = self._find_owner()
         remove_runtime(self.data)
         self._runtime = RuntimeLock(self.data)
@@ -132,6 +139,20 @@ class Node:
         else:
             self._begin()
         write_json(node_file(self.data), self.description(), backup=False)
+
+    def _check_register(self, disk: str) -> str:
+        """Return the id of the cluster that would have its coordinator here, "" on a joined disk.
+
+        Raises:
+            ConfigError: the register is not for this directory, or the directory has joined.
+            RegisterUnavailableError: it does not answer.
+        """
+        options = self._options
+        if options.joins or read_joined(self.data) is not None:
+            options.check_joining()
+            return ""
+        cluster = options.cluster or DEFAULT_CLUSTER
+        return check_register(self.data, options.register, cluster, disk)
 
     def _find_owner(self) -> Home | None:
         """Return the home of the coordinator to join; None if the node has its own.
@@ -154,7 +175,7 @@ class Node:
         if joined is not None and owner is None:
             raise NodeNotRunningError(
                 f"{self.data} is a disk of cluster {joined.cluster!r}, whose coordinator does not "
-                f"run: start the node on directory {joined.coordinator} first, on the same Ray "
+                f"run: start the node of its first disk first, on the same Ray "
                 "(--ray-address)"
             )
         if self._options.joins and owner is None:
@@ -187,7 +208,7 @@ class Node:
         """Start the actors of a cluster whose coordinator is on this disk."""
         rules = _settle_rules(self.data, self._options)
         if not self._starts_ray:
-            make_room(self._home)
+            make_room(self._home, takes_over=self._options.register is not None)
         self._filter = start_actor(
             *(FilterActor, FILTER_NAME, FILTER_THREADS, self._home, rules),
             is_alone=True,
@@ -202,11 +223,16 @@ class Node:
             dict(self._options.shard_sizes),
             rules,
             self._options.queues_per_process,
+            self._options.register,
             is_alone=True,
             groups=WAITING_GROUP,
         )
         ray.get([actor.home.remote() for actor in (self._filter, self._coordinator)])
         self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self._starts_ray)
+        if self._options.register is not None:
+            [group] = WAITING_GROUP
+            wait = self._coordinator.superseded.options(concurrency_group=group)
+            self._superseded = wait.remote()
 
     def description(self) -> dict[str, Any]:
         """Return the content of node.json."""
@@ -243,9 +269,13 @@ class Node:
     def _keep_watch(self) -> None:
         while not self._stopped.wait(_WATCH_INTERVAL_S):
             with self._ending:
-                what = None if self._stopped.is_set() else self._watch.lost()
-                if what is not None:
+                if self._stopped.is_set():
+                    return
+                if (what := self._watch.lost()) is not None:
                     self._give_up(what)
+                    return
+                if (what := self._coordinator_end()) is not None:
+                    self._end_for(what)
                     return
 
     def _give_up(self, what: str) -> None:
@@ -273,6 +303,26 @@ class Node:
         lose_node(self._coordinator_data(), NodeNotRunningError(self._lost))
         if self._owns_ray:
             leave_ray(is_lost=True)
+
+    def _coordinator_end(self) -> str | None:
+        """Return why the coordinator has ended for good; None while it may run."""
+        if self._superseded is None or not ray.wait([self._superseded], timeout=0)[0]:
+            return None
+        try:
+            return str(ray.get(self._superseded))
+        except RayError as error:
+            return f"its coordinator has ended: {str(error).splitlines()[0]}"
+
+    def _end_for(self, what: str) -> None:
+        """End, as another coordinator has the cluster; its actors may have the same names."""
+        node_file(self.data).unlink(missing_ok=True)
+        said = f"the node on {self.data} ends: {what}"
+        lose_node(self._coordinator_data(), NodeNotRunningError(said))
+        self._leaves_actors = self._leaves_actors and is_owner(self._home)
+        try:
+            self._release()
+        finally:
+            self._lost = said
 
     def connection(self) -> Connection:
         """Return a connection of this process to the node.

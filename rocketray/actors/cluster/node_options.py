@@ -22,6 +22,8 @@ class NodeOptions:
     further disk. Without a name it is ``default``, and joins none.
     ``joins``: whether the directory is only to be a further disk of that cluster. The node then
     waits for the coordinator, and never starts one: machines of a cluster start in any order.
+    ``register``: the URL of the register that keeps the state of the coordinator on this directory
+    (rocketray/actors/register/register.py). Without one it is in the directory alone.
     ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
     ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
     predicates.
@@ -40,6 +42,7 @@ class NodeOptions:
     ray_address: str | None = None
     cluster: str | None = None
     joins: bool = False
+    register: str | None = None
     num_cpus: int | None = None
     shard_sizes: tuple[tuple[str, int], ...] = ()
     allow_predicates: tuple[str, ...] | None = None
@@ -66,6 +69,7 @@ class NodeOptions:
     def check_joining(self) -> None:
         """Raise :class:`ConfigError` for an option that is the whole cluster's."""
         given = {
+            "--register": self.register,
             "--allow-predicates": self.allow_predicates,
             "--predicate-time-limit-ms": self.predicate_time_limit_ms,
             "--property-filter": self.property_filter,

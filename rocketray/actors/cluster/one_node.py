@@ -26,7 +26,14 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, cluster_of, namespace_of, pinned, ray
 from rocketray.errors import ActorError, ShardUnavailableError
 
-__all__ = ["coordinator_elsewhere", "end_actors", "make_room", "start_actor", "stop_actors"]
+__all__ = [
+    "coordinator_elsewhere",
+    "end_actors",
+    "is_owner",
+    "make_room",
+    "start_actor",
+    "stop_actors",
+]
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0
@@ -35,10 +42,12 @@ _STOP_S = 60.0
 _LOOK_AGAIN_S = 0.1
 
 
-def make_room(home: Home) -> None:
+def make_room(home: Home, *, takes_over: bool = False) -> None:
     """End the actors that an earlier node of this directory left; for the holder of its lock.
 
-    Actors that do not answer may be those of a raylet that was lost: Ray is about to end them.
+    Actors that do not answer may be those of a raylet that was lost: Ray is about to end them. A
+    node that *takes_over*, with the register of the cluster, ends them itself: they wait for a
+    machine that may never come back.
 
     Raises:
         ActorError: another directory's node has that name on this Ray, or the owner of the actors
@@ -57,6 +66,9 @@ def make_room(home: Home) -> None:
         owner = _owner(home.cluster)
         if owner is not None and owner.uuid == home.uuid:
             _end_left(home.cluster, home)
+        elif owner is None and takes_over and time.monotonic() > end:
+            _LOG.warning("ending actors of cluster %s that do not answer", home.cluster)
+            end_actors(home.cluster)
         elif owner is not None or time.monotonic() > end:
             raise _name_is_taken(home.cluster, owner)
         time.sleep(_LOOK_AGAIN_S)
@@ -76,6 +88,12 @@ def coordinator_elsewhere(home: Home, wait_s: float) -> Home | None:
         if time.monotonic() > end:
             return None
         time.sleep(_LOOK_AGAIN_S)
+
+
+def is_owner(home: Home) -> bool:
+    """Return whether the actors of the cluster are those of the node at *home*."""
+    owner = _owner(home.cluster)
+    return owner is not None and owner.uuid == home.uuid
 
 
 def _end_left(cluster: str, home: Home) -> None:

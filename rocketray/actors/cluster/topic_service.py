@@ -13,7 +13,12 @@ from typing import Protocol, Unpack
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.actors.topics.catalog import TopicConfig, TopicOptions
 from rocketray.actors.topics.topic_start import Started
-from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
+from rocketray.errors import (
+    RegisterUnavailableError,
+    ShardUnavailableError,
+    StreamError,
+    TopicNotFoundError,
+)
 from rocketray.hashing import java_hash_code
 from rocketray.store.retention import RetentionPolicy
 
@@ -189,6 +194,6 @@ class TopicService:
                     made.setdefault(topic.name, []).append(queue_id)
         try:
             self._topics.note_made(made)
-        except OSError as error:  # such as a full disk: the shards run nevertheless
+        except (OSError, RegisterUnavailableError) as error:  # the shards run nevertheless
             _LOG.warning("which queues were created is recorded at the next start: %s", error)
         return started

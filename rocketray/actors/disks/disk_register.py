@@ -1,9 +1,11 @@
 """The coordinator's register of the disks of a cluster: where each is, and its last report.
 
-    disks       {"version": 1, "cluster": NAME, "disks": {UUID: {"data": …}}, "draining": [UUID]}
+    disks       {"version": 1, "cluster": NAME, "id": UUID, "disks": {UUID: {"data": …}},
+                 "draining": [UUID]}
 
 It has the disks that joined. The disk of the coordinator itself is not among them; if it is being
-drained, "draining" has an empty name.
+drained, "draining" has an empty name. "id" is the UUID of the directory on which the cluster began:
+with a register, another directory may have its coordinator by now.
 
 Invariants
   1. A disk that joined stays in the register: the catalog may have queues there.
@@ -14,9 +16,10 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from rocketray.actors.files.file_documents import Documents, FileDocuments
 from rocketray.actors.files.home import Home
@@ -26,10 +29,20 @@ from rocketray.errors import ConfigError
 
 from .disks_api import DiskReport
 
-__all__ = ["DiskRegister", "rename_disks"]
+__all__ = ["DiskRegister", "SavedDisks", "rename_disks", "saved_disks"]
 
 _NAME = "disks"
 _VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SavedDisks:
+    """The document: the name and the id of the cluster, and the disks that joined it."""
+
+    cluster: str
+    cluster_id: str
+    joined: Mapping[str, Home]
+    draining: frozenset[str]
 
 
 class DiskRegister:
@@ -43,7 +56,8 @@ class DiskRegister:
             ConfigError: the disks joined a cluster of another name.
         """
         self._documents = documents
-        joined, draining = documents.load(_NAME, _parsed) or ({}, frozenset())
+        saved = saved_disks(documents) or SavedDisks(home.cluster, home.uuid, {}, frozenset())
+        joined = saved.joined
         for disk in joined.values():
             if disk.cluster != home.cluster:
                 raise ConfigError(
@@ -54,8 +68,9 @@ class DiskRegister:
         """The home of each disk by name."""
         self.reports: Mapping[str, DiskReport] = {}
         """The last report of each disk that answers, by name."""
-        self.draining: frozenset[str] = draining
+        self.draining: frozenset[str] = saved.draining
         """The disks that get no further queues."""
+        self._cluster_id = saved.cluster_id
 
     def add(self, home: Home) -> None:
         """Save a disk that joins, or is somewhere else now."""
@@ -76,9 +91,17 @@ class DiskRegister:
             raise ConfigError("no disk would be left that takes queues: let another one join first")
         self._save(self.homes, changed)
 
+    def save_in(self, documents: Documents) -> None:
+        """Save the disks in other documents, also if there are none."""
+        joined = {name: each for name, each in self.homes.items() if name}
+        _write(
+            documents, SavedDisks(self.homes[""].cluster, self._cluster_id, joined, self.draining)
+        )
+
     def _save(self, homes: Mapping[str, Home], draining: frozenset[str]) -> None:
         joined = {name: each for name, each in homes.items() if name}
-        _write(self._documents, homes[""].cluster, joined, draining)
+        value = SavedDisks(homes[""].cluster, self._cluster_id, joined, draining)
+        _write(self._documents, value)
         self.homes, self.draining = homes, draining
 
     def awaits(self, disk: str) -> bool:
@@ -102,6 +125,15 @@ class DiskRegister:
         return spread_over(disks or [DiskSpace("", "", 0)], present, queues)
 
 
+def saved_disks(documents: Documents) -> SavedDisks | None:
+    """Return the saved disks of a cluster, None if none were saved.
+
+    Raises:
+        StoreError: the document is damaged, or of another version.
+    """
+    return documents.load(_NAME, _parsed)
+
+
 def rename_disks(data: Path, cluster: str, renamed: Callable[[str], str]) -> None:
     """Rename a cluster, and its disks as *renamed* returns, in a register that no process uses.
 
@@ -109,33 +141,35 @@ def rename_disks(data: Path, cluster: str, renamed: Callable[[str], str]) -> Non
         StoreError: the file is damaged, or of another version.
     """
     documents = FileDocuments(data)
-    joined, draining = documents.load(_NAME, _parsed) or ({}, frozenset())
+    saved = saved_disks(documents)
+    if saved is None:
+        return
     homes = {
         renamed(name): replace(home, uuid=renamed(name), cluster=cluster, machine="", ray_node="")
-        for name, home in joined.items()
+        for name, home in saved.joined.items()
     }
-    _write(documents, cluster, homes, frozenset(map(renamed, draining)))
+    draining = frozenset(map(renamed, saved.draining))
+    _write(documents, SavedDisks(cluster, renamed(saved.cluster_id), homes, draining))
 
 
-def _write(
-    documents: Documents, cluster: str, joined: Mapping[str, Home], draining: frozenset[str]
-) -> None:
+def _write(documents: Documents, saved: SavedDisks) -> None:
     value = {
         "version": _VERSION,
-        "cluster": cluster,
-        "disks": {name: _to_json(each) for name, each in joined.items()},
-        "draining": sorted(draining),
+        "cluster": saved.cluster,
+        "id": saved.cluster_id,
+        "disks": {name: _to_json(each) for name, each in saved.joined.items()},
+        "draining": sorted(saved.draining),
     }
     documents.save(_NAME, value)
 
 
 def _to_json(home: Home) -> dict[str, Any]:
     kept = asdict(home)
-    del kept["uuid"], kept["is_joined"]
+    del kept["uuid"], kept["is_joined"], kept["cluster_id"]
     return kept
 
 
-def _parsed(value: dict[str, Any]) -> tuple[dict[str, Home], frozenset[str]]:
+def _parsed(value: dict[str, Any]) -> SavedDisks:
     if value["version"] != _VERSION:
         raise UnknownVersionError(value["version"], _VERSION)
     homes = {}
@@ -144,4 +178,5 @@ def _parsed(value: dict[str, Any]) -> tuple[dict[str, Home], frozenset[str]]:
             str(kept[name]) for name in ("data", "machine", "ray_node", "cluster")
         )
         homes[uuid] = Home(data, uuid, machine, node, cluster, is_joined=True)
-    return homes, frozenset(map(str, value.get("draining", ())))
+    draining = frozenset(map(str, value["draining"]))
+    return SavedDisks(str(value["cluster"]), str(UUID(value["id"])), homes, draining)

@@ -1,6 +1,6 @@
 """The record, on a disk, of the cluster that it joined: it never becomes another cluster by itself.
 
-    DATA/config/joined.json     {"version": 1, "cluster": NAME, "coordinator": UUID}
+    DATA/config/joined.json     {"version": 1, "cluster": NAME, "id": UUID}
 
 If the coordinator is unavailable, a node that is started on such a disk waits for it. A
 coordinator of its own would begin an empty catalog beside that of the cluster.
@@ -27,10 +27,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class JoinedCluster:
-    """The cluster that a disk joined: its name, and the UUID of its coordinator's directory."""
+    """The cluster that a disk joined: its name, and the UUID of the directory where it began."""
 
     cluster: str
-    coordinator: str
+    id: str
 
 
 def read_joined(data: Path) -> JoinedCluster | None:
@@ -48,15 +48,16 @@ def note_joined(home: Home, coordinator: Home) -> None:
     Raises:
         ConfigError: it joined another cluster before, or has topics of its own.
     """
-    data, cluster = Path(home.data), JoinedCluster(home.cluster, coordinator.uuid)
+    data = Path(home.data)
+    cluster = JoinedCluster(home.cluster, coordinator.cluster_id or coordinator.uuid)
     before = read_joined(data)
     if before == cluster:
         return
     there = f"cluster {cluster.cluster!r} ({coordinator.data} on {coordinator.machine})"
     if before is not None:
         raise ConfigError(
-            f"{data} joined another cluster {before.cluster!r}, with coordinator directory "
-            f"{before.coordinator}; it cannot join {there}: use an empty directory"
+            f"{data} joined another cluster {before.cluster!r}, which began on "
+            f"directory {before.id}; it cannot join {there}: use an empty directory"
         )
     topics = TopicCatalog.load(data).topics
     if topics:
@@ -80,4 +81,4 @@ def _parsed(value: dict[str, Any]) -> JoinedCluster:
     if value["version"] != _VERSION:
         raise UnknownVersionError(value["version"], _VERSION)
     check_cluster(value["cluster"])
-    return JoinedCluster(value["cluster"], str(uuid.UUID(value["coordinator"])))
+    return JoinedCluster(value["cluster"], str(uuid.UUID(value["id"])))

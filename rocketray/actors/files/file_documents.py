@@ -1,7 +1,8 @@
 """The documents of a cluster: JSON objects that its coordinator keeps, each replaced as a whole.
 
 They are ``topics``, ``disks``, ``moves`` and ``groups``. By default they are files of the directory
-on which the coordinator runs, ``DATA/config/NAME.json``, each with a copy (state_files.py).
+on which the coordinator runs, ``DATA/config/NAME.json``, each with a copy (state_files.py). Else
+they are in a register (cluster/registered_documents.py).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Documents(Protocol):
 
         Raises:
             StoreError: it is too large, or another coordinator has taken over.
-            OSError: it cannot be written.
+            OSError: it cannot be written. RegisterUnavailableError: it may be saved, or not.
         """
 
 

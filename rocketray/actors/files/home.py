@@ -41,7 +41,8 @@ class Home:
     ``machine`` is the name of the machine that the node was started on. ``ray_node`` is the Ray
     node that the actors are bound to; it is empty if a label binds them. ``cluster`` is the name by
     which all find them in Ray. A directory that ``is_joined`` belongs to a cluster whose
-    coordinator is on another disk.
+    coordinator is on another disk. ``cluster_id``, with a coordinator, is the UUID of the directory
+    on which the cluster began; it is empty if that is this one.
     """
 
     data: str
@@ -50,6 +51,7 @@ class Home:
     ray_node: str = ""
     cluster: str = DEFAULT_CLUSTER
     is_joined: bool = False
+    cluster_id: str = ""
 
     @property
     def disk(self) -> str:

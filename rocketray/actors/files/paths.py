@@ -8,6 +8,7 @@
     DATA/config/groupJournal/           the journals of the groups, a file for each
     DATA/config/disks.json              the disks that joined the cluster (disks/disk_register.py)
     DATA/config/moves.json              queues that move between disks (cluster/queue_moves.py)
+    DATA/config/register.json           where the documents are (cluster/registered_documents.py)
     DATA/config/joined.json             on a disk that joined: its cluster (disks/joined_cluster.py)
     DATA/shards/<topic>/<queueId>/      a store directory, and beside its files the `control` page
                                         and config/consumerFilter.json, the filters of its bitmaps

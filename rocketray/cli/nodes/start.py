@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.files.home import identity_of
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.node import chosen_cluster, ray_stderr_in_file
@@ -56,6 +57,15 @@ def start(
             help="Be a further disk of that cluster only: wait a minute for it, and start none.",
         ),
     ] = False,
+    register: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep the cluster's topics, groups, offsets and disks there, not on this disk: "
+            "file:///DIR, s3://BUCKET/PREFIX (also gs, az) or etcd://HOST:2379/PREFIX. Later "
+            "starts need the same.",
+        ),
+    ] = None,
     allow_predicates: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,13 +117,14 @@ def start(
     if (named := chosen_cluster()) is not None:  # before the command's name
         cluster, ray_address = named.name, ray_address or named.ray_address
     mode, per_process = parse_mode(data_mode), parse_queues_per_process(queues_per_process)
-    from rocketray.actors.cluster.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
+    from rocketray.actors.cluster.node import Node  # noqa: PLC0415 - Ray takes a second
 
     progress(f"starting a node on {data.resolve()}")
     options = NodeOptions(
         ray_address=ray_address,
         cluster=cluster,
         joins=join,
+        register=register,
         allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
         predicate_time_limit_ms=predicate_time_limit_ms,
         property_filter=property_filter,

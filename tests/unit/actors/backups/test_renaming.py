@@ -13,7 +13,7 @@ from support.local_node import LocalNode
 from rocketray.actors.backups.backup import back_up
 from rocketray.actors.backups.renaming import renamed_disk
 from rocketray.actors.backups.restore import restore
-from rocketray.actors.disks.disk_register import DiskRegister
+from rocketray.actors.disks.disk_register import DiskRegister, saved_disks
 from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
 from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home, identity_of
@@ -87,6 +87,9 @@ def test_disks_that_are_restored_apart_find_each_other_under_the_new_name(
     assert read_joined(data["second"]) == JoinedCluster("copy", uuids["first"])
     home = Home(str(data["first"]), uuids["first"], "m9", cluster="copy")
     register = DiskRegister(home, FileDocuments(data["first"]))
+    saved = saved_disks(FileDocuments(data["first"]))
+    assert saved is not None
+    assert (saved.cluster, saved.cluster_id) == ("copy", uuids["first"])
     assert register.homes.keys() == {"", uuids["second"], lost}
     assert {home.cluster for home in register.homes.values()} == {"copy"}
     assert register.homes[lost].machine == ""

@@ -1,0 +1,250 @@
+"""The documents of a cluster in a register, with copies in the directory of its first disk.
+
+    DATA/config/register.json       {"version": 1, "url": URL, "isComplete": BOOL}: a register has
+                                    the documents; or some of them, as the first use is not over
+
+The shards, Spark and backups read the copies; the coordinator never does. So the cluster continues
+on an empty directory, with the documents of the register.
+
+Invariants
+  1. A document is saved in the register, and then copied. A copy that fails is made up for.
+  2. The register has ``disks`` if and only if it has all documents of a cluster. On the first use
+     the directory names its register first, and ``disks`` is carried over last: an interrupted
+     start is repeated by the next one, from the same files.
+  3. A start that is refused changes nothing, and takes nothing over.
+  4. After an error of the register, no call waits for it again until :meth:`look` finds that it
+     answers: the coordinator has a lock while it saves.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rocketray.actors.disks.disk_register import DiskRegister, SavedDisks, saved_disks
+from rocketray.actors.files.file_documents import Documents, FileDocuments
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
+from rocketray.actors.register.documents import RegisterDocuments
+from rocketray.actors.register.register import Register, open_register
+from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
+
+__all__ = ["RegisteredDocuments", "check_register", "take_over"]
+
+_LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_VERSION = 1
+_LAST = "disks"
+_NAMES = ("groups", "moves", "topics", _LAST)
+_NOT_INDENTED = {"groups"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """The register that a directory is used with, and whether that has all documents."""
+
+    url: str
+    is_complete: bool
+
+
+class RegisteredDocuments:
+    """The documents of one coordinator in a register; for any thread."""
+
+    def __init__(self, data: Path, register: Register) -> None:
+        """Copy to the directory *data* what is saved; :meth:`take_over` comes before a save."""
+        self._register = register
+        self._documents = RegisterDocuments(register)
+        self._copies = FileDocuments(data)
+        self._copying = threading.Lock()
+        self._late: dict[str, object] = {}  # the values whose copy failed, by name
+        self._failed: RegisterUnavailableError | None = None
+        self.superseded = threading.Event()
+        """Set when another coordinator is found to have taken over."""
+
+    def take_over(self) -> None:
+        """See ``RegisterDocuments.take_over``."""
+        with self._noting():
+            self._documents.take_over(_NAMES)
+
+    def load(self, name: str, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
+        """See ``RegisterDocuments.load``."""
+        with self._noting():
+            return self._documents.load(name, parse)
+
+    def save(self, name: str, value: object, *, is_indented: bool = True) -> None:  # noqa: ARG002 - of the protocol
+        """See ``RegisterDocuments.save``; an error of the last call is raised at once."""
+        if self._failed is not None:
+            raise RegisterUnavailableError(self._failed.address, self._failed.reason)
+        with self._noting():
+            self._documents.save(name, value)
+        self._copy(name, value)
+
+    def check(self) -> None:
+        """Raise :class:`SupersededError` if another coordinator is known to have taken over."""
+        if self.superseded.is_set():
+            raise self.end()
+
+    def end(self) -> SupersededError:
+        """Return the error of a coordinator that was superseded."""
+        return SupersededError(self._register.address, _LAST)
+
+    def look(self) -> None:
+        """Find out whether the register answers, and whether the documents are still its own.
+
+        Raises:
+            RegisterUnavailableError: it does not answer.
+            SupersededError: another coordinator has taken over.
+        """
+        self.load(_LAST, dict)
+        self._failed = None
+        for name in [*self._late]:
+            self._copy(name, self._late[name])
+
+    def copy(self) -> None:
+        """Copy all documents."""
+        for name in _NAMES:
+            value = self.load(name, dict)
+            if value is not None:
+                self._copy(name, value)
+
+    def _copy(self, name: str, value: object) -> None:
+        with self._copying:
+            try:
+                self._copies.save(name, value, is_indented=name not in _NOT_INDENTED)
+            except (OSError, StoreError) as error:
+                if name not in self._late:
+                    _LOG.warning("the copy of document %r is not updated yet: %s", name, error)
+                self._late[name] = value
+            else:
+                self._late.pop(name, None)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except RegisterUnavailableError as error:
+            self._failed = error
+            raise
+        except SupersededError:
+            self.superseded.set()
+            raise
+
+
+def check_register(data: Path, url: str | None, cluster: str, disk: str) -> str:
+    """Return the id of the cluster whose coordinator may start on *data*, with UUID *disk*.
+
+    *url* is that of the register, None without one. Nothing is changed.
+
+    Raises:
+        ConfigError: the directory, the register and the name of the cluster do not fit.
+        RegisterUnavailableError: the register does not answer.
+        StoreError: a document is damaged, or of another version.
+    """
+    used = _used(data)
+    if used is not None and used.url != url:
+        moved = (
+            f", not --register {url}; if the register has moved there with all its keys, change the "
+            f"URL in {_file(data)}"
+        )
+        raise ConfigError(
+            f"{data} is the first disk of a cluster whose state is in a register, and has an old "
+            f"copy of it: start it with --register {used.url}{'' if url is None else moved}"
+        )
+    saved = saved_disks(FileDocuments(data)) if url is None else _fitting(data, url, cluster, used)
+    return disk if saved is None else saved.cluster_id
+
+
+def take_over(home: Home, url: str) -> RegisteredDocuments:
+    """Return the documents of the cluster in the register at *url*; the coordinator's are all.
+
+    On the first use, those of the directory are carried over. Raises as :func:`check_register`, and
+    :class:`SupersededError` if another coordinator takes over at the same time.
+    """
+    data = home.directory()
+    check_register(data, url, home.cluster, home.uuid)
+    documents = RegisteredDocuments(data, open_register(url))
+    documents.take_over()
+    if saved_disks(documents) is None:
+        _note(data, _Used(url, is_complete=False))
+        _carry_over(home, FileDocuments(data), documents)
+    else:
+        documents.copy()
+    _note(data, _Used(url, is_complete=True))
+    return documents
+
+
+def _carry_over(home: Home, files: Documents, documents: RegisteredDocuments) -> None:
+    for name in _NAMES:
+        value = files.load(name, dict)
+        if value is not None and name != _LAST:
+            documents.save(name, value)
+    DiskRegister(home, files).save_in(documents)
+
+
+def _fitting(data: Path, url: str, cluster: str, used: _Used | None) -> SavedDisks | None:
+    """Return the disks in the register, None if it has no cluster yet; see ``check_register``."""
+    documents = RegisteredDocuments(data, open_register(url))
+    saved = saved_disks(documents)
+    if saved is None and used is not None and used.is_complete:
+        raise ConfigError(
+            f"the register {url} is empty, and had the state of this cluster: mount its file "
+            "system, or restore it; if it is lost, remove "
+            f"{_file(data)} to begin with the copy in that directory"
+        )
+    if saved is None:
+        if used is None and any(documents.load(name, dict) is not None for name in _NAMES):
+            raise ConfigError(
+                f"the register {url} has only a part of a cluster's state: its first start, on "
+                "another directory, was interrupted; start the node there again, or name an empty "
+                "register"
+            )
+        return saved_disks(FileDocuments(data))
+    if saved.cluster != cluster:
+        raise ConfigError(
+            f"the register {url} has the state of cluster {saved.cluster!r}, not of {cluster!r}; "
+            f"start with --cluster {saved.cluster}, or name another register"
+        )
+    own = _own(data) if used is None else []
+    if own:
+        raise ConfigError(
+            f"{data} has state of its own ({', '.join(own)}), and the register {url} has that of "
+            f"cluster {cluster!r}: start on an empty directory to continue with the register's, or "
+            "name an empty register to continue with the directory's"
+        )
+    return saved
+
+
+def _own(data: Path) -> list[str]:
+    """Return some of the topics and groups in the files of a directory."""
+    files, found = FileDocuments(data), []
+    for name, table in (("topics", "topicConfigTable"), ("groups", "subscriptionGroupTable")):
+        value = files.load(name, dict) or {}
+        found += (
+            [f"{name} {', '.join(sorted(value.get(table, ()))[:3])}"] if value.get(table) else []
+        )
+    return found
+
+
+def _used(data: Path) -> _Used | None:
+    return read_state(_file(data), _parsed)
+
+
+def _note(data: Path, used: _Used) -> None:
+    value = {"version": _VERSION, "url": used.url, "isComplete": used.is_complete}
+    write_json(_file(data), value)
+
+
+def _file(data: Path) -> Path:
+    return config_directory(data) / "register.json"
+
+
+def _parsed(value: dict[str, Any]) -> _Used:
+    if value["version"] != _VERSION:
+        raise UnknownVersionError(value["version"], _VERSION)
+    return _Used(str(value["url"]), is_complete=bool(value["isComplete"]))

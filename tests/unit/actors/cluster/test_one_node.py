@@ -1,0 +1,51 @@
+"""Which actors a node ends before it starts its own."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from rocketray.actors.cluster import one_node
+from rocketray.actors.cluster.one_node import is_owner, make_room
+from rocketray.actors.files.home import Home
+from rocketray.errors import ActorError
+
+HOME = Home("/new", "00000000-0000-0000-0000-000000000001", "here", cluster="c")
+LOST = Home("/old", "00000000-0000-0000-0000-000000000002", "gone", cluster="c")
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The actors of a cluster of that name, which do not answer."""
+    names = ["coordinator", "filter"]
+    monkeypatch.setattr(one_node, "_names", lambda *_: [*names])
+    monkeypatch.setattr(one_node, "_other_clusters", lambda _: set())
+    monkeypatch.setattr(one_node, "_owner", lambda _: None)
+    monkeypatch.setattr(one_node, "end_actors", lambda *_: names.clear())
+    clock = SimpleNamespace(sleep=lambda _: None, monotonic=itertools.count(0.0, 5.0).__next__)
+    monkeypatch.setattr(f"{one_node.__name__}.time", clock)
+    return names
+
+
+def test_with_the_register_actors_of_a_lost_machine_are_ended(left: list[str]) -> None:
+    make_room(HOME, takes_over=True)
+    assert left == []
+
+
+def test_without_it_they_are_left_alone(left: list[str]) -> None:
+    with pytest.raises(ActorError, match="cluster 'c' on this Ray is a node already"):
+        make_room(HOME)
+    assert len(left) == 2
+
+
+def test_actors_that_answer_are_left_alone_also_with_the_register(
+    left: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_node, "_owner", lambda _: LOST)
+    with pytest.raises(ActorError, match="is the node on /old of gone already"):
+        make_room(HOME, takes_over=True)
+    assert len(left) == 2
+    assert is_owner(LOST)
+    assert not is_owner(HOME)
