@@ -43,6 +43,7 @@ def parcels(client: Client) -> dict[str, Any]:
     with client.producer() as producer:
         for key in _KEYS:
             producer.send("Parcels", b"a parcel", keys=key, sharding_key=key)
+    client.topics.ensure("Handled", 1)  # by the app, with its first message, or before that
     lines = take(client, "clerk", Subscription.tags("*"), len(_KEYS), "Handled")
     said = [line.split() for line in lines]
     return {

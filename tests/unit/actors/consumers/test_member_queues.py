@@ -69,11 +69,20 @@ def take(
     return found
 
 
-def await_batch(member: GroupConsumer) -> None:
-    """Poll until there is a batch, or an error."""
+def take_until_error(member: GroupConsumer) -> list[bytes]:
+    """What a reader gets before the error of the damaged record; batches are as the filter is fast."""
+    found: list[bytes] = []
     end_s = time.monotonic() + 30.0
-    while not member.poll(0.05, 16):
-        assert time.monotonic() < end_s
+    while time.monotonic() < end_s:
+        try:
+            batches = member.poll(0.05, 16)
+        except CorruptRecordError as error:
+            assert "offset 40" in str(error)  # noqa: PT017 - what comes before it counts, too
+            return found
+        for batch in batches:
+            found += batch.bodies()
+            member.commit("T", batch.queue_id, batch.next_queue_offset)
+    raise AssertionError("no error")
 
 
 def test_a_queue_without_a_directory_keeps_no_member_from_the_others(node: HinderedNode) -> None:
@@ -138,13 +147,14 @@ def test_nothing_is_passed_over_when_a_record_cannot_be_read_for_a_while(
     with join(node) as member:
         with damaged(node, b"1040"):
             found = take(member, lambda found: len(found) >= 32)
-            assert found == sent[:32], "what comes before the batch with the record"
             for _ in range(3):
-                with pytest.raises(CorruptRecordError, match="offset 40"):
-                    await_batch(member)
+                found += take_until_error(member)
+            assert found == sent[: len(found)], "what comes before the batch with the record"
+            assert len(found) <= 40
             others = send(node, 20, queue_id=1, first=2000)
             assert take(member, lambda found: len(found) >= 20) == others, "queue 1 is read on"
-        assert take(member, lambda found: len(found) >= 18) == sent[32:]
+        rest = sent[len(found) :]
+        assert take(member, lambda found: len(found) >= len(rest)) == rest
 
 
 def test_a_damaged_record_is_told_though_other_queues_have_messages(node: HinderedNode) -> None:
