@@ -8,7 +8,6 @@ the catalog.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +15,7 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from support.lossy_calls import Loss, LossyCalls
+from support.moving_disks import FAR, STEPS, MovingAgents
 from support.remote_machine import (
     FAR_MAX,
     QUEUES,
@@ -34,9 +34,8 @@ from rocketray.actors.calls.endpoint import InProcess, ServedObjects
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.disks.disks_api import CopiedQueue, DiskReport, DisksApi
-from rocketray.actors.disks.queue_copy import FileSums, Known, RoundProgress
+from rocketray.actors.disks.disks_api import DiskReport, DisksApi
+from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.files.runtime_lock import remove_runtime
@@ -54,8 +53,6 @@ from rocketray.testing import Broker
 
 __all__ = ["Moving"]
 
-FAR = "00000000-0000-0000-0000-000000000002"
-STEPS = ("copy", "start_process", "hand_over", "last copy", "after last copy", "start")
 GRACE_S = int(queue_moves._GRACE_S)
 _WAIT_S = 30.0
 
@@ -63,20 +60,15 @@ _WAIT_S = 30.0
 class SecondDisk:
     """A further disk of a broker's node: its agent, its filter, its gateway and its processes.
 
-    It is what a move uses of both disks: ``MovingDisks`` and ``MovingShards``. Steps fail as told.
+    It has the processes of both disks: the ``MovingShards`` of a move.
     """
 
     def __init__(self, broker: Broker, data: Path) -> None:
         self.data = data
-        self.fails: set[str] = set()
-        """The steps that fail, each once."""
         self._broker = broker
         self._node = broker.node
         (data / "config").mkdir(parents=True)
-        self._agents = {
-            disk: DiskAgent(place, "", self._source)
-            for disk, place in (("", broker.data), (FAR, data))
-        }
+        self.agents = MovingAgents({"": broker.data, FAR: data})
         self._start_process = self._node._start_process
         vars(self._node)["_start_process"] = self._start_on_disk
         self._node.calls._served.serve(DisksApi, lambda: self)  # type: ignore[arg-type,return-value]
@@ -96,7 +88,7 @@ class SecondDisk:
 
     def reports(self) -> dict[str, DiskReport]:
         """See ``DisksApi``."""
-        return {disk: agent.report() for disk, agent in self._agents.items()}
+        return {disk: agent.report() for disk, agent in self.agents.agents.items()}
 
     def new_gateway(self) -> FetchSessions:
         return FetchSessions(self._client, lambda: self._broker.clock.steady() / 1000)
@@ -135,37 +127,6 @@ class SecondDisk:
         node = self._node
         return ShardProcess(self.data, name, node.sizes, clock_ms=node.clock_ms)
 
-    def _source(self, disk: str, topic: str, queue_id: int) -> _Source:
-        return _Source(self._agents[disk], topic, queue_id)
-
-    def _may_fail(self, step: str) -> None:
-        if step in self.fails:
-            self.fails.remove(step)
-            raise ShardUnavailableError("T", 1, "the test asked for it")
-
-    # MovingDisks
-
-    def copy_queue(
-        self, topic: TopicConfig, queue_id: int, target: str, *, is_closed: bool
-    ) -> CopiedQueue:
-        self._may_fail("last copy" if is_closed else "copy")
-        source = topic.disk_of(queue_id)
-        done = self._agents[target].copy_queue(topic, queue_id, source, is_closed=is_closed)
-        if is_closed:
-            self._may_fail("after last copy")
-        return done
-
-    def copy_progress(self, disk: str, topic: str, queue_id: int) -> RoundProgress:
-        return self._agents[disk].copy_progress(topic, queue_id)
-
-    def remove_queue(
-        self, disk: str, topic: str, queue_id: int, store_host: tuple[str, int]
-    ) -> None:
-        self._agents[disk].remove_queue(topic, queue_id, store_host)
-
-    def check_target(self, disk: str) -> None:
-        assert disk in self._agents
-
     # MovingShards
 
     def start(
@@ -174,7 +135,7 @@ class SecondDisk:
         queues: range | None,
         wait_s: float | None,
     ) -> Started:
-        self._may_fail("start")
+        self.agents.may_fail("start")
         self.keep_catalog()
         closed: dict[str, StreamError] = {}
         for topic in topics:
@@ -187,31 +148,16 @@ class SecondDisk:
         self._node.state.topics.catalog.of_disk(FAR).save(self.data)
 
     def start_process(self, topic: TopicConfig, queue_id: int) -> None:
-        self._may_fail("start_process")
+        self.agents.may_fail("start_process")
         self._node._process(topic.process_of(queue_id))
 
     def hand_over(self, topic: TopicConfig, queue_id: int) -> None:
-        self._may_fail("hand_over")
+        self.agents.may_fail("hand_over")
         self._node._process(topic.process_of(queue_id)).hand_over(topic.name, queue_id)
 
     def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
         for name in before.by_process().keys() - after.by_process().keys():
             self._node.end_process(name)
-
-
-class _Source:
-    """A queue of an agent in this process; see ``QueueSource``."""
-
-    def __init__(self, agent: DiskAgent, topic: str, queue_id: int) -> None:
-        self._agent = agent
-        self._place = topic, queue_id
-
-    def sums(self, known: Known) -> dict[str, FileSums]:
-        return self._agent.sums_of(*self._place, known)
-
-    def blocks(self, wanted: Sequence[tuple[str, list[int]]]) -> Iterator[bytes]:
-        for name, numbers in wanted:
-            yield self._agent.read_blocks(*self._place, name, numbers)
 
 
 class Moving(Remote):
@@ -227,9 +173,7 @@ class Moving(Remote):
     def far_disk(self) -> SecondDisk:
         if self.disk is None:  # before the first member joins
             self.exits.enter_context(mock.patch.object(queue_moves, "_GRACE_S", 0.0))
-            self.disk = SecondDisk(
-                self.broker, self.directory.with_name(f"{self.directory.name}-2")
-            )
+            self.disk = SecondDisk(self.broker, self.directory / "second")  # removed with the first
             self.exits.callback(self.disk.close)
             self.moves = self._new_moves()
         return self.disk
@@ -237,7 +181,7 @@ class Moving(Remote):
     def _new_moves(self) -> QueueMoves:
         state, disk = self.broker.node.state, self.far_disk
         locks = self.broker.node.topic_service.comes_or_goes
-        return QueueMoves(state.documents, state, disk, disk, locks)
+        return QueueMoves(state.documents, state, disk.agents, disk, locks)
 
     join_near = None  # type: ignore[assignment]  # its streams are those of one disk
 
@@ -260,13 +204,15 @@ class Moving(Remote):
         """Move a queue to the other disk; a move that fails leaves it where it was."""
         before = self.broker.topics.get("T")
         target = "" if before.disk_of(queue_id) else FAR
-        self.far_disk.fails = {fails} - {""}
+        agents = self.far_disk.agents
+        if fails:
+            agents.fails[fails] = ShardUnavailableError("T", 1, "the test asked for it")
         moved: Any = RoundProgress()
         try:
             while isinstance(moved, RoundProgress):
                 moved = self.moves.move("T", queue_id, target, _WAIT_S)
         except ShardUnavailableError:
-            self.far_disk.fails.clear()
+            agents.fails.clear()
             self.far_disk.start([self.broker.topics.get("T")], None, None)
         after = self.broker.topics.get("T")
         if not fails:

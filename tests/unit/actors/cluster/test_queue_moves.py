@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.moving_disks import FAR, STEPS, MovingAgents
 
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
-from rocketray.actors.disks.queue_copy import FileSums, Known, RoundProgress
+from rocketray.actors.disks.disks_api import MovedQueue
+from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.files.runtime_lock import remove_runtime
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ipc.ring import AppendStatus, Durability
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topic_start import Started
-from rocketray.errors import ConfigError, ShardMovedError, ShardUnavailableError, StreamError
+from rocketray.errors import ShardMovedError, ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
-FAR = "00000000-0000-0000-0000-000000000002"
 SIZES = {
     "commit_log_segment_bytes": 64 * 1024,
     "consume_queue_segment_entries": 100,
     "index_hash_slots": 100,
     "index_entries": 1000,
 }
-STEPS = ("copy", "start_process", "hand_over", "last copy", "after last copy", "start", "remove")
 
 
 class InterruptedMoveError(Exception):
@@ -50,20 +48,9 @@ class TwoDisks:
         self.data = {"": path / "here", FAR: path / "there"}
         for data in self.data.values():
             (data / "config").mkdir(parents=True)
-        self.goes_on = threading.Event()
-        """Copies stop after the first blocks unless it is set."""
-        self.goes_on.set()
-        self.agents = {disk: self._agent(disk) for disk in self.data}
+        self.agents = MovingAgents(self.data)
         self.processes: dict[str, ShardProcess] = {}
-        self.fails: dict[str, Exception] = {}
         self.begin()
-
-    def _agent(self, disk: str) -> DiskAgent:
-        return DiskAgent(
-            self.data[disk],
-            "",
-            lambda disk, *place: _Source(self.agents[disk], *place, goes_on=self.goes_on),
-        )
 
     def begin(self) -> None:
         """The coordinator starts."""
@@ -75,7 +62,7 @@ class TwoDisks:
         )
         self.topics = TopicService(self.state, self)  # type: ignore[arg-type]
         self.moves = QueueMoves(
-            self.state.documents, self.state, self, self, self.topics.comes_or_goes
+            self.state.documents, self.state, self.agents, self, self.topics.comes_or_goes
         )
         self.topics.start_all()
 
@@ -91,6 +78,8 @@ class TwoDisks:
     def close(self) -> None:
         for process in self.processes.values():
             process.close()
+        for data in self.data.values():
+            remove_runtime(data)
 
     def append(self, body: bytes) -> int | None:
         """Append where the catalog says; return the queue offset, or None if it is unavailable."""
@@ -121,36 +110,6 @@ class TwoDisks:
             self.processes[name] = ShardProcess(data, name, SIZES, clock_ms=lambda: 1_000)
         return self.processes[name]
 
-    def _may_fail(self, step: str) -> None:
-        if step in self.fails:
-            raise self.fails.pop(step)
-
-    # MovingDisks
-
-    def copy_queue(
-        self, topic: TopicConfig, queue_id: int, target: str, *, is_closed: bool
-    ) -> CopiedQueue:
-        self._may_fail("last copy" if is_closed else "copy")
-        source = topic.disk_of(queue_id)
-        done = self.agents[target].copy_queue(topic, queue_id, source, is_closed=is_closed)
-        if is_closed:
-            self._may_fail("after last copy")
-        return done
-
-    def copy_progress(self, disk: str, topic: str, queue_id: int) -> RoundProgress:
-        self._may_fail("progress")
-        return self.agents[disk].copy_progress(topic, queue_id)
-
-    def remove_queue(
-        self, disk: str, topic: str, queue_id: int, store_host: tuple[str, int]
-    ) -> None:
-        self._may_fail("remove")
-        self.agents[disk].remove_queue(topic, queue_id, store_host)
-
-    def check_target(self, disk: str) -> None:
-        if disk not in self.data:
-            raise ConfigError("no such disk")
-
     # MovingShards and TopicShards
 
     def start(
@@ -159,7 +118,7 @@ class TwoDisks:
         queues: range | None,
         wait_s: float | None,
     ) -> Started:
-        self._may_fail("start")
+        self.agents.may_fail("start")
         self.state.topics.catalog.of_disk(FAR).save(self.data[FAR])
         closed: dict[str, StreamError] = {}
         for topic in topics:
@@ -169,11 +128,11 @@ class TwoDisks:
         return Started(closed)
 
     def start_process(self, topic: TopicConfig, queue_id: int) -> None:
-        self._may_fail("start_process")
+        self.agents.may_fail("start_process")
         self._process(topic.process_of(queue_id))
 
     def hand_over(self, topic: TopicConfig, queue_id: int) -> None:
-        self._may_fail("hand_over")
+        self.agents.may_fail("hand_over")
         self._process(topic.process_of(queue_id)).hand_over(topic.name, queue_id)
 
     def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
@@ -185,23 +144,6 @@ class TwoDisks:
         while isinstance(moved, RoundProgress):
             moved = self.moves.move("T", 0, target, 1.0)
         return moved
-
-
-class _Source:
-    def __init__(
-        self, agent: DiskAgent, topic: str, queue_id: int, *, goes_on: threading.Event
-    ) -> None:
-        self._agent = agent
-        self._goes_on = goes_on
-        self._place = topic, queue_id
-
-    def sums(self, known: Known) -> dict[str, FileSums]:
-        return self._agent.sums_of(*self._place, known)
-
-    def blocks(self, wanted: Sequence[tuple[str, list[int]]]) -> Iterator[bytes]:
-        for name, numbers in wanted:
-            yield self._agent.read_blocks(*self._place, name, numbers)
-            assert self._goes_on.wait(30)
 
 
 @pytest.fixture
@@ -253,7 +195,7 @@ def test_a_process_that_lost_the_queue_says_so_also_after_it_started_again(disks
     assert disks.append(b"1") == 1
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*STEPS, "remove"])
 @pytest.mark.parametrize("then", ["goes on", "the coordinator restarts", "all restart"])
 def test_a_failure_at_any_step_leaves_one_queue_that_works(
     disks: TwoDisks, step: str, then: str
@@ -261,11 +203,11 @@ def test_a_failure_at_any_step_leaves_one_queue_that_works(
     disks.append(b"0")
     if step == "remove":
         disks.move(FAR)
-        disks.fails[step] = OSError("on purpose")
+        disks.agents.fails[step] = OSError("on purpose")
         disks.moves.tidy()
         assert any("old files of queue T/0" in line for line in disks.state.problems.lines())
     else:
-        disks.fails[step] = ShardUnavailableError("T/0", 1, "on purpose")
+        disks.agents.fails[step] = ShardUnavailableError("T/0", 1, "on purpose")
         with pytest.raises(ShardUnavailableError, match="on purpose"):
             disks.move(FAR)
     if then != "goes on":
@@ -301,11 +243,11 @@ def test_histories_of_moves_failures_and_restarts(disks: TwoDisks, seed: int) ->
                     error: Exception = chance.choice(
                         [OSError("on purpose"), InterruptedMoveError()]
                     )
-                    disks.fails[chance.choice(STEPS[:-1])] = error
+                    disks.agents.fails[chance.choice(STEPS)] = error
                 with suppress(OSError, InterruptedMoveError):
                     disks.move("" if on else FAR)
-                if disks.fails or what == "fail":
-                    disks.fails.clear()
+                if disks.agents.fails or what == "fail":
+                    disks.agents.fails.clear()
                     disks.begin()
             case "begin":
                 disks.begin()
@@ -350,7 +292,7 @@ def test_old_files_go_though_nobody_asked_for_the_outcome(disks: TwoDisks) -> No
 
 def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: TwoDisks) -> None:
     disks.append(b"0")
-    disks.fails["start_process"] = ShardUnavailableError("T/0", 1, "on purpose")
+    disks.agents.fails["start_process"] = ShardUnavailableError("T/0", 1, "on purpose")
     with pytest.raises(ShardUnavailableError):
         disks.move(FAR)
     for process in disks.processes.values():
@@ -362,15 +304,15 @@ def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: TwoDisks) 
 
 def test_a_move_that_is_under_way_tells_how_far_it_is(disks: TwoDisks) -> None:
     disks.append(bytes(5000))
-    disks.goes_on.clear()
+    disks.agents.goes_on.clear()
     done = disks.moves.move("T", 0, FAR, 0.0)
     end_s = time.monotonic() + 30
     while done == RoundProgress() and time.monotonic() < end_s:
         done = disks.moves.move("T", 0, FAR, 0.01)
     assert isinstance(done, RoundProgress)
     assert 0 < done.fetched_bytes < done.differing_bytes
-    disks.fails["progress"] = ShardUnavailableError("on disk", 1, "on purpose")
+    disks.agents.fails["progress"] = ShardUnavailableError("on disk", 1, "on purpose")
     assert disks.moves.move("T", 0, FAR, 0.0) == RoundProgress(), "the move goes on"
-    disks.goes_on.set()
+    disks.agents.goes_on.set()
     assert disks.move(FAR).copied_bytes >= done.differing_bytes
     assert disks.bodies() == [bytes(5000)]
