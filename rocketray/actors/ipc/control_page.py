@@ -277,5 +277,6 @@ def control_of(data: Path, topic: str, queue_id: int) -> ControlPage:
         raise ShardUnavailableError(
             f"{topic}/{queue_id}",
             _NOT_MADE_RETRY_MS,
-            "it has no directory: it is not created yet, or stays closed; see: rocketray status",
+            "it has no directory on this disk: it is not created yet, stays closed, or was moved or "
+            "deleted; see: rocketray status",
         ) from None
