@@ -300,8 +300,8 @@ class SupersededError(ActorError):
 
     def __str__(self) -> str:
         return (
-            f"another coordinator has taken over: the document {self.document!r} in the register "
-            f"{self.address} is its own; end this one, and use the other"
+            f"another coordinator has taken over: it saved {self.document!r} in the register "
+            f"{self.address}, and this one saves nothing more; use the node that was started last"
         )
 
 

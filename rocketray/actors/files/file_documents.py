@@ -33,7 +33,7 @@ class Documents(Protocol):
         """Replace a document; durable on return. A large one is better not *is_indented*.
 
         Raises:
-            StoreError: it is too large, or another coordinator has taken over.
+            StoreError: it is too large. SupersededError: another coordinator has taken over.
             OSError: it cannot be written. RegisterUnavailableError: it may be saved, or not.
         """
 
