@@ -103,5 +103,5 @@ clean:
 	@$(INSTALL) $(if $(wildcard $@),--quiet) --no-build-isolation ".[$(EXTRAS)]"
 	@echo "[3/3] Compiling kernels: about 30 seconds when they changed"
 	@$(if $(filter rocketray/kernels/%,$?),rm -rf $(KERNEL_CACHE))
-	@$(BIN)/python -P -c "from rocketray.kernels import warm; warm()"
+	@$(BIN)/python -P -c "from rocketray.kernels import compile_once; compile_once()"
 	@touch .venv/.demo $@

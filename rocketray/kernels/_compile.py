@@ -4,8 +4,9 @@ A kernel is a function of this package whose annotations give the exact types of
 ``int`` and ``bool``, the arrays below, and tuples of numbers as a result.
   - It is compiled for those types only, with the GIL released. The machine code is cached beside
     the source, or in Numba's cache folder if that is read-only.
-  - Compilation happens in ``warm``, which shard processes and the filter call when they start, or
-    on its first call: other processes, such as most commands, start sooner without.
+  - Compilation happens in ``compile_once``, which shard processes and the filter call when they
+    start, or on the first call. Numba is imported then: a process without kernels, such as the
+    coordinator and most commands, starts sooner and needs less memory.
   - An ``In`` array is declared read-only, which accepts writable ones too: a kernel exists once.
   - ``tests/oracles`` has a function of the same name and arguments in plain Python for each kernel.
     Tests compare the two.
@@ -21,10 +22,11 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from types import FunctionType
+from typing import Annotated, Any, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +52,7 @@ __all__ = [
     "cgutils",
     "compile_all",
     "device",
+    "external",
     "intrinsic",
     "ir",
     "kernel",
@@ -60,11 +63,163 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LOG = logging.getLogger(__name__)
 _COMPILING = threading.RLock()
-_KERNELS: dict[Any, Callable[[], None]] = {}
-_COMPILERS: list[Any] = []  # a dispatcher that ends takes the machine code that it compiled along
+_KERNELS: list[_Kernel] = []
+
+Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+
+# The metadata are the arguments of Numba's array type: element, dimensions, and read-only.
+InBytes = Annotated[Bytes, ("uint8", 1, True)]
+InInt32s = Annotated[Int32s, ("int32", 1, True)]
+InInt64s = Annotated[Int64s, ("int64", 1, True)]
+InInt64Rows = Annotated[Int64s, ("int64", 2, True)]
+InDoubles = Annotated[Doubles, ("float64", 1, True)]
+OutBytes = Annotated[Bytes, ("uint8", 1, False)]
+OutBools = Annotated[Bools, ("boolean", 1, False)]
+OutInt32s = Annotated[Int32s, ("int32", 1, False)]
+OutInt64s = Annotated[Int64s, ("int64", 1, False)]
+OutInt64Rows = Annotated[Int64s, ("int64", 2, False)]
+
+_SCALARS = {int: "int64", bool: "boolean", type(None): "void"}
 
 
-def _numba(byte_order: str) -> Any:
+class _LaterModule:
+    """A module that is imported when it is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        _numba(sys.byteorder)
+        return getattr(import_module(self._name), name)
+
+
+types: Any = _LaterModule("numba.types")
+ir: Any = _LaterModule("llvmlite.ir")
+cgutils: Any = _LaterModule("numba.core.cgutils")
+
+
+class _Part:
+    """What a kernel consists of, or calls: made for Numba when a kernel is compiled."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def made(self) -> Any:
+        """Return Numba's object."""
+        with _COMPILING:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+
+class _Kernel(_Part):
+    """A kernel; it looks like its function, and calls the machine code."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(lambda: _compiled(function))
+        self.py_func = function
+        self.__name__ = function.__name__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._made is not None
+
+    def __call__(self, *arguments: Any) -> Any:
+        return (self._made or self.made())(*arguments)
+
+
+def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile *function* for the types of its annotations, on its first call or in ``warm``."""
+    made = _Kernel(function)
+    _KERNELS.append(made)
+    return cast("Callable[_P, _R]", made)
+
+
+def compile_all() -> None:
+    """Compile every kernel of the modules imported so far."""
+    for each in _KERNELS:
+        each.made()
+
+
+def device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a function that only kernels call; compiled into each of them."""
+    # Not inlined: an array would be passed as seven arguments, in twice the time.
+    return cast(
+        "Callable[..., Any]",
+        _Part(lambda: _numba().njit(nogil=True, forceinline=True)(_complete(function))),
+    )
+
+
+def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare an instruction that only kernels use; see ``numba.extending.intrinsic``."""
+    return cast(
+        "Callable[..., Any]",
+        _Part(lambda: import_module("numba.extending").intrinsic(function)),
+    )
+
+
+def external(name: str, signature: Callable[[], Any], library: str | None = None) -> Any:
+    """Declare a C function of this process, or of *library*, which only kernels call."""
+
+    def make() -> Any:
+        if library is not None:
+            import_module("llvmlite.binding").load_library_permanently(library)
+        return types.ExternalFunction(name, signature())
+
+    return _Part(make)
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """Return the function that Numba has compiled, or loaded from its cache."""
+    hints = get_type_hints(function, include_extras=True)
+    returns = _type(hints.pop("return"))
+    dispatcher = _dispatcher(_complete(function))
+    dispatcher.compile(returns(*map(_type, hints.values())))
+    # One that may compile for further types accepts no writable array for a read-only one.
+    dispatcher.disable_compile()
+    return dispatcher
+
+
+def _complete(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function* with Numba's objects for what it calls."""
+    assert isinstance(function, FunctionType)
+    names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    made = {name: part.made() for name, part in names.items() if isinstance(part, _Part)}
+    complete = FunctionType(function.__code__, {**function.__globals__, **made}, function.__name__)
+    complete.__qualname__ = function.__qualname__
+    return complete
+
+
+def _type(hint: Any) -> Any:
+    """Return Numba's type for an annotation."""
+    if get_origin(hint) is Annotated:
+        element, dimensions, readonly = hint.__metadata__[0]
+        return types.Array(getattr(types, element), dimensions, "C", readonly=readonly)
+    if get_origin(hint) is tuple:
+        return types.Tuple([_type(part) for part in get_args(hint)])
+    return getattr(types, _SCALARS[hint])
+
+
+def _dispatcher(function: Callable[..., Any]) -> Any:
+    """Return *function* as Numba's dispatcher, not compiled yet."""
+    njit = _numba().njit
+    try:
+        return njit(nogil=True, cache=True)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        _say_once()
+        return njit(nogil=True)(function)
+
+
+def _numba(byte_order: str = sys.byteorder) -> Any:
     """Import Numba, without which no part of rocketray works that handles messages."""
     if byte_order != "little":  # kernels read several bytes as one number, lowest byte first
         raise UnsupportedPlatformError(
@@ -77,110 +232,6 @@ def _numba(byte_order: str) -> Any:
             f"rocketray needs Numba, which cannot be imported: {error}; install the versions that "
             "rocketray requires, for example with: pip install --upgrade rocketray"
         ) from error
-
-
-_NUMBA = _numba(sys.byteorder)
-types: Any = _NUMBA.types
-ir: Any = import_module("llvmlite.ir")
-cgutils: Any = import_module("numba.core.cgutils")
-intrinsic: Any = import_module("numba.extending").intrinsic
-
-
-def _array(element: Any, dimensions: int = 1, *, readonly: bool = False) -> Any:
-    return types.Array(element, dimensions, "C", readonly=readonly)
-
-
-Bytes = npt.NDArray[np.uint8]
-Bools = npt.NDArray[np.bool_]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Doubles = npt.NDArray[np.float64]
-
-InBytes = Annotated[Bytes, _array(types.uint8, readonly=True)]
-InInt32s = Annotated[Int32s, _array(types.int32, readonly=True)]
-InInt64s = Annotated[Int64s, _array(types.int64, readonly=True)]
-InInt64Rows = Annotated[Int64s, _array(types.int64, 2, readonly=True)]
-InDoubles = Annotated[Doubles, _array(types.float64, readonly=True)]
-OutBytes = Annotated[Bytes, _array(types.uint8)]
-OutBools = Annotated[Bools, _array(types.boolean)]
-OutInt32s = Annotated[Int32s, _array(types.int32)]
-OutInt64s = Annotated[Int64s, _array(types.int64)]
-OutInt64Rows = Annotated[Int64s, _array(types.int64, 2)]
-
-_SCALARS = {int: types.int64, bool: types.boolean, type(None): types.void}
-
-
-def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile *function* for the types of its annotations, on its first call or in ``warm``."""
-    dispatcher = _dispatcher(function)
-    # A dispatcher that may compile accepts no writable array for a read-only one. It looks whether
-    # it may at the beginning of a call; where another thread has compiled it since, the call fails.
-    dispatcher._can_compile = False  # noqa: SLF001 - Numba has no public way, here and below
-    find_conversions = dispatcher._search_new_conversions  # noqa: SLF001
-
-    def compile_first() -> None:
-        with _COMPILING:
-            if not dispatcher.signatures:
-                for callee in _callees(dispatcher):
-                    _KERNELS[callee]()
-                hints = get_type_hints(function, include_extras=True)
-                returns = _type(hints.pop("return"))
-                compiling = _dispatcher(function)
-                _COMPILERS.append(compiling)
-                compiling.compile(returns(*map(_type, hints.values())))
-                for compiled in compiling.overloads.values():
-                    dispatcher.add_overload(compiled)
-
-    def find_after_compiling(*arguments: Any) -> Any:
-        compile_first()
-        return find_conversions(*arguments)
-
-    dispatcher._search_new_conversions = find_after_compiling  # noqa: SLF001 - asked before a call fails
-    _KERNELS[dispatcher] = compile_first
-    compiled: Callable[_P, _R] = dispatcher
-    return compiled
-
-
-def compile_all() -> None:
-    """Compile every kernel of the modules imported so far."""
-    for compile_first in list(_KERNELS.values()):
-        compile_first()
-
-
-def device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a function that only kernels call; compiled into each of them."""
-    # Not inlined: an array would be passed as seven arguments, in twice the time.
-    inlined: Callable[..., Any] = _NUMBA.njit(nogil=True, forceinline=True)(function)
-    return inlined
-
-
-def _type(hint: Any) -> Any:
-    """Return Numba's type for an annotation."""
-    if get_origin(hint) is Annotated:
-        return hint.__metadata__[0]
-    if get_origin(hint) is tuple:
-        return types.Tuple([_type(part) for part in get_args(hint)])
-    return _SCALARS[hint]
-
-
-def _dispatcher(function: Callable[..., Any]) -> Any:
-    """Return *function* as Numba's dispatcher, not compiled yet."""
-    try:
-        return _NUMBA.njit(nogil=True, cache=True)(function)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        _say_once()
-        return _NUMBA.njit(nogil=True)(function)
-
-
-def _callees(dispatcher: Any) -> Iterator[Any]:
-    """Yield the kernels that a kernel or device function calls, itself or by a device function."""
-    function = dispatcher.py_func
-    for name in function.__code__.co_names:
-        callee = function.__globals__.get(name)
-        if hasattr(callee, "py_func"):
-            yield from [callee] if callee in _KERNELS else _callees(callee)
 
 
 @cache

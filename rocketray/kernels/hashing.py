@@ -11,12 +11,13 @@ cached machine code which needs the function is never loaded without it.
 
 from __future__ import annotations
 
+import ctypes
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from ._compile import InBytes, InInt64s, OutInt32s, device, kernel, types
+from ._compile import InBytes, InInt64s, OutInt32s, device, external, kernel, types
 from .intrinsics import address, load_native_u64
 
 __all__ = [
@@ -178,17 +179,16 @@ def _crc32_by_tables(data, start, end):
 
 
 def _isal_function() -> Any:
-    """Return the C function of the isal wheel, its library loaded for good, or None."""
+    """Return the C function of the isal wheel, or None."""
     try:
         library = import_module("isal.isal_zlib").__file__
-        binding = import_module("llvmlite.binding")
-        binding.load_library_permanently(library)
-    except (ImportError, RuntimeError):
+        if not hasattr(ctypes.CDLL(library), _ISAL_SYMBOL):
+            return None
+    except (ImportError, OSError):
         return None
-    if not binding.address_of_symbol(_ISAL_SYMBOL):
-        return None
-    signature = types.uint32(types.uint32, types.uintp, types.uintp)
-    return types.ExternalFunction(_ISAL_SYMBOL, signature)
+    return external(
+        _ISAL_SYMBOL, lambda: types.uint32(types.uint32, types.uintp, types.uintp), library
+    )
 
 
 _ISAL = _isal_function()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ._compile import cgutils, intrinsic, ir, types
+from ._compile import cgutils, external, intrinsic, ir, types
 
 __all__ = [
     "address",
@@ -259,5 +259,5 @@ def atomic_add_i32(_typing: Any, _address: Any, _delta: Any) -> Any:
     return types.int64(types.intp, types.int64), generate
 
 
-syscall: Any = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
+syscall: Any = external("syscall", lambda: types.int64(*[types.int64] * 7))
 """libc's ``syscall(number, a, b, c, d, e, f)``."""

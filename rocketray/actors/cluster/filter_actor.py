@@ -21,7 +21,7 @@ from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_runtime import ray, zone_of_machine
-from rocketray.kernels import warm
+from rocketray.kernels import compile_once
 
 __all__ = ["FILTER_THREADS", "FilterActor"]
 
@@ -39,7 +39,7 @@ class FilterActor(ServedObjects):
     def __init__(self, home: Home, rules: FilterRules) -> None:
         super().__init__()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        warm()
+        compile_once()
         self._home = home
         data = home.directory()
         self._engine = FilterEngine(data, rules)

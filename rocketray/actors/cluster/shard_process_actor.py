@@ -23,7 +23,7 @@ from rocketray.actors.shards.shard_process import Opened, ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.config import StoreConfig
-from rocketray.kernels import warm
+from rocketray.kernels import compile_once
 
 from .system_services import SystemServices
 
@@ -38,7 +38,7 @@ class ShardProcessActor(ServedObjects):
 
     def __init__(self, home: Home, name: str, sizes: dict[str, int]) -> None:
         super().__init__()
-        warm()
+        compile_once()
         data = home.directory()
         _allow_many_files()
         self._process = ShardProcess(data, name, sizes, clock_ms=system_clock_ms)

@@ -8,8 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from oracles.find import oracle_of
+from support.stores import GOLDEN_STORE
 
 from rocketray import kernels
 from rocketray.errors import StreamError, UnsupportedPlatformError
@@ -22,7 +24,7 @@ import numpy as np
 from rocketray.kernels import hashing, records, warm
 if sys.argv[1] == "warm":
     warm()
-counts = [len(one.overloads) for one in (hashing.hash_spans, records.find_property_strings)]
+counts = [int(one.is_compiled) for one in (hashing.hash_spans, records.find_property_strings)]
 tag = np.frombuffer(b"TagA", np.uint8)
 outs = [np.empty(1, np.int32) for _ in range(8)]
 
@@ -34,24 +36,19 @@ for one in threads:
     one.start()
 for one in threads:
     one.join()
-print(*counts, len(hashing.hash_spans.overloads), {int(out[0]) for out in outs})
+print(*counts, len(hashing.hash_spans.made().overloads), {int(out[0]) for out in outs})
 """
-OVERTAKEN = """
-import numpy as np
-from rocketray.kernels import _compile, spans
-
-kernel = spans.end_of_segment
-typeof = kernel.typeof_pyval
-
-def overtaken(argument):
-    if not kernel.signatures:
-        print("overtaken")
-        _compile._KERNELS[kernel]()
-    return typeof(argument)
-
-kernel.typeof_pyval = overtaken
-writable = np.arange(7)  # for a read-only argument, so Numba has to convert it
-print(kernel(writable, 100, 0))
+LATER = """
+import sys
+import rocketray.actors.cluster.node, rocketray.topology.app.app
+from rocketray.kernels._compile import _KERNELS
+print(len(_KERNELS) > 30, [one for one in _KERNELS if one.is_compiled], "numba" in sys.modules)
+"""
+ONCE = """
+import sys
+from rocketray.kernels import compile_once
+compile_once()
+print("numba" in sys.modules)
 """
 HIDE_NUMBA = "import sys; sys.modules['numba'] = None\n"
 # Functions that sleep, or ring the machine's doorbells, have no equal in plain Python.
@@ -71,14 +68,15 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def all_kernels() -> dict[str, Any]:
     """Every kernel of the package, by its module and name; no function for kernels only."""
-    found = {}
     for one in pkgutil.iter_modules(kernels.__path__):
-        module = import_module(f"{kernels.__name__}.{one.name}")
-        for name in getattr(module, "__all__", ()):
-            value = getattr(module, name)
-            if "forceinline" not in getattr(value, "targetoptions", {"forceinline": True}):
-                found[f"{one.name}.{name}"] = value
-    return found
+        import_module(f"{kernels.__name__}.{one.name}")
+    return {
+        f"{module.__name__.rpartition('.')[2]}.{name}": value
+        for value in _compile._KERNELS
+        for module in [sys.modules[value.__module__]]
+        for name in module.__all__
+        if getattr(module, name) is value
+    }
 
 
 @pytest.mark.parametrize(("how", "before"), [("warm", "1 1"), ("lazily", "0 0")])
@@ -86,23 +84,38 @@ def test_a_kernel_is_compiled_by_its_first_call_or_before(how: str, before: str)
     assert run(HASH, how).stdout.strip() == f"{before} 1 {{2598919}}"
 
 
-def test_a_call_that_another_thread_overtakes_with_the_compilation_is_carried_out() -> None:
-    """Numba looks at a call's arguments between its first look at the kernel and its last."""
-    printed = run(OVERTAKEN)
-    assert printed.stdout.split() == ["overtaken", "7"], printed.stderr
+def test_numba_is_imported_for_the_first_kernel_and_not_before() -> None:
+    assert run(LATER).stdout.strip() == "True [] False"
 
 
-def test_no_module_compiles_a_kernel_when_it_is_imported() -> None:
-    program = (
-        "import rocketray.actors.cluster.node, rocketray.topology.app.app\n"
-        "from rocketray.kernels._compile import _KERNELS\n"
-        "print(len(_KERNELS) > 30, [str(one) for one in _KERNELS if one.signatures])"
-    )
-    assert run(program).stdout.strip() == "True []"
+def test_kernels_are_compiled_once_for_their_sources_and_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[None] = []
+    monkeypatch.setattr(kernels, "_KEY_FILE", tmp_path / "all.key")
+    monkeypatch.setattr(kernels, "warm", lambda: compiled.append(None))
+    kernels.compile_once()
+    kernels.compile_once()
+    assert len(compiled) == 1
+    monkeypatch.setattr(kernels, "version", lambda name: f"another {name}")
+    kernels.compile_once()
+    assert len(compiled) == 2
+    monkeypatch.setattr(kernels, "_KEY_FILE", tmp_path / "absent" / "all.key")
+    kernels.compile_once()  # as in a folder that cannot be written: each process does it
+    assert len(compiled) == 3
 
 
-def test_without_numba_the_import_says_what_is_missing() -> None:
-    done = run(HIDE_NUMBA + "import rocketray\nrocketray.Producer")
+def test_compiled_kernels_are_not_loaded_before_they_are_used() -> None:
+    run(ONCE)
+    assert run(ONCE).stdout.strip() == "False"
+
+
+def test_a_writable_array_is_taken_for_a_read_only_one() -> None:
+    assert spans.end_of_segment(np.arange(7), 100, 0) == 7
+
+
+def test_without_numba_the_first_use_says_what_is_missing() -> None:
+    done = run(HIDE_NUMBA + "from rocketray.kernels import warm\nwarm()")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith(
@@ -111,8 +124,8 @@ def test_without_numba_the_import_says_what_is_missing() -> None:
     assert "install" in last
 
 
-def test_without_numba_a_command_says_so_in_one_line(tmp_path: Path) -> None:
-    command = f"from rocketray.cli import main\nmain(['store', 'verify', {str(tmp_path)!r}])"
+def test_without_numba_a_command_says_so_in_one_line() -> None:
+    command = f"from rocketray.cli import main\nmain(['store', 'verify', {str(GOLDEN_STORE)!r}])"
     done = run(HIDE_NUMBA + command)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("rocketray: rocketray needs Numba, which cannot be imported")
@@ -150,6 +163,6 @@ def test_every_kernel_has_an_oracle_of_the_same_arguments() -> None:
 )
 def test_a_kernel_is_compiled_for_the_types_of_its_annotations(kernel: Any, types: str) -> None:
     kernels.warm()
-    (signature,) = kernel.nopython_signatures
+    (signature,) = kernel.made().nopython_signatures
     takes = ", ".join(map(str, signature.args))
     assert f"({takes}) -> {signature.return_type}" == types

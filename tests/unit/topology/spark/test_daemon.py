@@ -7,9 +7,10 @@ CODE = """
 import sys
 from rocketray.topology.spark import daemon
 names = daemon.preload()
-print(all(name in sys.modules for name in [*names, "pyarrow", "rocketray.kernels.consume_queue"]))
+from rocketray.kernels import consume_queue
+print(all(name in sys.modules for name in [*names, "pyarrow"]), consume_queue.match_tags.is_compiled)
 """
 
 
 def test_workers_find_loaded_what_they_read_with() -> None:
-    assert subprocess.check_output([sys.executable, "-c", CODE], text=True) == "True\n"
+    assert subprocess.check_output([sys.executable, "-c", CODE], text=True) == "True True\n"
