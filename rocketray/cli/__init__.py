@@ -14,6 +14,8 @@ need them, so ``--version``, ``filter eval`` and ``store scan`` start without Ra
 
 from __future__ import annotations
 
+import atexit
+import gc
 import signal
 import sys
 import threading
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         from .application import main as run  # noqa: PLC0415 - see the docstring
 
+        atexit.register(gc.freeze)  # else Python looks for garbage in all modules at its end: 0.2 s
         if ends_at_once:
             signal.signal(signal.SIGINT, before)
         run(arguments)
