@@ -7,8 +7,9 @@ When it is saved
   - Topics: before a change takes effect. A deleted topic is removed there first, then from its
     groups; the next start does what a crash left undone.
   - Groups, all in one snapshot (groups_file.py): before the answer to a call that changed a
-    subscription, an owner or the moves; at :meth:`ClusterState.save`, and when a member leaves. If
-    that fails, the groups of the failed calls get no answer until a save succeeds; others do.
+    subscription, an owner or the moves; at :meth:`ClusterState.save`, and when a member leaves. The
+    lock is not held meanwhile: calls of other groups are answered. If it fails, the groups of the
+    failed calls get no answer until a save succeeds.
   - Registered SQL92 filters: after the subscriptions that they follow from.
   - Journals of groups: before any event that they record takes effect (group_journal.py).
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,7 +44,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
 from rocketray.actors.topics.system_retention import retry_orders
 from rocketray.actors.topics.topic_registry import TopicRegistry
-from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError
+from rocketray.errors import ConfigError, StoreError
 from rocketray.store.retention import RetentionPolicy
 
 from .groups_file import GroupsFile
@@ -137,7 +138,9 @@ class ClusterState:
         self._loaded_ms = self._steady_ms()
         self._closed: str | None = None
         self._groups_file = GroupsFile(self.documents)
-        self._unanswered: set[str] = set()  # groups with changes that were not saved; "": any
+        self._writing = threading.Lock()  # who has it may wait for the lock, not the reverse
+        self._unwritten: dict[str, int] = {}  # the snapshots that groups wait for; "": all of them
+        self._has_new_filters = False
         self.registry = self._load_groups()
         self.administration = GroupAdministration(
             self.registry,
@@ -188,8 +191,9 @@ class ClusterState:
         with self._lock:
             topic = self.topics.delete(name)
             self.registry.keep_topics(self.topics.catalog.topics)
-            self._save_decisions()
-            return topic
+            number = self._decided()
+        self._write(number)
+        return topic
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         """See :meth:`GroupRegistry.heartbeat`."""
@@ -202,17 +206,20 @@ class ClusterState:
                     f"topic {topic.name!r} may not be read (permission {topic.perm}); change it "
                     f"with: rocketray topics alter {topic.name} --perm 6"
                 )
-            self._save_earlier()
+            if self._groups_file.must_take(self.registry):
+                self._taken()  # what changed between calls, by expired members, is of no call
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
-            self._save_decisions(beat.group)
-            return replace(reply, moves=topic.moves)
+            number = self._decided(beat.group)
+        self._write(number)
+        return replace(reply, moves=topic.moves)
 
     def leave(self, beat: Heartbeat) -> None:
         """See :meth:`GroupRegistry.leave`."""
         with self._lock:
             self._check_open()
             self.registry.leave(beat)
-            self._save_groups(beat.group)
+            number = self._taken(beat.group)
+        self._write(number)
 
     @contextmanager
     def _looking(self) -> Iterator[int]:
@@ -226,7 +233,8 @@ class ClusterState:
         """Guard a request, and save what it changed unless it raises; yield the time."""
         with self._looking() as now_ms:
             yield now_ms
-            self._save_decisions()
+            number = self._decided()
+        self._write(number)
 
     # Periodic tasks of the owner
 
@@ -265,49 +273,66 @@ class ClusterState:
         Raises OSError or :class:`RegisterUnavailableError` if it cannot; the next call tries again.
         """
         with self._lock:
-            self._save_groups()
+            number = self._taken()
+        self._write(number)
+        with self._lock:
             self._settle_filters()
 
     def stop(self) -> None:
         """Save all state and the time of the stop: members silent since then count as gone."""
         with self._lock:
-            self._save_groups(stopped_ms=self._steady_ms())
+            number = self._taken(stopped_ms=self._steady_ms())
+        self._write(number)
+        with self._lock:
             self._settle_filters()
 
     def _check_open(self) -> None:
         if self._closed is not None:
             raise StoreError(self._closed)
 
-    def _save_earlier(self) -> None:
-        """Save what changed between calls, by expired members; a failure is no error of a call."""
-        if self._groups_file.must_save(self.registry):
-            with suppress(OSError, RegisterUnavailableError):
-                self._save_groups()
+    def _decided(self, group: str = "") -> int:
+        """Return the number of the snapshot that a call of *group* has to be in before its answer.
 
-    def _save_decisions(self, group: str = "") -> None:
-        """Save what has to be saved before the answer; commits alone wait for the next save."""
-        is_unanswered = not self._unanswered.isdisjoint({group, ""})
-        if is_unanswered or self._groups_file.must_save(self.registry):
-            self._save_groups(group)
-        else:
-            self._save_journals()
+        Commits alone wait for the next save.
+        """
+        if self._groups_file.must_take(self.registry):
+            return self._taken(group)
+        self._save_journals()
+        return max(self._unwritten.get(group, 0), self._unwritten.get("", 0))
 
-    def _save_groups(self, group: str | None = None, stopped_ms: int | None = None) -> None:
-        """Save the groups; *group* gets no answer if that fails, "" stands for all."""
+    def _taken(self, group: str | None = None, stopped_ms: int | None = None) -> int:
+        """Return the number of a snapshot of the groups as they are; *group* waits for it."""
         self._save_journals()
         if self._closed is not None:
+            return 0
+        self._has_new_filters |= self.registry.subscriptions.changed
+        first = self._groups_file.names_stop  # no call is answered before that is overwritten
+        number = self._groups_file.take(self.registry, stopped_ms=stopped_ms)
+        if first or group is not None:
+            self._unwritten["" if first or group is None else group] = number
+        return number
+
+    def _write(self, number: int) -> None:
+        """Return when the snapshot of that number is durable; the caller has no lock."""
+        if self._groups_file.is_written(number):
             return
-        has_new_filters = self.registry.subscriptions.changed
-        begun_ms = self._steady_ms()
-        if group is not None:
-            self._unanswered.add(group)
-        try:
-            self._groups_file.save(self.registry, stopped_ms=stopped_ms)
-        finally:  # no heartbeat was heard meanwhile
-            self.registry.memberships.excuse(self._steady_ms() - begun_ms)
-        self._unanswered.clear()
-        if has_new_filters:
-            self._settle_filters()
+        with self._writing:
+            if self._groups_file.is_written(number):
+                return  # along with that of another call
+            begun_ms = self._steady_ms()
+            try:
+                self._groups_file.write()
+            finally:  # the heartbeats that wait could not be followed by others
+                with self._lock:
+                    self.registry.memberships.excuse(self._steady_ms() - begun_ms)
+        with self._lock:
+            rest = self._unwritten.items()
+            self._unwritten = {
+                group: last for group, last in rest if not self._groups_file.is_written(last)
+            }
+            if self._has_new_filters:
+                self._has_new_filters = False
+                self._settle_filters()
 
     def _save_journals(self) -> None:
         """Save the journals before the groups and the answers, by which events take effect."""

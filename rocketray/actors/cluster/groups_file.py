@@ -42,13 +42,19 @@ _VERSION = 1
 
 
 class GroupsFile:
-    """The snapshot of one coordinator."""
+    """The snapshots of one coordinator, with numbers from 1 on.
+
+    One is taken under the coordinator's lock, and written without it: a write may wait for a disk,
+    or for a register. The newest snapshot is written, so one write serves all calls that wait.
+    """
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
         self._encoded: dict[str, orjson.Fragment] = {}  # the tables, as they are saved
-        self._names_stop = False
-        self._is_behind = False  # a save failed; the tables are encoded, but not saved
+        self._taken = _Snapshot(0, {})
+        self._written = 0
+        self.names_stop = False
+        """Whether the newest snapshot has the time of a clean stop, which every call replaces."""
 
     def load(self, journals: GroupJournals, now_ms: int) -> GroupRegistry:
         """Return the groups of the last save; none if nothing was ever saved.
@@ -58,35 +64,44 @@ class GroupsFile:
         """
         parse = partial(_parse, journals, now_ms)
         found = self._documents.load(_NAME, lambda value: parse(_checked(value))) or parse({})
-        self._names_stop = found.value.get("stopped") is not None
+        self.names_stop = found.value.get("stopped") is not None
         return found.registry
 
-    def must_save(self, registry: GroupRegistry) -> bool:
-        """Return whether there are changes that no call tried to save before the answer."""
-        return self._names_stop or registry.must_save
+    def must_take(self, registry: GroupRegistry) -> bool:
+        """Return whether there are changes that have to be saved, and are in no snapshot yet."""
+        return self.names_stop or registry.must_save
 
-    def save(self, registry: GroupRegistry, *, stopped_ms: int | None = None) -> None:
-        """Write what changed since the last save; durable on return.
+    def take(self, registry: GroupRegistry, *, stopped_ms: int | None = None) -> int:
+        """Return the number of a snapshot of the groups as they are, for :meth:`write`.
 
         *stopped_ms* is the time of a clean stop.
+        """
+        unsaved = registry.to_json(only_unsaved=bool(self._encoded))
+        is_stop = stopped_ms is not None
+        if unsaved or self.names_stop or is_stop:
+            for name, table in unsaved.items():
+                self._encoded[name] = orjson.Fragment(orjson.dumps(table))
+            registry.saved()
+            stopped = {"bootId": here()["bootId"], "steadyMs": stopped_ms} if is_stop else None
+            value = {"version": _VERSION, "stopped": stopped, **self._encoded}
+            self._taken = _Snapshot(self._taken.number + 1, value)
+            self.names_stop = is_stop
+        return self._taken.number
+
+    def is_written(self, number: int) -> bool:
+        """Return whether a snapshot is durable, or a later one."""
+        return self._written >= number
+
+    def write(self) -> None:
+        """Write the newest snapshot; durable on return. One thread at a time may call this.
 
         Raises:
             OSError, RegisterUnavailableError: it cannot be written; the next call tries again.
             StoreError: it would be too large.
         """
-        unsaved = registry.to_json(only_unsaved=bool(self._encoded))
-        is_due = self._is_behind or self._names_stop or stopped_ms is not None
-        if not unsaved and not is_due:
-            return
-        for name, table in unsaved.items():
-            self._encoded[name] = orjson.Fragment(orjson.dumps(table))
-        registry.saved()
-        self._is_behind = True
-        is_stop = stopped_ms is not None
-        stopped = {"bootId": here()["bootId"], "steadyMs": stopped_ms} if is_stop else None
-        value = {"version": _VERSION, "stopped": stopped, **self._encoded}
-        self._documents.save(_NAME, value, is_indented=False)
-        self._names_stop, self._is_behind = is_stop, False
+        taken = self._taken
+        self._documents.save(_NAME, taken.value, is_indented=False)
+        self._written = taken.number
 
 
 def rocketmq_files(data: Path) -> dict[str, dict[str, Any]]:
@@ -104,6 +119,11 @@ def rocketmq_files(data: Path) -> dict[str, dict[str, Any]]:
         "consumerOffset.json": "offsetTable",
     }
     return {name: {table: value[table]} for name, table in tables.items()}
+
+
+class _Snapshot(NamedTuple):
+    number: int
+    value: dict[str, Any]
 
 
 class _Parsed(NamedTuple):

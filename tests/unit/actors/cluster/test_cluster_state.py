@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -303,13 +306,13 @@ def test_a_move_is_not_undone_by_a_report_that_comes_to_another_coordinator(
     first.heartbeat(beat(0, commits={0: 100}))
     first.administration.move_offsets("g", "Trade", {0: 7})
     first.heartbeat(beat(0))
-    save = GroupsFile.save
+    write = GroupsFile.write
 
-    def save_and_die(*arguments: Any, **options: Any) -> None:
-        save(*arguments, **options)
+    def write_and_die(file: GroupsFile) -> None:
+        write(file)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(GroupsFile, "save", save_and_die)
+    monkeypatch.setattr(GroupsFile, "write", write_and_die)
     last = beat(commits={0: 100})
     with pytest.raises(KeyboardInterrupt):
         getattr(first, report)(last)
@@ -460,6 +463,49 @@ def test_only_groups_whose_change_is_not_saved_get_no_answer(
         "Trade@quiet",
         "Trade@expiring",
     }
+
+
+def test_while_a_save_waits_other_groups_are_answered_and_one_save_serves_all_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = state(tmp_path)
+    one.topics.create("Trade", 2)
+    settled = replace(beat(), group="settled")
+    one.heartbeat(settled)
+    one.heartbeat(replace(settled, number=next(NUMBERS), held=frozenset({0, 1})))
+    begun, goes_on, saves = threading.Event(), threading.Event(), []
+    save = FileDocuments.save
+
+    def slow(file: FileDocuments, name: str, *arguments: Any, **options: Any) -> None:
+        begun.set()
+        assert goes_on.wait(30)
+        saves.append(name)
+        save(file, name, *arguments, **options)
+
+    monkeypatch.setattr(FileDocuments, "save", slow)
+    heard: list[str] = []
+    decided = one._decided
+
+    def hears(group: str = "") -> int:
+        heard.append(group)
+        return decided(group)
+
+    monkeypatch.setattr(one, "_decided", hears)
+    with ThreadPoolExecutor() as threads:
+        waiting = [threads.submit(one.heartbeat, beat())]
+        assert begun.wait(30)
+        again = replace(settled, number=next(NUMBERS), held=frozenset({0, 1}))
+        assert one.heartbeat(again).granted == {0: -1, 1: -1}
+        others = [replace(beat(), group=group) for group in ("g", "new", "newer")]
+        waiting += [threads.submit(one.heartbeat, each) for each in others]
+        deadline = time.monotonic() + 30
+        while len(heard) < 5:
+            assert time.monotonic() < deadline
+        assert wait(waiting, timeout=0.1).done == set()
+        goes_on.set()
+        assert [call.result(30).granted for call in waiting] == [{0: -1, 1: -1}] * 4
+    assert saves == ["groups", "groups"]
+    assert state(tmp_path).registry.to_json() == one.registry.to_json()
 
 
 def test_a_slow_save_is_no_silence_of_the_members(

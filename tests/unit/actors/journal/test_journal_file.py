@@ -140,7 +140,7 @@ def test_the_journal_is_on_disk_before_what_it_tells_of(
     state.registry.subscriptions.load(
         {"subscriptionGroupTable": {"g": {"subscriptions": {"T": ALL.to_json()}}}}
     )
-    monkeypatch.setattr(GroupsFile, "save", _dies)
+    monkeypatch.setattr(GroupsFile, "write", _dies)
     with pytest.raises(KeyboardInterrupt):
         state.administration.move_offsets("g", "T", {0: 7}, "rocketray groups skip")
     [entry] = read(tmp_path / "config" / "groupJournal").entries("g")
