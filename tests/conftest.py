@@ -36,6 +36,7 @@ from support.spread import FilesAndShared, mixed
 SETTINGS = {
     "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
     "SPARK_SUBMIT_OPTS": spark_options(Path(sys.prefix)),
+    "OPENBLAS_NUM_THREADS": "1",  # NumPy would start threads in each process, and wait actively
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback only, also where a test imports ray first
     "PYTHONPATH": str(Path(__file__).parent),  # where workers and child processes find support.*

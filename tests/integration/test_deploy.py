@@ -66,6 +66,7 @@ def commands(data: Path, environ: Mapping[str, str]) -> Iterator[Commands]:
         yield Commands(server, data)
 
 
+@pytest.mark.slow
 def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) -> None:
     """The disk is on a machine of its own; its raylet is lost, and then the GCS of the head."""
     objects = documents("kuberay.yaml")

@@ -133,6 +133,7 @@ def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
     assert moved["end"] == moved["sent"]
 
 
+@pytest.mark.slow
 def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original(
     cluster: Cluster,
 ) -> None:

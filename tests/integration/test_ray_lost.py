@@ -151,6 +151,7 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(
             assert "depend on the raylet" in start_again(data, tmp_path / "2.log", joined)
 
 
+@pytest.mark.slow
 def test_a_node_ends_when_its_ray_dies_while_it_stops(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     node = start_node(data, log, *ONE_PROCESS)

@@ -1,4 +1,7 @@
-"""A Ray of two machines that do not see each other's files: the node stays where its directory is."""
+"""A Ray of two machines that do not see each other's files: the node stays where its directory is.
+
+All slow: test_joined_disk.py kills actors on two machines, and uses both, in each run of the tests.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import pytest
 from support.commands import COMMAND, ONE_PROCESS
 from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(360), pytest.mark.slow]
 ASK = Path(__file__).parent.parent / "support" / "elsewhere.py"
 SHARDS = {"shards:shared", "shards:Trade:0"}
 HOSTS = {f"app:least:{number}" for number in range(2)}
@@ -78,7 +81,6 @@ def found(node: Running) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.long(reason="two raylets and a node start, and every actor is killed and returns")
 def test_every_actor_runs_where_the_directory_is(found: dict[str, Any]) -> None:
     assert found["here"] == dict.fromkeys(ACTORS, True)
 
