@@ -22,13 +22,14 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from support.command_server import CommandServer
+from support.forked import ForkedProgram, can_fork
 
 __all__ = ["Block", "PageRunner", "Terminal", "blocks_of", "shown_as"]
 
@@ -129,12 +130,17 @@ class PageRunner(AbstractContextManager["PageRunner"]):
 
     def _printed(self, command: str) -> str:
         words = shlex.split(command)
-        if words[0] == "rocketray" and not any(
-            re.fullmatch(r"[|<>&]+|.*;", each) for each in words
-        ):
+        is_plain = _is_plain(words)
+        if words[0] == "rocketray" and is_plain:
             ended = self._commands(*words[1:], directory=self._directory)
             assert ended.code == 0, f"{command}\n{ended.out}{ended.err}"
             return ended.out + ended.err
+        if is_plain and can_fork(words):
+            log = self._directory / "printed.log"
+            log.write_text("")
+            code = ForkedProgram(words, self._directory, self._environ, log).wait(_APPEARS_S)
+            assert code == 0, f"{command}\n{log.read_text()}"
+            return log.read_text()
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self._directory,
@@ -147,6 +153,11 @@ class PageRunner(AbstractContextManager["PageRunner"]):
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}"
         return done.stdout
+
+
+def _is_plain(words: Sequence[str]) -> bool:
+    """Return whether no shell is needed: there is no pipe, no other file, and one command."""
+    return not any(re.fullmatch(r"[|<>&]+|.*;", each) for each in words)
 
 
 def _compare(command: str, printed: str, shown: str) -> None:
@@ -163,6 +174,12 @@ class Terminal:
     ) -> None:
         self._log = log
         self._seen = 0
+        self._process: ForkedProgram | subprocess.Popen[bytes]
+        log.write_text("")
+        words = shlex.split(command)
+        if _is_plain(words) and can_fork(words):
+            self._process = ForkedProgram(words, directory, environ, log)
+            return
         with log.open("w") as output:
             self._process = subprocess.Popen(
                 ["bash", "-c", f"exec {command}"],

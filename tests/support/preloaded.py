@@ -1,0 +1,18 @@
+"""What the process imports of which forked programs are copies (forked.py)."""
+
+from __future__ import annotations
+
+import faust
+import pyarrow as pa
+import ray
+
+import rocketray
+import rocketray.cli.application
+from rocketray.kernels import warm
+
+__all__ = ["PARTS"]
+
+PARTS = (faust, pa, ray, rocketray.App, rocketray.Client, rocketray.Producer)
+"""Those that every second program uses."""
+
+warm()
