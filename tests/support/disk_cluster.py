@@ -35,6 +35,7 @@ class Cluster:
         self.data = directory / "data"
         self.disk = settle_identity(directory / "second")
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self._drivers: dict[tuple[str, ...], subprocess.Popen[str]] = {}
         self._stack = ExitStack()
 
     def start(
@@ -103,16 +104,18 @@ class Cluster:
 
     def drive(self, phase: str, prefix: tuple[str, ...] = (), name: str = NAME) -> dict[str, Any]:
         """Run a phase of the driver, on the machine that *prefix* enters."""
-        done = subprocess.run(
-            [*prefix, sys.executable, str(_DRIVER), phase, self.machines.address, name],
-            capture_output=True,
-            text=True,
-            env=dict(self.machines.environ),
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        if prefix not in self._drivers:
+            self._drivers[prefix] = subprocess.Popen(
+                [*prefix, sys.executable, str(_DRIVER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=dict(self.machines.environ),
+            )
+        line = json.dumps([phase, self.machines.address, name])
+        code, printed = _answer(self._drivers[prefix], line)
+        assert code == 0, f"{phase}: see the traceback in what is captured of stderr"
+        found: dict[str, Any] = json.loads(printed.splitlines()[-1])
         return found
 
     def topology(self) -> list[dict[str, Any]]:
@@ -128,11 +131,25 @@ class Cluster:
         return self._stack.enter_context(CommandServer(self.machines.environ))
 
     def close(self) -> None:
-        """End its commands and nodes."""
+        """End its commands, drivers and nodes."""
         self._stack.close()
+        for driver in self._drivers.values():
+            driver.communicate(timeout=60)
         for node in self.nodes.values():
             node.kill()
             node.wait()
+
+
+def _answer(driver: subprocess.Popen[str], line: str) -> Any:
+    """Return a driver's answer to a line, which is a line of JSON."""
+    assert driver.stdin is not None
+    assert driver.stdout is not None
+    with suppress(BrokenPipeError):  # it has ended by itself
+        driver.stdin.write(line + "\n")
+        driver.stdin.flush()
+    said = driver.stdout.readline()
+    assert said, f"the driver has ended with {driver.wait(60)}"
+    return json.loads(said)
 
 
 class Watch:
@@ -151,14 +168,7 @@ class Watch:
 
     def ask(self, line: str) -> dict[str, Any]:
         """Return the answer to a line."""
-        assert self._driver.stdin is not None
-        assert self._driver.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended by itself
-            self._driver.stdin.write(line + "\n")
-            self._driver.stdin.flush()
-        said = self._driver.stdout.readline()
-        assert said, f"the driver has ended with {self._driver.wait(60)}"
-        found: dict[str, Any] = json.loads(said)
+        found: dict[str, Any] = _answer(self._driver, line)
         return found
 
     def kill(self) -> None:
