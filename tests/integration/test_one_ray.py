@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from unittest import mock
 
 import pytest
 from support.fleet import wait_until
 
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.cluster.registered_documents import take_over
+from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
@@ -121,9 +124,12 @@ def test_a_node_that_is_refused_or_fails_harms_no_other_and_starts_later(tmp_pat
 
 
 def test_a_cluster_continues_on_an_empty_directory_with_its_register(
-    tmp_path: Path,
+    tmp_path: Path, rng: Random
 ) -> None:
-    """The first disk is lost; then a coordinator elsewhere takes over from the second one."""
+    """The first disk is lost; then a coordinator elsewhere takes over from the second one.
+
+    That one finds out when it looks, or when Ray has started it again in another process.
+    """
     (tmp_path / "register").mkdir()
     url = (tmp_path / "register").as_uri()
     options = NodeOptions(queues_per_process="shared", register=url)
@@ -157,7 +163,12 @@ def test_a_cluster_continues_on_an_empty_directory_with_its_register(
         connection.topics.ensure("New", 1)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    kept = take_over(Home(str(elsewhere), settle_identity(elsewhere), "elsewhere"), url)
+    there = Home(str(elsewhere), settle_identity(elsewhere), "elsewhere")
+    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=namespace_of(DEFAULT_CLUSTER))
+    pid = ray.get(coordinator.pid.remote())
+    kept = take_over(there, RegisterOfStart(url, "another"))
+    if rng.random() < 0.5:
+        os.kill(pid, signal.SIGKILL)
     assert kept.load("topics", lambda value: {*value["topicConfigTable"]}) == {
         "Trade",
         "Far",

@@ -47,6 +47,7 @@ def test_a_history_of_coordinators(seed: int, amount: Callable[[int], int]) -> N
     worlds = run(seed, amount(HISTORIES))
     assert sum(world.takeovers > 2 for world in worlds) > len(worlds) / 4
     assert sum(world.tokens > 10 for world in worlds) > len(worlds) / 4
+    assert sum(world.again > 0 for world in worlds) > len(worlds) / 50
 
 
 @pytest.mark.slow
@@ -62,8 +63,13 @@ class NoCheckAfterCreate(RegisterDocuments):
         return [each for each in self._list(name) if each < number]
 
 
+class TakesOverAgainFromAnybody(RegisterDocuments):
+    def _sealed(self, name: str, *, is_again: bool) -> int:
+        return super()._sealed(name, is_again=False)
+
+
 class NoSeal(RegisterDocuments):
-    def _sealed(self, name: str) -> int:
+    def _sealed(self, name: str, *, is_again: bool) -> int:
         return self._newest(name).number
 
     def load(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
@@ -117,7 +123,7 @@ class RemovesItsKeys(RegisterDocuments):
 class ForgetsTheValue(RegisterDocuments):
     """A seal that has the value of the first reading, whatever was saved since then."""
 
-    def _sealed(self, name: str) -> int:
+    def _sealed(self, name: str, *, is_again: bool) -> int:
         content = self._encoded(name, self._newest(name).value)
         while True:
             number = self._newest(name).number + 1
@@ -131,6 +137,7 @@ class RemovesTheNewest(RegisterDocuments):
 
 
 MUTANTS = [
+    TakesOverAgainFromAnybody,
     NoCheckAfterCreate,
     NoSeal,
     NoCheckOfTheSeals,

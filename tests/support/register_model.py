@@ -3,7 +3,8 @@
 Every coordinator runs the real documents in a thread of its own. At each call to the register it
 waits for the scheduler, so one thread runs at a time, and a seed repeats a history. A call may be
 carried out, lost, carried out without an answer, carried out twice (by a client that repeats it), or
-carried out later, when its caller may have ended. A coordinator may end at any call.
+carried out later, when its caller may have ended. A coordinator may end at any call; some are
+started again then, in another process, as Ray does.
 
 A document is a list of tokens, each of one save. The world checks at each change that
   1. the highest number never falls;
@@ -11,7 +12,8 @@ A document is a list of tokens, each of one save. The world checks at each chang
   3. a document passes to another writer only by a seal, which changes nothing;
   4. a coordinator writes no newest version after another one has completed a later take-over;
   5. of the coordinators that completed a take-over, one at most has a newest version;
-  6. a coordinator is superseded only if another one has a newest version, and calls no more.
+  6. a coordinator is superseded only if another one has a newest version, and calls no more;
+  7. one that is started again takes over from its former process, and from nobody else.
 """
 
 from __future__ import annotations
@@ -117,8 +119,11 @@ class SteppedRegister:
 class Coordinator:
     """Takes over, then saves one token after the other, as long as it may."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, former: Coordinator | None = None) -> None:
+        """*former* is the coordinator that ended, and is started again."""
         self.world = world
+        self.former = former
+        self.start: str = world.start() if former is None else former.start
         self.began = -1  # counted in changes
         self.took_over = -1
         self.writer = ""
@@ -128,12 +133,21 @@ class Coordinator:
     def has_taken_over(self) -> bool:
         return self.took_over >= 0
 
+    @property
+    def last_take_over(self) -> int:
+        """When a process of this start took over last."""
+        before = -1 if self.former is None else self.former.last_take_over
+        return max(before, self.took_over)
+
     def _work(self, program: Program) -> None:
-        documents = self.world.kind(SteppedRegister(program))
+        documents = self.world.kind(SteppedRegister(program), self.start)
         self.writer = documents._writer
         self.began = self.world.changes
         try:
-            self._take_over(documents)
+            before = self.last_take_over
+            self._take_over(documents, is_again=before >= 0)
+            if before >= 0:
+                self.world.check_again(self.start, before)
             self.took_over = self.world.changes
             self.world.check_owners()
             states = {name: self._load(documents, name) for name in DOCUMENTS}
@@ -145,10 +159,10 @@ class Coordinator:
             for name in DOCUMENTS:
                 self._check_refused(documents, name, error)
 
-    def _take_over(self, documents: RegisterDocuments) -> None:
+    def _take_over(self, documents: RegisterDocuments, *, is_again: bool) -> None:
         while True:
             try:
-                return documents.take_over(DOCUMENTS)
+                return documents.take_over(DOCUMENTS, is_again=is_again)
             except RegisterUnavailableError:
                 continue
 
@@ -218,7 +232,7 @@ class World:
     """The register's content, the programs that use it, and what must be true."""
 
     def __init__(
-        self, rng: random.Random, kind: Callable[[Any], RegisterDocuments] = RegisterDocuments
+        self, rng: random.Random, kind: type[RegisterDocuments] = RegisterDocuments
     ) -> None:
         self.rng = rng
         self.kind = kind
@@ -232,6 +246,8 @@ class World:
         self.changes = 0  # versions that became the newest
         self.tokens = 0
         self.takeovers = 0
+        self.again = 0
+        self.starts = 0
 
     def run(self, coordinators: int, readers: int = 1) -> None:
         """Run one history, then a last coordinator without faults, which finds everything."""
@@ -248,6 +264,9 @@ class World:
                 last.program.step("do")
             assert last.has_taken_over
             self.takeovers = sum(each.has_taken_over for each in self.coordinators)
+            self.again = sum(
+                each.has_taken_over and each.former is not None for each in self.coordinators
+            )
         finally:
             for program in programs:
                 while program.is_running:
@@ -273,7 +292,25 @@ class World:
             if rng.random() < 0.04:
                 program.asleep = rng.choice((10, 100, 200))
             program.step(rng.choice(_FAULTS) if rng.random() < faults else "do")
+            if program.fate == "end" and rng.random() < 0.7:
+                self._start_again(program, programs)
         raise AssertionError("the programs never end")
+
+    def _start_again(self, program: Program, programs: list[Program]) -> None:
+        """Start the coordinator again whose process has ended, as that of *program*."""
+        for former in [each for each in self.coordinators if each.program is program]:
+            self.coordinators.append(Coordinator(self, former))
+            programs.append(self.coordinators[-1].program)
+
+    def start(self) -> str:
+        """Return the id of another start of a node."""
+        self.starts += 1
+        return str(self.starts)
+
+    def check_again(self, start: str, before: int) -> None:
+        """Check that nobody took over since a process of this start did, before another one does."""
+        others = [each for each in self.coordinators if each.start != start]
+        assert all(each.took_over <= before for each in others), "it took over from another one"
 
     def create(self, key: str, value: bytes) -> bool:
         if key in self.keys:

@@ -53,7 +53,7 @@ from .node_disks import NodeDisks
 from .node_shards import NodeShards
 from .one_node import start_actor
 from .queue_moves import QueueMoves
-from .registered_documents import RegisteredDocuments, take_over
+from .registered_documents import RegisteredDocuments, RegisterOfStart, take_over
 from .topic_service import TopicService
 
 __all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
@@ -85,7 +85,7 @@ class CoordinatorActor(ServedObjects):
         shard_sizes: dict[str, int],
         rules: FilterRules,
         queues_per_process: QueuesPerProcess = None,
-        register: str | None = None,
+        register: RegisterOfStart | None = None,
     ) -> None:
         super().__init__()
         self._home = home
@@ -216,14 +216,14 @@ class CoordinatorActor(ServedObjects):
             self._shards.stop(self._topics.all().values())
 
 
-def _taken_over(home: Home, url: str) -> RegisteredDocuments:
+def _taken_over(home: Home, register: RegisterOfStart) -> RegisteredDocuments:
     """Take over a cluster's documents; wait for a register that does not answer.
 
     Its node asked it a moment ago. An actor whose start fails would not be restarted by Ray.
     """
     while True:
         try:
-            return take_over(home, url)
+            return take_over(home, register)
         except RegisterUnavailableError as error:
             _LOG.warning("the coordinator waits: %s", error)
             time.sleep(REGISTER_INTERVAL_S)

@@ -16,6 +16,7 @@ import logging
 import os
 import socket
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,7 +57,7 @@ from rocketray.actors.runtime.machine import here
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.data_directory import data_directory
-from rocketray.errors import ConfigError, NodeNotRunningError
+from rocketray.errors import ConfigError, NodeNotRunningError, SupersededError
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .filter_actor import FILTER_THREADS, FilterActor
@@ -70,7 +71,7 @@ from .one_node import (
     start_actor,
     stop_actors,
 )
-from .registered_documents import check_register
+from .registered_documents import RegisterOfStart, check_register
 from .shard_process_actor import ShardProcessActor
 
 __all__ = ["Node", "ensure_node"]
@@ -206,9 +207,9 @@ class Node:
 
     def _begin(self) -> None:
         """Start the actors of a cluster whose coordinator is on this disk."""
-        rules = _settle_rules(self.data, self._options)
+        rules, register = _settle_rules(self.data, self._options), self._options.register
         if not self._starts_ray:
-            make_room(self._home, takes_over=self._options.register is not None)
+            make_room(self._home, takes_over=register is not None)
         self._filter = start_actor(
             *(FilterActor, FILTER_NAME, FILTER_THREADS, self._home, rules),
             is_alone=True,
@@ -223,13 +224,13 @@ class Node:
             dict(self._options.shard_sizes),
             rules,
             self._options.queues_per_process,
-            self._options.register,
+            None if register is None else RegisterOfStart(register, uuid.uuid4().hex),
             is_alone=True,
             groups=WAITING_GROUP,
         )
         ray.get([actor.home.remote() for actor in (self._filter, self._coordinator)])
         self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self._starts_ray)
-        if self._options.register is not None:
+        if register is not None:
             [group] = WAITING_GROUP
             wait = self._coordinator.superseded.options(concurrency_group=group)
             self._superseded = wait.remote()
@@ -311,7 +312,9 @@ class Node:
         try:
             return str(ray.get(self._superseded))
         except RayError as error:
-            return f"its coordinator has ended: {str(error).splitlines()[0]}"
+            lines = str(error).splitlines()
+            told = [line for line in lines if SupersededError.__name__ in line]  # at its restart
+            return told[-1].partition(": ")[2] if told else f"its coordinator has ended: {lines[0]}"
 
     def _end_for(self, what: str) -> None:
         """End, as another coordinator has the cluster; its actors may have the same names."""

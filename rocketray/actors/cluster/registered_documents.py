@@ -1,7 +1,8 @@
 """The documents of a cluster in a register, with copies in the directory of its first disk.
 
-    DATA/config/register.json       {"version": 1, "url": URL, "isComplete": BOOL}: a register has
-                                    the documents; or some of them, as the first use is not over
+    DATA/config/register.json       {"version": 1, "url": URL, "isComplete": BOOL, "startId": ID}: a
+                                    register has the documents; or some of them, as the first use is
+                                    not over. The last start of a node that took over had that id
 
 The shards, Spark and backups read the copies; the coordinator never does. So the cluster continues
 on an empty directory, with the documents of the register.
@@ -35,7 +36,7 @@ from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.register import Register, open_register
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
 
-__all__ = ["RegisteredDocuments", "check_register", "take_over"]
+__all__ = ["RegisterOfStart", "RegisteredDocuments", "check_register", "take_over"]
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -46,20 +47,29 @@ _NOT_INDENTED = {"groups"}
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterOfStart:
+    """The register of a coordinator, and the id of the start of its node, whatever Ray restarts."""
+
+    url: str
+    start_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Used:
     """The register that a directory is used with, and whether that has all documents."""
 
     url: str
     is_complete: bool
+    start_id: str = ""
 
 
 class RegisteredDocuments:
     """The documents of one coordinator in a register; for any thread."""
 
-    def __init__(self, data: Path, register: Register) -> None:
+    def __init__(self, data: Path, register: Register, start_id: str = "") -> None:
         """Copy to the directory *data* what is saved; :meth:`take_over` comes before a save."""
         self._register = register
-        self._documents = RegisterDocuments(register)
+        self._documents = RegisterDocuments(register, start_id)
         self._copies = FileDocuments(data)
         self._copying = threading.Lock()
         self._late: dict[str, object] = {}  # the values whose copy failed, by name
@@ -67,10 +77,10 @@ class RegisteredDocuments:
         self.superseded = threading.Event()
         """Set when another coordinator is found to have taken over."""
 
-    def take_over(self) -> None:
+    def take_over(self, *, is_again: bool = False) -> None:
         """See ``RegisterDocuments.take_over``."""
         with self._noting():
-            self._documents.take_over(_NAMES)
+            self._documents.take_over(_NAMES, is_again=is_again)
 
     def load(self, name: str, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
         """See ``RegisterDocuments.load``."""
@@ -160,22 +170,25 @@ def check_register(data: Path, url: str | None, cluster: str, disk: str) -> str:
     return disk if saved is None else saved.cluster_id
 
 
-def take_over(home: Home, url: str) -> RegisteredDocuments:
-    """Return the documents of the cluster in the register at *url*; the coordinator's are all.
+def take_over(home: Home, register: RegisterOfStart) -> RegisteredDocuments:
+    """Return the documents of the cluster in a register; the coordinator's are all.
 
     On the first use, those of the directory are carried over. Raises as :func:`check_register`, and
-    :class:`SupersededError` if another coordinator takes over at the same time.
+    :class:`SupersededError` if another coordinator takes over at the same time, or has done so
+    since this start did.
     """
+    url, start_id = register.url, register.start_id
     data = home.directory()
     check_register(data, url, home.cluster, home.uuid)
-    documents = RegisteredDocuments(data, open_register(url))
-    documents.take_over()
+    documents = RegisteredDocuments(data, open_register(url), start_id)
+    used = _used(data)
+    documents.take_over(is_again=used is not None and used.start_id == start_id)
     if saved_disks(documents) is None:
         _note(data, _Used(url, is_complete=False))
         _carry_over(home, FileDocuments(data), documents)
     else:
         documents.copy()
-    _note(data, _Used(url, is_complete=True))
+    _note(data, _Used(url, is_complete=True, start_id=start_id))
     return documents
 
 
@@ -236,7 +249,12 @@ def _used(data: Path) -> _Used | None:
 
 
 def _note(data: Path, used: _Used) -> None:
-    value = {"version": _VERSION, "url": used.url, "isComplete": used.is_complete}
+    value = {
+        "version": _VERSION,
+        "url": used.url,
+        "isComplete": used.is_complete,
+        "startId": used.start_id,
+    }
     write_json(_file(data), value)
 
 
@@ -247,4 +265,4 @@ def _file(data: Path) -> Path:
 def _parsed(value: dict[str, Any]) -> _Used:
     if value["version"] != _VERSION:
         raise UnknownVersionError(value["version"], _VERSION)
-    return _Used(str(value["url"]), is_complete=bool(value["isComplete"]))
+    return _Used(str(value["url"]), bool(value["isComplete"]), str(value.get("startId", "")))

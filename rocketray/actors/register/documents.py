@@ -21,7 +21,9 @@ Invariants
   4. A ``save`` that returned is the newest version until the next ``save``, or until a seal, which
      has the same value. If the outcome of a ``save`` is unknown, the next one creates the same
      number. If that is taken, the writer in it tells by whom.
-  5. What a coordinator has saved when it is superseded is a beginning of its saves in their order,
+  5. A coordinator whose process ends, and is started again, takes over from that process only: the
+     newest version of each document is of the same start of its node. Else it stops, as (2).
+  6. What a coordinator has saved when it is superseded is a beginning of its saves in their order,
      over all documents: after the first refused one, it makes none. The new one sees all of it.
 
 Readers need no seal: a reader that lists a version which is then removed lists once more.
@@ -69,24 +71,30 @@ class _Version:
 class RegisterDocuments:
     """The documents of one coordinator, or of a reader; for any thread."""
 
-    def __init__(self, register: Register) -> None:
-        """Use *register*; a coordinator calls :meth:`take_over` before it loads and saves."""
+    def __init__(self, register: Register, start_id: str = "") -> None:
+        """Use *register*; a coordinator calls :meth:`take_over` before it loads and saves.
+
+        *start_id* is that of the start of a node, which the processes of its coordinator share.
+        """
         self._register = register
-        self._writer = uuid.uuid4().hex
+        self._start = f"{start_id}/"
+        self._writer = f"{self._start}{uuid.uuid4().hex}"
         self._numbers: dict[str, int] = {}  # of the newest versions, by document
         self._lock = threading.Lock()
         self._lost = ""  # the document that another coordinator was found to have taken over
 
-    def take_over(self, names: Iterable[str]) -> None:
+    def take_over(self, names: Iterable[str], *, is_again: bool = False) -> None:
         """Seal the documents, all that the coordinator will save: no earlier one saves any more.
 
         A document that does not exist yet is sealed, too. The call may be repeated after an error
-        of the register.
+        of the register. *is_again* says that a process of the same start had taken over: then this
+        one does so from that one only.
 
         Raises:
             RegisterUnavailableError: the register does not answer.
             ConfigError: it overwrites keys.
-            SupersededError: another coordinator is taking over at the same time.
+            SupersededError: another coordinator is taking over at the same time, or did so before
+                a coordinator that takes over again.
             UnknownVersionError: a document was written by another release.
             StoreError: a document is damaged.
         """
@@ -94,7 +102,7 @@ class RegisterDocuments:
             self._check_owner()
             assert not self._numbers, "these documents were taken over before"
             check_create_only(self._register)
-            sealed = {name: self._sealed(name) for name in sorted(names)}
+            sealed = {name: self._sealed(name, is_again=is_again) for name in sorted(names)}
             for name, number in sealed.items():
                 self._check_newest(name, number)
             self._numbers = sealed
@@ -146,10 +154,12 @@ class RegisterDocuments:
         """Remove a document; raises as :meth:`save`. Its number remains, so it stays sealed."""
         self.save(name, None)
 
-    def _sealed(self, name: str) -> int:
+    def _sealed(self, name: str, *, is_again: bool) -> int:
         """Return the number of the seal of a document; another coordinator may write meanwhile."""
         for _ in range(_ATTEMPTS_MAX):
             newest = self._newest(name)
+            if is_again and not newest.writer.startswith(self._start):
+                self._stop(name)
             if newest.writer == self._writer:  # a seal, of which this object did not learn
                 return newest.number
             number = newest.number + 1

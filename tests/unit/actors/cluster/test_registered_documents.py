@@ -6,6 +6,7 @@ import os
 import shutil
 import statistics
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from rocketray.actors.cluster import registered_documents
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.registered_documents import (
     RegisteredDocuments,
+    RegisterOfStart,
     check_register,
     take_over,
 )
@@ -63,8 +65,8 @@ class Fleet:
         home = self.home(name, cluster)
         return check_register(Path(home.data), self.url if url == "" else url, cluster, home.uuid)
 
-    def take_over(self, name: str) -> RegisteredDocuments:
-        return take_over(self.home(name), self.url)
+    def take_over(self, name: str, start_id: str | None = None) -> RegisteredDocuments:
+        return take_over(self.home(name), RegisterOfStart(self.url, start_id or uuid.uuid4().hex))
 
     def state(self, name: str) -> ClusterState:
         """The state of a coordinator that starts on a directory."""
@@ -248,6 +250,20 @@ def test_a_coordinator_that_was_superseded_saves_nothing_more(fleet: Fleet, name
     second.topics.create("V", 1)
 
 
+def test_a_coordinator_that_is_started_again_takes_over_from_its_former_process_alone(
+    fleet: Fleet,
+) -> None:
+    fleet.take_over("one", "first")
+    documents = fleet.take_over("one", "first")
+    documents.save("topics", {"version": 1})
+    fleet.take_over("two", "second")
+    for _ in range(2):
+        with pytest.raises(SupersededError, match="another coordinator has taken over"):
+            fleet.take_over("one", "first")
+    fleet.take_over("two", "second").look()
+    fleet.take_over("one", "third").look()  # its operator has started the node again
+
+
 def test_an_idle_coordinator_finds_out_by_looking(fleet: Fleet) -> None:
     documents = fleet.take_over("one")
     documents.look()
@@ -393,7 +409,9 @@ def test_what_a_decision_costs(fleet: Fleet, kind: str, capsys: pytest.CaptureFi
     """The figures of docs/how-to/other-machines.md: -m slow -k decision_costs."""
     home = fleet.home("one")
     with registers(fleet, kind) as url:
-        state = fleet.opened("one", None if url is None else take_over(home, url))
+        state = fleet.opened(
+            "one", None if url is None else take_over(home, RegisterOfStart(url, "start"))
+        )
         state.topics.create("T", 2)
         state.heartbeat(beat())
         took = []
