@@ -33,13 +33,25 @@ def cluster() -> Iterator[Cluster]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def filled(cluster: Cluster) -> dict[str, Any]:
+    """What the driver found that sent the messages of most tests, from the first machine."""
+    return cluster.drive("fill")
+
+
+@pytest.fixture(scope="module")
+def consumed(cluster: Cluster, filled: dict[str, Any]) -> dict[str, Any]:
+    """What the groups got that read those messages, on the second machine."""
+    return cluster.drive("consume", tuple(cluster.machines.on_second()))
+
+
 @pytest.mark.long(reason="two raylets and two nodes start; the tests below go on with them")
-def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(cluster: Cluster) -> None:
-    second = tuple(cluster.machines.on_second())
+def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(
+    cluster: Cluster, filled: dict[str, Any], consumed: dict[str, Any]
+) -> None:
     assert f"joined: cluster {NAME}, whose coordinator is on {cluster.data} of" in cluster.said(
         "second"
     )
-    filled = cluster.drive("fill")
     spread = ["", cluster.disk, "", cluster.disk]
     assert sorted(filled["places"]["Trade"]) == sorted(spread)
     assert sorted(filled["places"]["Small"]) == sorted(spread[:2])
@@ -53,7 +65,6 @@ def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(cluster: C
     }
     assert sorted(map(len, shards.values())) == [2, 2]
     assert not shards["data"] & shards["second"]
-    consumed = cluster.drive("consume", second)
     assert (consumed["paid"], consumed["dear"], consumed["small"]) == (2 * EACH, 40, 10)
     assert consumed["lag"] == {"audit": 0, "dear": 0}
     disks = {each["disk"]: each for each in cluster.topology() if "disk" in each}
@@ -101,6 +112,7 @@ def test_a_stock_app_reads_the_queues_of_both_disks_from_the_second_machine(
     assert read["got"] == [[queue, offset] for queue in range(4) for offset in range(EACH)]
 
 
+@pytest.mark.slow
 def test_a_broker_s_messages_are_imported_from_a_machine_without_all_the_disks(
     cluster: Cluster,
 ) -> None:
@@ -119,7 +131,8 @@ def test_a_broker_s_messages_are_imported_from_a_machine_without_all_the_disks(
 
 
 @pytest.mark.parametrize(
-    ("machine", "phase"), [("first", "move"), ("second", "move_in_shared_process")]
+    ("machine", "phase"),
+    [pytest.param("first", "move", marks=pytest.mark.slow), ("second", "move_in_shared_process")],
 )
 def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
     cluster: Cluster, machine: str, phase: str
@@ -134,6 +147,7 @@ def test_a_queue_moves_to_the_other_disk_and_back_while_it_is_used(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("consumed")
 def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original(
     cluster: Cluster,
 ) -> None:

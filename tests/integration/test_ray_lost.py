@@ -96,16 +96,9 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
         stop_node(again)
 
 
-@pytest.mark.parametrize(
-    ("server", "starts_again"),
-    [
-        ("gcs_server", False),
-        *(pytest.param(each, True, marks=pytest.mark.slow) for each in ("gcs_server", "raylet")),
-    ],
-)
-def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(
-    tmp_path: Path, server: str, *, starts_again: bool
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
+def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, server: str) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     with another_ray() as joined:
         options = "--ray-address", joined.address, *ONE_PROCESS
@@ -142,11 +135,11 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(
         else:
             assert servers["gcs_server"] in left
         assert not (data / "node.json").exists()
-        if server == "raylet" and starts_again:
+        if server == "raylet":
             uuid = json.loads(identity_file(data).read_bytes())["uuid"]
             joined.start_raylet(f"--labels={DISK_LABEL}={uuid}")
             assert "depend on the raylet" not in start_again(data, tmp_path / "2.log", joined)
-    if server == "gcs_server" and starts_again:
+    if server == "gcs_server":
         with another_ray() as joined:
             assert "depend on the raylet" in start_again(data, tmp_path / "2.log", joined)
 

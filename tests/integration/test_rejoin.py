@@ -21,7 +21,7 @@ _CONTINUES_S = 60.0  # 5 s, on a machine that has nothing else to do
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(400),
-    pytest.mark.long(reason="a Ray and a node on it start twice, and four programs"),
+    pytest.mark.slow,
 ]
 
 

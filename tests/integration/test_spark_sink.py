@@ -151,6 +151,7 @@ def test_a_sink_must_return_a_writer_that_is_not_started(
         host_of(spark, shards, SinkSpec("started", started, "Trade")).start()
 
 
+@pytest.mark.slow
 def test_a_killed_sink_on_the_bundled_java_goes_on_here_and_writes_each_message_once(
     spark: SparkSession, shards: Shards, tmp_path: Path
 ) -> None:

@@ -94,7 +94,7 @@ def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
 def test_topics_that_are_slow_to_start_keep_no_heartbeat_waiting(connection: Connection) -> None:
     """As many calls as the coordinator has threads wait for shards that do not answer."""
     topics = [
-        connection.topics.create(f"Slow{number}", 1, queues_per_process=1) for number in range(4)
+        connection.topics.create(f"Slow{number}", 1, queues_per_process=1) for number in range(2)
     ]
     shards = [
         ray.get_actor(process_actor(topic.process_of(0)), namespace=namespace_of(DEFAULT_CLUSTER))
