@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, Self, TypeVar, Unpack, overload
 
-from rocketray.errors import ConfigError, StoreError
+from rocketray.errors import ConfigError, StoreError, StoreFullError
 from rocketray.message import Message
 
 from .batch import SendResult, SendResults
@@ -96,8 +96,16 @@ class NodeAsyncProducer:
     ) -> SendResult | None:
         """Store one message and return where; see :meth:`Producer.send`."""
         timeout_s = options.get("timeout_s")
-        future = await self._begin(topic, body, ack, options)
-        return None if ack == "none" else await future.wait(timeout_s)
+        given = options.copy()  # the call takes them out
+        while True:
+            future = await self._begin(topic, body, ack, options)
+            try:
+                return None if ack == "none" else await future.wait(timeout_s)
+            except StoreFullError:
+                queue_id = self._producer.singles.elsewhere(topic, given)
+                if queue_id is None:
+                    raise
+                options = {**given, "queue_id": queue_id}
 
     @overload
     async def send_async(

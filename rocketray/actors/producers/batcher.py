@@ -196,6 +196,10 @@ class Batcher:
         finally:
             link.lock.release()
 
+    def elsewhere(self, topic: str) -> int | None:
+        """See :meth:`QueueLinks.elsewhere`."""
+        return self._links.elsewhere(topic)
+
     def send_part(
         self,
         part: Part,

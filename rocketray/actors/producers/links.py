@@ -109,6 +109,12 @@ class QueueLinks:
         config.check_queue(queue_id)
         return queue_id
 
+    def elsewhere(self, topic: str) -> int | None:
+        """Return the next queue of a topic on a disk that does not fail; None if there is none."""
+        config = self.topic(topic)
+        queue_id = self._turns.next(config)
+        return None if self._turns.is_avoided(config.disk_of(queue_id)) else queue_id
+
     def place(
         self,
         message: Message,

@@ -133,9 +133,9 @@ def _message_parts(
         chosen = {queue_id: everything}
     else:
         return [
-            Part(topic, queue, those, content)
+            part
             for numbers in cut(content, everything)
-            for queue, those in _by_key(links, topic, messages, numbers).items()
+            for part in _by_key(links, topic, content, numbers)
         ]
     return [
         Part(topic, queue, numbers, content)
@@ -144,17 +144,18 @@ def _message_parts(
     ]
 
 
-def _by_key(
-    links: QueueLinks, topic: str, messages: Sequence[Message], numbers: Sequence[int]
-) -> Mapping[int, Sequence[int]]:
-    """Return the *numbers* of one batch's messages by queue: that of the key, or the next one."""
+def _by_key(links: QueueLinks, topic: str, content: Messages, numbers: Sequence[int]) -> list[Part]:
+    """Return the messages of one batch by queue: that of the key, or the next one in turn."""
     turn, queues = links.next_queue(topic), links.topic(topic).queues
-    given = [messages[number].properties for number in numbers]
-    if not any(given):
-        return {turn: numbers}
+    given = [content.messages[number].properties for number in numbers]
+    if not any(SHARDING_KEY in properties for properties in given if properties):
+        return [Part(topic, turn, numbers, content, is_free=True)]
     keys = (properties.get(SHARDING_KEY) for properties in given)
     chosen = (turn if key is None else java_hash_code(key) % queues for key in keys)
-    return grouped(zip(chosen, numbers, strict=True))
+    return [
+        Part(topic, queue, those, content)
+        for queue, those in grouped(zip(chosen, numbers, strict=True)).items()
+    ]
 
 
 def _body_parts(
@@ -173,8 +174,12 @@ def _body_parts(
     if bodies:
         Message(topic, bodies[0], tags, keys, properties)  # raises before anything is sent
     content = Bodies(bodies, tags, keys, properties)
+    is_free = queue_id is None
     return [
-        Part(topic, links.next_queue(topic) if queue_id is None else queue_id, numbers, content)
+        Part(
+            *(topic, links.next_queue(topic) if queue_id is None else queue_id, numbers, content),
+            is_free=is_free,
+        )
         for numbers in cut(content, range(len(bodies)))
     ]
 
@@ -202,7 +207,8 @@ def _table_parts(
     for rows in cut_table(table):
         numbers = range(first, first + rows.num_rows)
         queue_id = links.next_queue(topic) if chosen is None else chosen
-        parts.append(Part(topic, queue_id, numbers, None, rows, property_columns))
+        is_free = chosen is None
+        parts.append(Part(topic, queue_id, numbers, None, rows, property_columns, is_free))
         first += rows.num_rows
     return parts
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from rocketray.actors.ipc.ring import Durability
 from rocketray.errors import ConfigError
-from rocketray.message import Message, with_sharding_key
+from rocketray.message import SHARDING_KEY, Message, with_sharding_key
 
 from .batcher import Batcher, Handling, MessageFields
 from .links import QueueLinks
@@ -25,6 +25,7 @@ from .transactional_sends import Transaction, Transactions
 __all__ = ["MessageSends"]
 
 _PLAIN = frozenset({"tags", "keys", "properties", "queue_id", "sharding_key", "timeout_s"})
+_CHOOSES = ("queue_id", "sharding_key", "queue_selector", "transaction")
 _NOT_IN_TRANSACTIONS = ("queue_selector", "delay", "deliver_at", "unique_key")
 
 
@@ -123,6 +124,17 @@ class MessageSends:
     ) -> MessageFuture:
         batch, index = self._batcher.add(link, content, handling)
         return MessageFuture(self._batcher, link, batch, index)
+
+    def elsewhere(self, topic: str, options: SendOptions) -> int | None:
+        """Return the queue for a message that a full disk refused: on another disk.
+
+        None if there is no such disk, or if the message or its *options* chose the queue.
+        """
+        has_choice = any(options.get(name) is not None for name in _CHOOSES)
+        properties = options.get("properties") or {}
+        if has_choice or SHARDING_KEY in properties or delay_in(options) is not None:
+            return None
+        return self._links.elsewhere(topic)
 
     def choose_queue(self, topic: str, body: bytes, options: SendOptions) -> int | None:
         """Return the queue of a message, and note it in *options*; None for an unknown topic."""

@@ -79,6 +79,8 @@ class Part(NamedTuple):
     content: Content | None = None
     rows: pa.Table | pa.RecordBatch | None = None
     property_columns: Sequence[str] = ()
+    is_free: bool = False
+    """Whether any other queue of the topic would do: nothing of the messages chose this one."""
 
     def fill(self, columns: MessageColumns) -> None:
         """Add the messages to a batch."""

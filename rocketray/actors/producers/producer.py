@@ -25,7 +25,7 @@ from typing import Self, Unpack, overload
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.delay import Delay
-from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
+from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError, StreamError
 from rocketray.message import ForwardedMessage, Message
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.message_id import UniqueIdGenerator
@@ -109,14 +109,24 @@ class NodeProducer:
         """Store one message and return where; blocks until the *ack* is reached.
 
         With ``ack="none"`` it returns None at once, while there is room; messages that were not
-        stored are logged and counted in :attr:`one_way_lost`. The options are those of
+        stored are logged and counted in :attr:`one_way_lost`. A message that a full disk refuses
+        goes to another disk, unless its queue was chosen. The options are those of
         :class:`SendOptions`.
         """
         if ack == "none":
             self.singles.begin("send", topic, body, ack, options)
             return None
         timeout_s = options.get("timeout_s")
-        return self.singles.begin("send", topic, body, ack, options, at_once=True).result(timeout_s)
+        given = options.copy()  # the call takes them out
+        while True:
+            future = self.singles.begin("send", topic, body, ack, options, at_once=True)
+            try:
+                return future.result(timeout_s)
+            except StoreFullError:
+                queue_id = self.singles.elsewhere(topic, given)
+                if queue_id is None:
+                    raise
+                options = {**given, "queue_id": queue_id}
 
     @overload
     def send_async(

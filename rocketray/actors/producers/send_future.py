@@ -8,9 +8,12 @@ A future works in three ways, alone or together:
 
 An outcome may not be known in time: a shard recovers, its disk is slow, or a call is lost. To send
 the batch again would store it twice. So ``result()``, called again, waits on, or asks the shard for
-the outcome. Only of a list, ``result()`` also sends what had no room before, and repeats a batch
-that a shard failed to store: with the same unique keys, so the shard stores it once. A batch with a
-unique key that the caller gave is not repeated, because other messages may have the same key.
+the outcome. Only of a list, ``result()`` also
+  - sends what had no room before;
+  - repeats a batch that a shard failed to store: with the same unique keys, so the shard stores it
+    once. A batch with a unique key that the caller gave is not repeated, because other messages may
+    have the same key;
+  - sends a batch to another disk that a full disk refused, if nothing chose its queue.
 """
 
 from __future__ import annotations
@@ -126,7 +129,7 @@ class ListFuture(SendFuture[SendResults]):
 
     def __init__(self, batcher: Batcher, parts: Sequence[Part], durability: Durability) -> None:
         self._batcher = batcher
-        self._parts = parts
+        self._parts = [*parts]
         self._durability = durability
         self._placed: dict[int, tuple[QueueLink, Batch]] = {}
         self._sending = threading.Lock()
@@ -169,14 +172,32 @@ class ListFuture(SendFuture[SendResults]):
             StreamError: a shard refused a batch, and nothing of that batch was stored.
         """
         placed: Mapping[int, tuple[QueueLink, Batch]] = {}
-        while len(placed) < len(self._parts):  # more than once if another thread asked meanwhile
+        is_stored = not self._parts
+        while not is_stored:  # more than once if another thread asked meanwhile
             placed = self.send(timeout_s)
-            for link, batch in placed.values():
+            is_stored = len(placed) == len(self._parts)
+            for number, (link, batch) in placed.items():
                 if not batch.settled:
                     self._batcher.settle(link, batch, timeout_s)
-                batch.check()
+                if batch.met_full_disk and self._goes_elsewhere(number, batch):
+                    is_stored = False
+                else:
+                    batch.check()
         found = [(batch, self._parts[number].numbers) for number, (_, batch) in placed.items()]
         return SendResults(found)
+
+    def _goes_elsewhere(self, number: int, refused: Batch) -> bool:
+        """Choose another queue for a part that was refused; return False if there is none."""
+        with self._sending:
+            if self._placed.get(number, (None, None))[1] is not refused:
+                return True  # another thread did so
+            part = self._parts[number]
+            queue_id = self._batcher.elsewhere(part.topic) if part.is_free else None
+            if queue_id is None:
+                return False
+            self._parts[number] = part._replace(queue_id=queue_id)
+            del self._placed[number]
+            return True
 
     def done(self) -> bool:
         """Return whether the outcomes of all that was sent are known."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors.producers.async_producer import NodeAsyncProducer
+from rocketray.actors.producers.batch import SendResult
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.queue_turns import AVOIDED_S, QueueTurns
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ShardUnavailableError, StoreFullError
+from rocketray.hashing import java_hash_code
+from rocketray.message import SHARDING_KEY, Message
 from rocketray.store.retention import DiskUse
 
 FAR = "00000000-0000-0000-0000-000000000002"
@@ -82,16 +90,84 @@ def test_messages_without_a_key_go_to_the_disk_that_answers(node: HalfAway) -> N
             assert {*producer.send_many("T", bodies=bodies).queues} <= {0, 2}
 
 
-def test_messages_without_a_key_go_to_the_disk_that_is_not_full(tmp_path: Path) -> None:
+@pytest.fixture
+def half_full(tmp_path: Path) -> Iterator[Any]:
+    """The node, with no room on the disk of its odd queues."""
     with LocalNode(tmp_path) as made:
         made.topics.create("T", 4)
         for queue_id in (1, 3):
             made.shard("T", queue_id).writer.watch_disk(DiskUse(used=96, free=4))
-        node: Any = OfTwoDisks(made)
-        with LocalNode.producer(node) as producer:
-            with pytest.raises(StoreFullError, match="shard T/1: the disk of"):
-                producer.send("T", b"there", queue_id=1)
-            sent = Counter(producer.send("T", b"any").queue_id for _ in range(20))
-            assert sent == {0: 10, 2: 10}
-            with pytest.raises(StoreFullError, match="shard T/3: the disk of"):
-                producer.send("T", b"there", queue_id=3)
+        yield OfTwoDisks(made)
+
+
+KEYED = {SHARDING_KEY: next(key for key in "abc" if java_hash_code(key) % 4 == 1)}
+CHOSEN: list[Callable[[NodeProducer], object]] = [
+    lambda producer: producer.send("T", b"there", queue_id=1),
+    lambda producer: producer.send("T", b"there", sharding_key=KEYED[SHARDING_KEY]),
+    lambda producer: producer.send("T", b"there", queue_selector=lambda *_: 3),
+    lambda producer: producer.send_many("T", bodies=[b"there"], queue_id=3),
+    lambda producer: producer.send_many("T", [Message("T", b"there", properties=KEYED)]),
+]
+
+
+@pytest.mark.parametrize("send", CHOSEN)
+def test_a_message_whose_queue_was_chosen_is_refused_by_a_full_disk(
+    half_full: Any, send: Callable[[NodeProducer], object]
+) -> None:
+    with LocalNode.producer(half_full) as producer:
+        for _ in range(2):
+            with pytest.raises(StoreFullError, match=r"shard T/[13]: the disk of"):
+                send(producer)
+
+
+FREE: list[Callable[[NodeProducer], Iterable[SendResult]]] = [
+    lambda producer: [producer.send("T", b"any", tags="t", properties={"a": "b"})],
+    lambda producer: producer.send_many("T", bodies=[b"any"] * 1500, tags="t"),
+    lambda producer: producer.send_many("T", [Message("T", b"any", "t")] * 1500),
+    lambda producer: producer.send_many("T", pa.table({"body": [b"any"] * 5000})),
+    lambda producer: producer.begin_many("T", [Message("T", b"any", "t")] * 1500).result(),
+]
+
+
+@pytest.mark.parametrize("send", FREE)
+def test_a_message_without_a_queue_that_a_full_disk_refused_is_stored_on_another_one(
+    half_full: Any, send: Callable[[NodeProducer], Iterable[SendResult]]
+) -> None:
+    with LocalNode.producer(half_full) as producer:
+        results = [one for _ in range(4) for one in send(producer)]
+    assert {one.queue_id for one in results} == {0, 2}
+    assert len({one.message_id for one in results}) == len(results)
+    stored = half_full.stored("T")
+    assert {(one.queue_id, one.queue_offset) for one in results} == {
+        (one.queue_id, one.queue_offset) for one in stored
+    }
+    assert {one.body for one in stored} == {b"any"}
+
+
+def test_a_task_s_message_is_stored_on_another_disk_and_refused_if_all_are_full(
+    half_full: Any,
+) -> None:
+    async def send() -> None:
+        async with NodeAsyncProducer(partial(NodeProducer, half_full)) as producer:
+            sent = [await producer.send("T", b"any", tags="t") for _ in range(20)]
+            assert {one.queue_id for one in sent} == {0, 2}
+            for queue_id in (0, 2):
+                half_full.shard("T", queue_id).writer.watch_disk(DiskUse(used=96, free=4))
+            for _ in range(4):
+                with pytest.raises(StoreFullError):
+                    await producer.send("T", b"any")
+                with pytest.raises(StoreFullError):
+                    await producer.send_many("T", bodies=[b"any"])
+
+    asyncio.run(send())
+    assert {(one.body, one.tags) for one in half_full.stored("T")} == {(b"any", "t")}
+
+
+def test_messages_without_a_key_leave_out_the_disk_that_was_full(half_full: Any) -> None:
+    with LocalNode.producer(half_full) as producer:
+        with pytest.raises(StoreFullError, match="shard T/1: the disk of"):
+            producer.send("T", b"there", queue_id=1)
+        sent = Counter(producer.send_async("T", b"any").result().queue_id for _ in range(20))
+        assert sent == {0: 10, 2: 10}
+        with pytest.raises(StoreFullError, match="shard T/3: the disk of"):
+            producer.send("T", b"there", queue_id=3)
