@@ -1,14 +1,12 @@
 """A driver that uses a cluster of two disks, on two machines apart, and prints what it found.
 
 Its arguments are a phase (a function here), the Ray's address and the name of the cluster. Without
-any, it reads them, a line of JSON for each phase, and runs each in a process that it forks: an
-import takes a second of processor time. The answer is a line with the exit code and the object.
+any, it serves phases (fork_server.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import itertools
 import json
 import os
@@ -18,14 +16,14 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import faust
 import ray
+from support.fork_server import serve
 from support.joined_apps import hosts, parcels, take
 
 import rocketray as rr
@@ -52,35 +50,6 @@ def main(phase: str, address: str, cluster: str) -> None:
     with Client(cluster=cluster, ray_address=address) as client:
         found = globals()[phase](client)
     sys.stdout.write(json.dumps(found) + "\n")
-
-
-def serve() -> None:
-    """Run phases until there are no more lines."""
-    for line in sys.stdin:
-        reads, writes = os.pipe()
-        child = os.fork()
-        if not child:
-            os.dup2(writes, 1)
-            _end_with(json.loads(line))
-        os.close(writes)
-        with os.fdopen(reads) as printed:
-            found = printed.read()
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        sys.stdout.write(json.dumps([code, found]) + "\n")
-        sys.stdout.flush()
-
-
-def _end_with(arguments: list[str]) -> NoReturn:
-    code = 1
-    try:
-        main(*arguments)
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        code = 0
-    except BaseException:  # noqa: BLE001 - the forked process has no caller
-        traceback.print_exc()
-    finally:
-        os._exit(code)
 
 
 def fill(client: Client) -> dict[str, Any]:
@@ -515,4 +484,4 @@ def _until(is_so: Any) -> None:
 if len(sys.argv) > 1:
     main(*sys.argv[1:])
 else:
-    serve()
+    serve(main)

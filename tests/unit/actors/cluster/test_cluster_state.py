@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from rocketray.actors.cluster import groups_file
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.files import state_files
-from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
@@ -425,105 +421,3 @@ def test_a_deleted_topic_does_not_come_back_with_a_copy(tmp_path: Path) -> None:
     second = state(tmp_path)
     assert second.topics.catalog.topics == {}
     assert second.topics.deleted() == [gone]
-
-
-def test_only_groups_whose_change_is_not_saved_get_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_ms = 0
-    one = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
-    one.topics.create("Trade", 2)
-    quiet, expiring = (replace(beat(), group=name) for name in ("quiet", "expiring"))
-    one.heartbeat(expiring)
-    now_ms = SESSION_TIMEOUT_MS
-    one.heartbeat(quiet)
-    one.heartbeat(replace(quiet, number=next(NUMBERS), held=frozenset({0, 1})))
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    def again(group: Heartbeat, *held: int) -> Any:
-        return one.heartbeat(replace(group, number=next(NUMBERS), held=frozenset(held))).granted
-
-    with monkeypatch.context() as patched:
-        patched.setattr(FileDocuments, "save", full)
-        now_ms += 1
-        one.expiry_orders()
-        one.bitmap_orders()  # finds out that a member has expired
-        for _ in range(2):
-            assert again(quiet, 0, 1) == {0: -1, 1: -1}
-            with pytest.raises(OSError, match="No space left"):
-                one.heartbeat(beat())
-            with pytest.raises(OSError, match="No space left"):
-                again(expiring)
-    assert one.heartbeat(beat()).granted == {0: -1, 1: -1}
-    assert again(expiring) == {0: -1, 1: -1}
-    assert state(tmp_path).registry.to_json()["memberships"].keys() == {
-        "Trade@g",
-        "Trade@quiet",
-        "Trade@expiring",
-    }
-
-
-def test_while_a_save_waits_other_groups_are_answered_and_one_save_serves_all_that_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = state(tmp_path)
-    one.topics.create("Trade", 2)
-    settled = replace(beat(), group="settled")
-    one.heartbeat(settled)
-    one.heartbeat(replace(settled, number=next(NUMBERS), held=frozenset({0, 1})))
-    begun, goes_on, saves = threading.Event(), threading.Event(), []
-    save = FileDocuments.save
-
-    def slow(file: FileDocuments, name: str, *arguments: Any, **options: Any) -> None:
-        begun.set()
-        assert goes_on.wait(30)
-        saves.append(name)
-        save(file, name, *arguments, **options)
-
-    monkeypatch.setattr(FileDocuments, "save", slow)
-    heard: list[str] = []
-    decided = one._decided
-
-    def hears(group: str = "") -> int:
-        heard.append(group)
-        return decided(group)
-
-    monkeypatch.setattr(one, "_decided", hears)
-    with ThreadPoolExecutor() as threads:
-        waiting = [threads.submit(one.heartbeat, beat())]
-        assert begun.wait(30)
-        again = replace(settled, number=next(NUMBERS), held=frozenset({0, 1}))
-        assert one.heartbeat(again).granted == {0: -1, 1: -1}
-        others = [replace(beat(), group=group) for group in ("g", "new", "newer")]
-        waiting += [threads.submit(one.heartbeat, each) for each in others]
-        deadline = time.monotonic() + 30
-        while len(heard) < 5:
-            assert time.monotonic() < deadline
-        assert wait(waiting, timeout=0.1).done == set()
-        goes_on.set()
-        assert [call.result(30).granted for call in waiting] == [{0: -1, 1: -1}] * 4
-    assert saves == ["groups", "groups"]
-    assert state(tmp_path).registry.to_json() == one.registry.to_json()
-
-
-def test_a_slow_save_is_no_silence_of_the_members(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No heartbeat is heard meanwhile."""
-    now_ms = 0
-    one = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
-    one.topics.create("Trade", 2)
-    one.heartbeat(beat())
-    save = FileDocuments.save
-
-    def slow(*arguments: Any, **options: Any) -> None:
-        nonlocal now_ms
-        now_ms += 2 * SESSION_TIMEOUT_MS
-        save(*arguments, **options)
-
-    monkeypatch.setattr(FileDocuments, "save", slow)
-    other = replace(beat(), member="two", instance="other", number=next(NUMBERS))
-    assert one.heartbeat(other).granted == {}, "the first one has both"
-    assert one.heartbeat(replace(other, number=next(NUMBERS))).granted == {}, "and still lives"
