@@ -28,6 +28,7 @@ from rocketray.actors.client.connection import Connection, lose_node
 from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport
 from rocketray.actors.disks.disks_api import DISKS
 from rocketray.actors.disks.joined_cluster import note_joined, read_joined
+from rocketray.actors.fetching.service_identity import choose_port
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, token_file
@@ -133,6 +134,8 @@ class Node:
         self.owner = self._find_owner()
         remove_runtime(self.data)
         self._runtime = RuntimeLock(self.data)
+        if self._options.fetch_port is not None:
+            choose_port(self.data, self._options.fetch_port)
         for path in remove_abandoned():
             _LOG.info("removed %s, of a node that has ended", path)
         if self.owner is not None:

@@ -24,6 +24,7 @@ class NodeOptions:
     waits for the coordinator, and never starts one: machines of a cluster start in any order.
     ``register``: the URL of the register that keeps the state of the coordinator on this directory
     (rocketray/actors/register/register.py). Without one it is in the directory alone.
+    ``fetch_port``: the port of the disk's fetch service; None takes any free one.
     ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
     ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
     predicates.
@@ -43,6 +44,7 @@ class NodeOptions:
     cluster: str | None = None
     joins: bool = False
     register: str | None = None
+    fetch_port: int | None = None
     num_cpus: int | None = None
     shard_sizes: tuple[tuple[str, int], ...] = ()
     allow_predicates: tuple[str, ...] | None = None
@@ -61,6 +63,8 @@ class NodeOptions:
                 "to join a cluster, a node needs its name and its Ray: --cluster NAME and "
                 "--ray-address HOST:PORT"
             )
+        if self.fetch_port is not None and not 0 < self.fetch_port < 2**16:
+            raise ConfigError(f"fetch port {self.fetch_port} is not 1 to 65535")
         if not 0o700 <= self.data_mode <= 0o777:
             raise ConfigError(
                 f"data mode {self.data_mode:o} is not 700 to 777: the node itself needs all three"

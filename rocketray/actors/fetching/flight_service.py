@@ -1,7 +1,8 @@
 """The one port of a disk's gateway: its Arrow Flight server, opened when it is needed.
 
 It listens on the address that Ray has for the machine: with TLS, or without on loopback. It has the
-same port, token and certificate after its process was started again (service_identity.py).
+same port, token and certificate after its process was started again (service_identity.py). The port
+is any free one, unless the operator has chosen it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rocketray.actors.files.paths import fetch_service_file
 
 from .flight_server import FlightCalls, FlightServer
 from .read_plan import DiskPlace, FetchService
-from .service_identity import keep_service, settle_service
+from .service_identity import chosen_port, keep_service, settle_service
 
 __all__ = ["FlightService"]
 
@@ -71,9 +72,15 @@ class FlightService:
     def _listen(self) -> DiskPlace:
         data = self._home.directory()
         identity = settle_service(data, self._host, has_tls=self._has_tls)
+        port = chosen_port(data)
         try:
+            identity = replace(identity, port=port or identity.port)
             self._server = FlightServer(identity, self._calls)
-        except OSError:  # another process has taken the port since
+        except OSError as error:
+            if port:
+                advice = "free the port, or start the node with another --fetch-port"
+                raise OSError(f"{error}; {advice}") from error
+            # Another process has taken the port since.
             identity = replace(identity, port=0)
             self._server = FlightServer(identity, self._calls)
         identity = replace(identity, port=self._server.port)

@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from rocketray.actors.files.paths import fetch_service_file
+from rocketray.actors.files.paths import fetch_port_file, fetch_service_file
 from rocketray.actors.files.private_files import write_secret
 
-__all__ = ["ServiceIdentity", "keep_service", "settle_service"]
+__all__ = ["ServiceIdentity", "choose_port", "chosen_port", "keep_service", "settle_service"]
 
 _TOKEN_BYTES = 32
 _VALID = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
@@ -62,6 +62,19 @@ def settle_service(data: Path, host: str, *, has_tls: bool) -> ServiceIdentity:
         return kept
     certificate, key = _certificate(host) if has_tls else ("", "")
     return ServiceIdentity(host, secrets.token_urlsafe(_TOKEN_BYTES), certificate, key)
+
+
+def choose_port(data: Path, port: int) -> None:
+    """Have the service of the node on *data* listen on *port*, from its next start on."""
+    fetch_port_file(data).write_text(str(port))
+
+
+def chosen_port(data: Path) -> int:
+    """Return the port that the operator chose; 0 if any will do."""
+    try:
+        return int(fetch_port_file(data).read_text())
+    except FileNotFoundError:
+        return 0
 
 
 def keep_service(data: Path, identity: ServiceIdentity) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "config_directory",
     "consumer_directory",
     "control_path",
+    "fetch_port_file",
     "fetch_service_file",
     "filter_doorbell_path",
     "filters_file",
@@ -150,6 +151,11 @@ def producer_rings_directory(data: Path, topic: str, queue_id: int) -> Path:
 def consumer_directory(data: Path) -> Path:
     """Return the directory of the match rings and doorbells of the node's consumers."""
     return runtime_directory(data) / "consumers"
+
+
+def fetch_port_file(data: Path) -> Path:
+    """Return the port on which the operator wants the node's fetch service to listen."""
+    return runtime_directory(data) / "fetch-port"
 
 
 def fetch_service_file(data: Path) -> Path:

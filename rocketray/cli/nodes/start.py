@@ -66,6 +66,17 @@ def start(
             "starts need the same.",
         ),
     ] = None,
+    fetch_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="The port from which programs on other machines, and Spark, read messages of this "
+            "disk, for a firewall.  [default: any free one]",
+            show_default=False,
+        ),
+    ] = None,
     allow_predicates: Annotated[
         list[str] | None,
         typer.Option(
@@ -125,6 +136,7 @@ def start(
         cluster=cluster,
         joins=join,
         register=register,
+        fetch_port=fetch_port,
         allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
         predicate_time_limit_ms=predicate_time_limit_ms,
         property_filter=property_filter,

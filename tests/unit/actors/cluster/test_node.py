@@ -48,6 +48,12 @@ def test_a_mode_that_shuts_the_node_out_is_refused(mode: int) -> None:
         NodeOptions(data_mode=mode)
 
 
+@pytest.mark.parametrize("port", [0, -1, 65536])
+def test_a_fetch_port_that_does_not_exist_is_refused(port: int) -> None:
+    with pytest.raises(ConfigError, match=f"fetch port {port} is not 1 to 65535"):
+        NodeOptions(fetch_port=port)
+
+
 def test_who_names_a_ray_that_is_down_is_not_told_to_start_the_node_again(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"

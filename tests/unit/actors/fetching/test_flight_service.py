@@ -12,6 +12,7 @@ import pytest
 
 from rocketray.actors.fetching.flight_server import NO_CALLS
 from rocketray.actors.fetching.flight_service import FlightService
+from rocketray.actors.fetching.service_identity import choose_port
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.paths import fetch_service_file, runtime_directory
 from rocketray.actors.files.private_files import make_private_directory
@@ -60,6 +61,21 @@ def test_a_service_whose_port_was_taken_meanwhile_gets_another_one(home: Home) -
         assert found.port != kept.port
         assert found == replace(kept, port=found.port)
     service.close()
+
+
+def test_a_service_listens_on_the_port_that_its_operator_chose_or_not_at_all(home: Home) -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        choose_port(Path(home.data), port)
+        service = FlightService(home, HOST, NO_CALLS)
+        with pytest.raises(OSError, match=f"cannot listen on {HOST} port {port}.*--fetch-port"):
+            service.open()
+    for _ in range(2):
+        found = service.open().service
+        assert found is not None
+        assert found.port == port
+        service.close()
+        service = FlightService(home, HOST, NO_CALLS)
 
 
 def test_a_service_that_cannot_listen_now_says_so_and_raises_when_it_is_asked_for(
