@@ -188,8 +188,8 @@ class ClusterState:
 
         Its files still exist: see :meth:`TopicRegistry.remove_files`.
         """
+        topic = self.topics.delete(name)
         with self._lock:
-            topic = self.topics.delete(name)
             self.registry.keep_topics(self.topics.catalog.topics)
             number = self._decided()
         self._write(number)

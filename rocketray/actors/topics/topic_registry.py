@@ -1,10 +1,13 @@
 """The topics of the coordinator: the catalog in force, and its changes.
 
-A change is on disk before it takes effect. For several threads, which share the coordinator's lock.
+A change is on disk before it takes effect, which is under the coordinator's lock. That lock is not
+held while a change is saved: a disk or a register may be slow. For several threads; who has the
+coordinator's lock may read, and may not change anything.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -32,16 +35,20 @@ class TopicRegistry:
         placement: Placement,
         lock: AbstractContextManager[object],
     ) -> None:
-        """Load the topics from *documents*; new queues are placed by *placement*."""
+        """Load the topics from *documents*; new queues are placed by *placement*.
+
+        *lock* is the coordinator's.
+        """
         self.catalog = documents.load(_NAME, parse_catalog) or TopicCatalog()
         self._data = data
         self._documents = documents
         self._placement = placement
         self._lock = lock
+        self._changing = threading.Lock()
 
     def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
         """Save a new topic, or more queues of an existing one; its shards are not started here."""
-        with self._lock:
+        with self._changing:
             existing = self.catalog.topics.get(name)
             if existing is None or existing.queues != queues:
                 changed = self.catalog.with_topic(name, queues, self._placement, **options)
@@ -52,26 +59,26 @@ class TopicRegistry:
 
     def change(self, name: str, change: Callable[[TopicCatalog], TopicCatalog]) -> TopicConfig:
         """Save the catalog that *change* returns; return the topic of that name in it."""
-        with self._lock:
+        with self._changing:
             self._save(change(self.catalog))
             return self.catalog.get(name)
 
     def note_made(self, made: Mapping[str, Iterable[int]]) -> None:
         """Save which queues of topics, by name, have answered: their directories exist for good."""
-        with self._lock:
+        with self._changing:
             changed = self.catalog.with_made(made)
             if changed is not self.catalog:
                 self._save(changed)
 
     def use_no_number_below(self, number: int) -> None:
         """Save that shards get no number below *number*: a restored disk has files of them."""
-        with self._lock:
+        with self._changing:
             if self.catalog.next_shard_number < number:
                 self._save(replace(self.catalog, next_shard_number=number))
 
     def delete(self, name: str) -> TopicConfig:
         """Save the catalog without a topic, which still has files; return its configuration."""
-        with self._lock:
+        with self._changing:
             topic = self.catalog.get(name)
             self._save(self.catalog.without_topic(name))
             return topic
@@ -87,9 +94,10 @@ class TopicRegistry:
             StoreError, OSError: a file cannot be removed; the topic stays in :meth:`deleted`.
         """
         remove_files(self._data, topic)
-        with self._lock:
+        with self._changing:
             self._save(self.catalog.without_deleted(topic.name))
 
     def _save(self, catalog: TopicCatalog) -> None:
         self._documents.save(_NAME, catalog_json(catalog))
-        self.catalog = catalog
+        with self._lock:
+            self.catalog = catalog

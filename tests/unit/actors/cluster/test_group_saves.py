@@ -112,6 +112,37 @@ def test_while_a_save_waits_other_groups_are_answered_and_one_save_serves_all_th
     assert state(tmp_path).registry.to_json() == one.registry.to_json()
 
 
+def test_while_a_change_of_topics_is_saved_groups_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = state(tmp_path)
+    one.topics.create("Trade", 2)
+    one.topics.create("Gone", 1)
+    one.heartbeat(beat())
+    begun, goes_on = threading.Event(), threading.Event()
+    save = FileDocuments.save
+
+    def slow(file: FileDocuments, name: str, *arguments: Any, **options: Any) -> None:
+        if name == "topics":
+            begun.set()
+            assert goes_on.wait(30)
+        save(file, name, *arguments, **options)
+
+    monkeypatch.setattr(FileDocuments, "save", slow)
+    with ThreadPoolExecutor() as threads:
+        deleting = threads.submit(one.delete_topic, "Gone")
+        assert begun.wait(30)
+        creating = threads.submit(one.topics.create, "New", 1)
+        assert one.heartbeat(beat()).granted == {0: -1, 1: -1}
+        assert one.expiry_orders() == []
+        assert one.topics.catalog.topics.keys() == {"Trade", "Gone"}
+        goes_on.set()
+        deleting.result(30)
+        creating.result(30)
+    assert one.topics.catalog.topics.keys() == {"Trade", "New"}
+    assert state(tmp_path).topics.catalog == one.topics.catalog
+
+
 def test_a_slow_save_is_no_silence_of_the_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
