@@ -197,8 +197,8 @@ class Batcher:
             link.lock.release()
 
     def elsewhere(self, topic: str) -> int | None:
-        """See :meth:`QueueLinks.elsewhere`."""
-        return self._links.elsewhere(topic)
+        """Return the next queue of a topic on a disk that does not fail; None if there is none."""
+        return self._links.turns.elsewhere(self._links.topic(topic))
 
     def send_part(
         self,

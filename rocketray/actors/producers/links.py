@@ -57,7 +57,8 @@ class QueueLinks:
         self._lost = 0  # one-way messages of closed links
         self._outages = OutageLog(_LOG)
         self._look_at_s = 0.0
-        self._turns = QueueTurns()
+        self.turns = QueueTurns()
+        """The queues of messages that have none."""
         self._lock = threading.Lock()  # for the set of links; each link has its own
         self._refreshing = threading.Lock()
         self.is_closed = False
@@ -91,7 +92,7 @@ class QueueLinks:
 
     def next_queue(self, topic: str) -> int:
         """Return the next of the topic's queues in turn, on a disk that does not fail."""
-        return self._turns.next(self.topic(topic))
+        return self.turns.next(self.topic(topic))
 
     def choose_queue(
         self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
@@ -104,16 +105,10 @@ class QueueLinks:
             )
         if queue_id is None:
             if sharding_key is None:
-                return self._turns.next(config)
+                return self.turns.next(config)
             return _hash_of_key(sharding_key) % config.queues
         config.check_queue(queue_id)
         return queue_id
-
-    def elsewhere(self, topic: str) -> int | None:
-        """Return the next queue of a topic on a disk that does not fail; None if there is none."""
-        config = self.topic(topic)
-        queue_id = self._turns.next(config)
-        return None if self._turns.is_avoided(config.disk_of(queue_id)) else queue_id
 
     def place(
         self,
@@ -147,9 +142,9 @@ class QueueLinks:
             return self._open(topic, queue_id)
         except ShardUnavailableError:
             config = self.topic(topic)
-            self._turns.avoid(config.disk_of(queue_id))
-            other = self._turns.next(config)
-            if not has_turn or self._turns.is_avoided(config.disk_of(other)):
+            self.turns.avoid(config.disk_of(queue_id))
+            other = self.turns.next(config)
+            if not has_turn or self.turns.is_avoided(config.disk_of(other)):
                 raise
             return self.link(topic, None, None)
 
@@ -168,7 +163,7 @@ class QueueLinks:
         if isinstance(error, ShardMovedError):
             self.look_again()
         else:
-            self._turns.avoid(link.disk)
+            self.turns.avoid(link.disk)
 
     def look_again(self) -> None:
         """Refresh soon, beside the caller: a queue does not answer, or has moved."""
@@ -232,7 +227,7 @@ class QueueLinks:
                     *(self._node, config, queue_id, form),
                     on_idle=self.on_idle,
                     on_unavailable=self._note_unavailable,
-                    on_full=lambda link: self._turns.avoid(link.disk),
+                    on_full=lambda link: self.turns.avoid(link.disk),
                 )
             except ShardMovedError as error:
                 if time.monotonic() >= end_s:

@@ -134,7 +134,7 @@ class MessageSends:
         properties = options.get("properties") or {}
         if has_choice or SHARDING_KEY in properties or delay_in(options) is not None:
             return None
-        return self._links.elsewhere(topic)
+        return self._batcher.elsewhere(topic)
 
     def choose_queue(self, topic: str, body: bytes, options: SendOptions) -> int | None:
         """Return the queue of a message, and note it in *options*; None for an unknown topic."""

@@ -37,6 +37,11 @@ class QueueTurns:
                 return usable[turn % len(usable)]
         return turn % topic.queues
 
+    def elsewhere(self, topic: TopicConfig) -> int | None:
+        """Return the next queue of a topic on a disk that does not fail; None if there is none."""
+        queue_id = self.next(topic)
+        return None if self.is_avoided(topic.disk_of(queue_id)) else queue_id
+
     def avoid(self, disk: str) -> None:
         """Leave out the queues of a disk for some time: one of them was unavailable, or full."""
         self._avoided = {**self._avoided, disk: self._clock_s() + AVOIDED_S}
