@@ -68,7 +68,8 @@ class DiskStreams:
     def follow(self, moves: int) -> frozenset[int]:
         """Look up where the queues are, if one was moved since; return those to open again.
 
-        If a node of this machine was started again, these are all queues.
+        If a node of this machine was started again, these are all queues; also if a queue was moved
+        more than once: where it is again, its files are other ones.
 
         Raises:
             ShardUnavailableError: the coordinator does not answer; the next call asks again.
@@ -85,7 +86,10 @@ class DiskStreams:
             return frozenset()
         self._topic = self._node.topics.get(before.name)
         known = range(min(before.queues, self._topic.queues))
-        return frozenset(at for at in known if before.disk_of(at) != self._topic.disk_of(at))
+        moved = [at for at in known if before.disk_of(at) != self._topic.disk_of(at)]
+        if len(moved) < self._topic.moves - before.moves:  # some were moved away and back
+            moved = [*known]
+        return frozenset(moved)
 
     def open(self, queue_id: int, part: QueuePart, start: int) -> MemberStream:
         """Return a stream that begins at *start*, and is not attached yet."""

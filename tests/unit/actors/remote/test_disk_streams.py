@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 
@@ -202,3 +203,31 @@ def test_a_member_reads_on_after_its_node_was_started_again(
 
 def _unavailable() -> None:
     raise ShardUnavailableError("or coordinator", 1000, "it starts")
+
+
+def test_a_queue_that_was_moved_away_and_back_is_opened_again(tmp_path: Path) -> None:
+    """Its files are other ones, though its disk is the same: which one it was is not known."""
+    with LocalNode(tmp_path) as node:
+        catalog = TopicCatalog().with_topic("T", 3)
+        topic = catalog.get("T")
+        now = {"T": topic}
+        place: Any = TwoDisks(node, topic, frozenset({"", FAR}))
+        place.topics = SimpleNamespace(get=now.__getitem__)
+        streams = DiskStreams(place, "g", topic, lambda _: node.gateway)
+
+        def moved(queue_id: int, disk: str) -> None:
+            nonlocal catalog
+            catalog = catalog.with_disk("T", queue_id, disk)
+            now["T"] = catalog.get("T")
+
+        assert streams.follow(0) == frozenset()
+        moved(1, FAR)
+        assert streams.follow(1) == {1}
+        moved(1, "")
+        moved(1, FAR)
+        assert streams.follow(3) == {0, 1, 2}
+        moved(0, FAR)
+        moved(2, FAR)
+        assert streams.follow(5) == {0, 2}
+        assert streams.follow(5) == frozenset()
+        streams.close()
