@@ -83,6 +83,10 @@ class RuntimeMark:
         now = self._now()
         return now is not None and now != self._used
 
+    def is_current(self) -> bool:
+        """Return whether RUNTIME is the one that was taken: that node has not ended."""
+        return self._now() == self._used
+
     def _now(self) -> tuple[int, int] | None:
         """Return the identity of the lock's file, which is never written; None without a node."""
         try:

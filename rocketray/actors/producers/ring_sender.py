@@ -87,8 +87,13 @@ class RingSender:
             self._ring.wait_acknowledged(sequence, timeout_s)
 
     def is_left_behind(self) -> bool:
-        """Return whether the ring was one of an earlier start of the node: no shard reads it."""
-        return self._mark.is_left_behind()
+        """Return whether no shard reads the ring.
+
+        It was one of an earlier start of the node; or of an earlier stay of a queue that was moved
+        away and back, whose old files were removed.
+        """
+        is_removed = self._mark.is_current() and not self._ring.path.exists()
+        return is_removed or self._mark.is_left_behind()
 
     def unacknowledged(self) -> dict[int, bytes]:
         """Return what the shard has not stored, by sequence: it has left the ring."""

@@ -101,3 +101,20 @@ def test_what_a_node_that_ended_left_unacknowledged_is_stored_once(
         stored = [each.body for each in node.messages.query_by_time("T", 0, 2**62)]
         assert stored == [b"0", b"1", b"2", b"3", *([b"4"] if is_stored else [])]
         lock.close()
+
+
+def test_a_ring_whose_queue_was_moved_away_and_back_is_replaced_when_the_producer_looks(
+    node: SilentNode,
+) -> None:
+    """Its old files were removed meanwhile; the disk of the queue is the same as before."""
+    rings = producer_rings_directory(node.data, "T", 0)
+    with node.producer() as producer:
+        producer.send("T", b"before")
+        producer.refresh_topics()
+        [kept] = rings.iterdir()
+        kept.unlink()
+        producer.refresh_topics()
+        [other] = rings.iterdir()
+        assert other != kept
+        producer.send("T", b"after")
+    assert [message.body for message in node.stored("T")] == [b"before", b"after"]
