@@ -93,7 +93,7 @@ class _LaterModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        _numba(sys.byteorder)
+        _numba()
         return getattr(import_module(self._name), name)
 
 
@@ -136,7 +136,7 @@ class _Kernel(_Part):
 
 
 def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile *function* for the types of its annotations, on its first call or in ``warm``."""
+    """Compile *function* for the types of its annotations: see the docstring of this module."""
     made = _Kernel(function)
     _KERNELS.append(made)
     return cast("Callable[_P, _R]", made)

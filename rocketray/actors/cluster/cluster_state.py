@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
 from rocketray.actors.topics.system_retention import retry_orders
 from rocketray.actors.topics.topic_registry import TopicRegistry
-from rocketray.errors import ConfigError, StoreError
+from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError
 from rocketray.store.retention import RetentionPolicy
 
 from .groups_file import GroupsFile
@@ -206,10 +206,11 @@ class ClusterState:
                     f"topic {topic.name!r} may not be read (permission {topic.perm}); change it "
                     f"with: rocketray topics alter {topic.name} --perm 6"
                 )
-            if self._groups_file.must_take(self.registry):
-                self._taken()  # what changed between calls, by expired members, is of no call
+            earlier = self._taken() if self._groups_file.must_take(self.registry) else 0
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
             number = self._decided(beat.group)
+        if number < earlier:
+            self._write_earlier(earlier)
         self._write(number)
         return replace(reply, moves=topic.moves)
 
@@ -311,6 +312,11 @@ class ClusterState:
         if first or group is not None:
             self._unwritten["" if first or group is None else group] = number
         return number
+
+    def _write_earlier(self, number: int) -> None:
+        """Write what changed between calls, by expired members; a failure is no error of a call."""
+        with suppress(OSError, RegisterUnavailableError):
+            self._write(number)
 
     def _write(self, number: int) -> None:
         """Return when the snapshot of that number is durable; the caller has no lock."""

@@ -112,6 +112,22 @@ def test_while_a_save_waits_other_groups_are_answered_and_one_save_serves_all_th
     assert state(tmp_path).registry.to_json() == one.registry.to_json()
 
 
+def test_the_end_of_a_member_is_saved_before_the_next_answer_of_any_group(tmp_path: Path) -> None:
+    now_ms = 0
+    one = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
+    one.topics.create("Trade", 2)
+    one.heartbeat(beat())
+    now_ms = SESSION_TIMEOUT_MS
+    quiet = replace(beat(), group="quiet")
+    one.heartbeat(quiet)
+    held = frozenset({0, 1})
+    one.heartbeat(replace(quiet, number=next(NUMBERS), held=held))
+    now_ms += 1
+    one.bitmap_orders()  # finds out that the member of g has expired
+    assert one.heartbeat(replace(quiet, number=next(NUMBERS), held=held)).granted.keys() == held
+    assert state(tmp_path).registry.memberships.get("g", "Trade").by_member() == {}
+
+
 def test_while_a_change_of_topics_is_saved_groups_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
