@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,22 +18,13 @@ from rocketray.actors.fetching.flight_server import FlightCalls
 from rocketray.actors.fetching.range_api import DiskQueues, QueueRecords
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.fetching.read_plan import FetchService, QueueKey
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.files.paths import fetch_service_file, runtime_directory
-from rocketray.actors.files.private_files import make_private_directory
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.paths import fetch_service_file
 from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError, StreamError
 
 HOST = "127.0.0.1"
 SCHEMA = pa.schema([("n", pa.int64())])
 WAITING = 200
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    runtime = runtime_directory(tmp_path)
-    assert make_private_directory(runtime)
-    yield Home(str(tmp_path), settle_identity(tmp_path), "elsewhere")
-    shutil.rmtree(runtime)
 
 
 class Echo:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,21 +11,12 @@ import pytest
 from rocketray.actors.fetching.flight_server import NO_CALLS
 from rocketray.actors.fetching.flight_service import FlightService
 from rocketray.actors.fetching.service_identity import choose_port
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.files.paths import fetch_service_file, runtime_directory
-from rocketray.actors.files.private_files import make_private_directory
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.paths import fetch_service_file
 
 HOST = "127.0.0.1"
 NOT_HERE = "192.0.2.1"
 """An address for documentation, which no machine has."""
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    runtime = runtime_directory(tmp_path)
-    assert make_private_directory(runtime)
-    yield Home(str(tmp_path), settle_identity(tmp_path), "elsewhere")
-    shutil.rmtree(runtime)
 
 
 def test_a_service_that_nobody_asked_for_opens_no_port(home: Home) -> None:

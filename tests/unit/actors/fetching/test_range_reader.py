@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,9 +27,9 @@ from rocketray.actors.fetching.read_plan import (
     ReadPlan,
 )
 from rocketray.actors.fetching.reading import read_part
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.files.paths import fetch_service_file, runtime_directory
-from rocketray.actors.files.private_files import make_private_directory, open_to_others
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.paths import fetch_service_file
+from rocketray.actors.files.private_files import open_to_others
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -44,14 +43,6 @@ HOST = "127.0.0.1"
 def shards(tmp_path: Path) -> Iterator[Shards]:
     with Shards(tmp_path, Trade=1) as written:
         yield written
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    runtime = runtime_directory(tmp_path)
-    assert make_private_directory(runtime)
-    yield Home(str(tmp_path), settle_identity(tmp_path), "elsewhere")
-    shutil.rmtree(runtime)
 
 
 @pytest.fixture(params=["files", "service", "service with TLS"])
