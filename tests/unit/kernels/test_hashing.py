@@ -12,9 +12,9 @@ from oracles.find import oracle_of
 from support.records import back_to_back, i32, u8
 
 from rocketray.hashing import java_hash_code
-from rocketray.kernels import hashing
 from rocketray.kernels._compile import Bytes, InBytes, Int64s, kernel
 from rocketray.kernels.hashing import (
+    _crc32_by_tables,
     crc32_spans,
     hash_spans,
     separated_key_hashes,
@@ -63,7 +63,7 @@ def test_crcs_are_rocketmqs_for_every_golden_body() -> None:
 def test_the_table_driven_crc_replaces_isals_where_that_is_missing() -> None:
     @kernel
     def by_tables(data: InBytes, start: int, end: int) -> int:
-        crc: int = hashing._crc32_by_tables(data, start, end) & 0x7FFFFFFF
+        crc: int = _crc32_by_tables(data, start, end) & 0x7FFFFFFF
         return crc
 
     for row in rows("crc32.jsonl"):
