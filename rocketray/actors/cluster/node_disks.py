@@ -1,14 +1,15 @@
 """The disks of a cluster, as the coordinator reaches them: by calls to the agent on each.
 
 The coordinator's own disk has its agent in the coordinator itself. No call waits for a disk that
-does not answer longer than a few seconds, and none is made to a disk that did not answer the last
-question.
+does not answer longer than a few seconds, and none is made to a disk whose agent has ended, or has
+not answered a question for ``_SILENCE_S``.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,8 @@ __all__ = ["NodeDisks"]
 
 _LOG = logging.getLogger(__name__)
 _REPORT_S = 2.0
+_SILENCE_S = 6.0
+"""A disk whose machine is busy answers later than ``_REPORT_S``; it is there all the same."""
 _CALL_S = 10.0
 
 
@@ -51,6 +54,8 @@ class NodeDisks:
         self._cluster = home.cluster
         self.register = DiskRegister(home, documents)
         self._own = own
+        self._asked: dict[str, tuple[Any, float]] = {}
+        """The question to each disk that it has not answered, and when that was asked."""
         self._kept: dict[str, dict[str, Any]] = {}
         """The catalog that each joined disk keeps, as JSON."""
         self._keeping: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -60,17 +65,24 @@ class NodeDisks:
 
         A restored disk is asked from its join on: until then, its home is that of the original.
         """
-        asked: dict[Any, str] = {}
-        for disk in self.register.homes:
-            if disk and not self.register.awaits(disk):
-                try:
-                    asked[begin(self._cluster, agent_of(disk), DiskApi.report)] = disk
-                except ShardUnavailableError:
-                    self.register.take_report(disk, None)
-        answers = ray.wait([*asked], num_returns=len(asked), timeout=_REPORT_S)[0] if asked else []
         found: list[tuple[str, DiskReport | None]] = [("", self._own.report())]
-        for call, disk in asked.items():
-            found.append((disk, _report(call) if call in answers else None))
+        for disk in self.register.homes:
+            if disk and disk not in self._asked and not self.register.awaits(disk):
+                try:
+                    call = begin(self._cluster, agent_of(disk), DiskApi.report)
+                except ShardUnavailableError:
+                    found.append((disk, None))
+                else:
+                    self._asked[disk] = call, time.monotonic()
+        calls = [call for call, _ in self._asked.values()]
+        answers = ray.wait(calls, num_returns=len(calls), timeout=_REPORT_S)[0] if calls else []
+        for disk, (call, asked_s) in list(self._asked.items()):
+            if call in answers:
+                found.append((disk, _report(call)))
+                del self._asked[disk]
+            elif time.monotonic() - asked_s >= _SILENCE_S:
+                found.append((disk, None))
+                del self._asked[disk]
         started = [disk for disk, report in found if self.register.take_report(disk, report)]
         for disk in started:
             self._kept.pop(disk, None)
