@@ -7,24 +7,21 @@ any, it serves phases (fork_server.py).
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import faust
 import ray
 from support.fork_server import serve
 from support.joined_apps import hosts, parcels, take
+from support.traffic import Traffic, gap, wait_for
 
 import rocketray as rr
 from rocketray.actors.api.node_client import lag_of
@@ -32,11 +29,9 @@ from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.disks.disks_api import MovedQueue
 from rocketray.actors.disks.queue_copy import RoundProgress
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.ray_process.ray_runtime import namespace_of
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.message import Message
 from rocketray.names import QueuesPerProcess
 from rocketray.topology.spark.session import spark_session
 
@@ -124,7 +119,7 @@ def kill(client: Client) -> dict[str, Any]:
 def away(client: Client) -> dict[str, Any]:
     """Use the cluster while the second machine is away."""
     here = [queue for queue, disk in enumerate(client.topics.get(TOPIC).disks) if not disk]
-    _until(lambda: any("does not answer" in line for line in client.problems()))
+    wait_for(lambda: any("does not answer" in line for line in client.problems()))
     with client.producer(ack="disk", timeout_s=10) as producer:
         begin_s = time.monotonic()
         for queue_id in here:
@@ -164,9 +159,22 @@ def away(client: Client) -> dict[str, Any]:
     }
 
 
+def without_the_first(client: Client) -> dict[str, Any]:
+    """Use the cluster while the machine of the first disk is away, and the coordinator elsewhere."""
+    topic = client.topics.create("Meanwhile", 2)
+    with client.producer(ack="disk", timeout_s=10) as producer:
+        for number in range(10):
+            producer.send(topic.name, b"%d" % number)
+    return {
+        "taken": len(take(client, "new", Subscription.tags("*"), 10, topic.name)),
+        "disks": len(topic.by_disk()),
+        "problems": client.problems(),
+    }
+
+
 def back(client: Client) -> dict[str, Any]:
     """Use it when the second machine is there again."""
-    _until(lambda: not any("does not answer" in line for line in client.problems()))
+    wait_for(lambda: not any("does not answer" in line for line in client.problems()))
     gone = [queue for queue, disk in enumerate(client.topics.get(TOPIC).disks) if disk]
     with client.producer(ack="disk") as producer:
         for queue_id in gone:
@@ -282,7 +290,7 @@ def _move(client: Client, queues_per_process: QueuesPerProcess) -> dict[str, Any
     disk = client.topics.create(topic, 2, queues_per_process=queues_per_process).disk_of(0)
     disks = {*client.disks.homes()}
     stopped = []
-    with _Traffic(client, topic) as traffic:
+    with Traffic(client, topic) as traffic:
         for _ in range(2):
             traffic.go_on()
             [disk] = disks - {disk}
@@ -305,7 +313,7 @@ def _move(client: Client, queues_per_process: QueuesPerProcess) -> dict[str, Any
         "sent": len(bodies),
         "end": end,
         "stopped": stopped,
-        "silence": _gap(traffic.times),
+        "silence": gap(traffic.times),
     }
 
 
@@ -313,8 +321,8 @@ def watch(client: Client) -> dict[str, Any]:
     """Use a queue of each disk, and say of each line that comes in how long each was silent.
 
     A line "actors" asks for the processes of the joined disk, "coordinator" for that of the
-    coordinator, "quiet" for the time since the last message, any other for the silence since the line
-    before. When the lines end, say what became of all messages.
+    coordinator, "quiet" for the time since the last message, "far" for the silence of the joined disk
+    alone since the line before, any other for that of both. When the lines end, say what became of all messages.
     """
     here = socket.gethostname()
     topics = [
@@ -325,7 +333,7 @@ def watch(client: Client) -> dict[str, Any]:
         if topic.disk_of(0) != disk:
             while isinstance(client.disks.move(topic.name, 0, disk, 5.0), RoundProgress):
                 pass
-    near, far = (_Traffic(client, topic.name, is_patient=True) for topic in topics)
+    near, far = (Traffic(client, topic.name, is_patient=True) for topic in topics)
     with near, far:
         for line in sys.stdin:
             if line.strip() == "actors":
@@ -336,6 +344,9 @@ def watch(client: Client) -> dict[str, Any]:
                 said = {COORDINATOR_NAME: ray.get(actor.pid.remote())}
             elif line.strip() == "quiet":
                 said = {"near": near.quiet(), "far": far.quiet()}
+            elif line.strip() == "far":
+                far.go_on()
+                said = {"far": far.silence()}
             else:
                 near.go_on()
                 far.go_on()
@@ -359,102 +370,6 @@ def _first_of_each(bodies: list[str]) -> list[str]:
     return list(dict.fromkeys(bodies))
 
 
-class _Traffic:
-    """A producer and a member that use queue 0 of a topic, each in a thread.
-
-    One that *is_patient* sends again what was refused, and reads on after an error.
-    """
-
-    def __init__(self, client: Client, topic: str, *, is_patient: bool = False) -> None:
-        self.sent: list[tuple[str, str]] = []
-        self.read: list[str] = []
-        self.errors: list[str] = []
-        self.times: list[float] = []
-        self.read_times: list[float] = []
-        self.refused = 0
-        self._is_patient = is_patient
-        self._looked_at = 0, 0
-        self._client = client
-        self._topic = topic
-        self._is_over = threading.Event()
-        runs = self._produce, self._consume
-        self._threads = [threading.Thread(target=self._guarded, args=[run]) for run in runs]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(_WAIT_S)
-
-    def _is_all_read(self) -> bool:
-        return not self._threads[0].is_alive() and len(self.read) >= len(self.sent)
-
-    def go_on(self) -> None:
-        """Wait until more was sent and read."""
-        count = len(self.read)
-        _until(lambda: len(self.read) > count + 200 or self.errors)
-
-    def silence(self) -> dict[str, float]:
-        """Return the longest time without an acknowledgement, and without a delivery."""
-        sent, read = self._looked_at
-        self._looked_at = len(self.times) - 1, len(self.read_times) - 1
-        return {"sends": _gap(self.times[sent:]), "deliveries": _gap(self.read_times[read:])}
-
-    def quiet(self) -> dict[str, float]:
-        """Return the time since the last acknowledgement, and since the last delivery."""
-        now = time.monotonic()
-        return {"sends": now - self.times[-1], "deliveries": now - self.read_times[-1]}
-
-    def _produce(self) -> None:
-        with self._client.producer(ack="disk") as producer:
-            for number in itertools.count(0, 20):
-                bodies = [str(number + at) for at in range(20)]
-                send = self._send_at_last if self._is_patient else self._send
-                self.sent += zip(bodies, send(producer, bodies), strict=True)
-                self.times.append(time.monotonic())
-                if self._is_over.is_set():
-                    return
-
-    def _send(self, producer: NodeProducer, bodies: list[str]) -> list[str]:
-        waiting = [producer.send_async(self._topic, body.encode(), queue_id=0) for body in bodies]
-        return [one.result().offset_message_id for one in waiting]
-
-    def _send_at_last(self, producer: NodeProducer, bodies: list[str]) -> list[str]:
-        """Ask for the results of a list until it is stored: it is stored once."""
-        messages = [Message(self._topic, body.encode()) for body in bodies]
-        sending = producer.begin_many(self._topic, messages, queue_id=0)
-        while True:
-            try:
-                return [one.offset_message_id for one in sending.result()]
-            except ShardUnavailableError:
-                self.refused += 1
-                time.sleep(0.1)
-
-    def _consume(self) -> None:
-        everything = Subscription.tags("*")
-        with self._client.consumer(f"of-{self._topic}", self._topic, everything) as member:
-            while not (self.errors or self._is_all_read()):
-                for batch in member.poll(0.2):
-                    self.read += [body.decode() for body in batch.bodies()]
-                    self.read_times.append(time.monotonic())
-                    member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-
-    def _guarded(self, run: Callable[[], None]) -> None:
-        try:
-            run()
-        except Exception as error:  # noqa: BLE001 - told to the test
-            self.errors.append(repr(error))
-            self._is_over.set()
-
-
-def _gap(times: list[float]) -> float:
-    return round(max((after - before for before, after in pairwise(times)), default=0.0), 2)
-
-
 def _offsets(client: Client) -> list[int]:
     deadline = time.monotonic() + _WAIT_S
     while True:
@@ -472,13 +387,6 @@ def _of_joined() -> dict[str, tuple[int, str]]:
         for each in ray._private.state.actors().values()
         if each["State"] == "ALIVE" and "@" in each["Name"]
     }
-
-
-def _until(is_so: Any) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 if len(sys.argv) > 1:
