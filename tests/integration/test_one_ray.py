@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from unittest import mock
@@ -16,6 +17,7 @@ from support.fleet import wait_until
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
+from rocketray.actors.cluster import standby
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
@@ -23,7 +25,13 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
 from rocketray.cluster import DEFAULT_CLUSTER
-from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, RegisterUnavailableError
+from rocketray.errors import (
+    ActorError,
+    ConfigError,
+    NodeNotRunningError,
+    RegisterUnavailableError,
+    ShardUnavailableError,
+)
 from rocketray.filters.subscription import Subscription
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -181,4 +189,46 @@ def test_a_cluster_continues_on_an_empty_directory_with_its_register(
     with pytest.raises(NodeNotRunningError, match="another coordinator has taken over"):
         node.connection()
     joined.stop()
+    assert actors() == []
+
+
+def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator stops to answer; then the node of its disk starts again, and stops."""
+    monkeypatch.setattr(standby, "TAKE_OVER_S", 1.0)
+    (tmp_path / "register").mkdir()
+    url = (tmp_path / "register").as_uri()
+    options = NodeOptions(queues_per_process="shared", register=url)
+    first, joined = tmp_path / "first", tmp_path / "joined"
+    node = Node(first, options)
+    other = Node(joined, replace(JOINING, register=url))
+    here = settle_identity(joined)
+    with node.connection() as connection:
+        assert send_one(node) == 1
+        read_all(connection)
+        far = connection.topics.ensure("Far", 2).disks.index(here)
+    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=namespace_of(DEFAULT_CLUSTER))
+    pid = ray.get(coordinator.pid.remote())
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: node.lost() is not None, lambda: "the first node does not end")
+    assert (node.lost() or "").startswith(f"the node on {first} ends: its coordinator has ended")
+    with other.connection() as connection:
+        assert connection.disks.coordinator_place().uuid == here
+        assert offsets(connection) == {0: 1}
+        assert told_of(connection, f"the first disk, {first} on ")
+        assert {*connection.topics.ensure("New", 2).by_disk()} == {here}
+        with connection.producer() as producer:
+            producer.send("New", b"meanwhile")
+            producer.send("Far", b"to the joined disk", queue_id=far)
+            with pytest.raises(ShardUnavailableError):
+                producer.send("Trade", b"to the first disk", queue_id=0)
+    with Node(first, options) as node, node.connection() as connection:
+        assert connection.disks.coordinator_place().uuid == settle_identity(first)
+        assert send_one(node) == 2
+        assert len(connection.messages.query_by_time("New", 0, 2**62)) == 1
+        assert len(connection.messages.query_by_time("Far", 0, 2**62)) == 1
+        assert not connection.problems()
+    wait_until(lambda: COORDINATOR_NAME in actors(), lambda: "no standby starts a coordinator")
+    other.stop()
     assert actors() == []

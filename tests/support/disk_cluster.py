@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from support.command_server import CommandServer, Done
 from support.commands import COMMAND, ONE_PROCESS
@@ -19,7 +19,7 @@ from support.machines_apart import MachinesApart, machines_apart
 
 from rocketray.actors.files.home import settle_identity
 
-__all__ = ["NAME", "Cluster", "Watch", "cluster_of_two"]
+__all__ = ["NAME", "Cluster", "Watch", "cluster_of_two", "two_machines"]
 
 NAME = "trade"
 _DRIVER = Path(__file__).with_name("joined_disks.py")
@@ -188,14 +188,28 @@ class Watch:
 
 
 @contextmanager
-def cluster_of_two(
-    *,
-    has_network: bool = False,
-    of_head: Mapping[str, str] | None = None,
-    is_supervised: bool = False,
-    room: str = "",
-) -> Iterator[Cluster]:
-    """Start a node on each of two machines; the options are those of :func:`machines_apart`."""
+def cluster_of_two(*, is_supervised: bool = False, **options: Unpack[Options]) -> Iterator[Cluster]:
+    """Start a node on each of two machines."""
+    with two_machines(is_supervised=is_supervised, **options) as found:
+        if is_supervised:
+            found.await_said("ready: pid", 1, "r1", "r2")
+        else:
+            found.start("first", *ONE_PROCESS)
+            found.start_second()
+        yield found
+
+
+class Options(TypedDict, total=False):
+    """Those of :func:`machines_apart`."""
+
+    has_network: bool
+    of_head: Mapping[str, str] | None
+    room: str
+
+
+@contextmanager
+def two_machines(*, is_supervised: bool = False, **options: Unpack[Options]) -> Iterator[Cluster]:
+    """Start two machines for the nodes of a cluster."""
     # Ray puts sockets there, whose paths have at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
@@ -204,19 +218,12 @@ def cluster_of_two(
         apart = machines_apart(
             *(directory, directory / "data"),
             disk=disk,
-            has_network=has_network,
-            of_head=of_head,
             supervised=NAME if is_supervised else "",
-            room=room,
+            **options,
         )
         with apart as machines:
             found = Cluster(machines, directory)
             try:
-                if is_supervised:
-                    found.await_said("ready: pid", 1, "r1", "r2")
-                else:
-                    found.start("first", *ONE_PROCESS)
-                    found.start_second()
                 yield found
             finally:
                 found.close()

@@ -110,7 +110,7 @@ def _refused(other: str) -> list[str]:
     """What each actor that touches files says when it is started where they are not."""
     home: Home = ray.get(find_actor(CLUSTER, COORDINATOR_NAME).home.remote())
     tries: list[tuple[type, str, tuple[Any, ...]]] = [
-        (CoordinatorActor, "pid", ({}, FilterRules())),
+        (CoordinatorActor, "pid", (None,)),
         (FilterActor, "pid", (FilterRules(),)),
         (GatewayActor, "ready", ()),
         (ShardProcessActor, "pid", (f"{_TOPIC}:0", {})),

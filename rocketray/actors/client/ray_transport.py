@@ -156,6 +156,7 @@ class RayTransport:
         begin_s = time.monotonic()
         end = begin_s + CALL_TIMEOUT_S
         disk = disk_in(endpoint.actor)
+        is_on_disk = endpoint.actor != COORDINATOR_NAME
         while True:
             self._check()
             try:
@@ -175,9 +176,11 @@ class RayTransport:
                     raise
                 if time.monotonic() - begin_s > _WITHOUT_GCS_S:
                     _check_gcs(endpoint.actor)
-                if disk and self._is_away(disk):
+                if is_on_disk and self._is_away(disk):
                     raise ShardUnavailableError(
-                        f"on disk {disk}", RETRY_AFTER_MS, "its machine does not answer"
+                        f"on disk {disk}" if disk else "on the first disk",
+                        RETRY_AFTER_MS,
+                        "its machine does not answer",
                     ) from None
 
     def _is_away(self, disk: str) -> bool:

@@ -111,12 +111,14 @@ class ClusterState:
         *,
         documents: Documents | None = None,
         end_elsewhere: EndOf = lambda *_: LONG_MAX,
+        has_first_disk: bool = True,
     ) -> None:
         """Load the state that an earlier coordinator saved.
 
         *clock_ms* is the wall clock; *steady_ms*, the same by default, is monotonic, and times the
         sessions of members. *placement* says where new queues are. *documents* are those in
-        *data* by default. *end_elsewhere* returns the end of a queue on another disk.
+        *data* by default. *end_elsewhere* returns the end of a queue on another disk, of which the
+        first one is one, too, unless the coordinator *has_first_disk*.
 
         Raises:
             StoreError: a file of the state cannot be read. ConfigError: it has another form.
@@ -126,6 +128,7 @@ class ClusterState:
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms or clock_ms
         self._end_elsewhere = end_elsewhere
+        self._has_first_disk = has_first_disk
         self._lock = threading.RLock()
         self.problems = Problems(data)
         """The problems of the node, for its operator; all parts note theirs here."""
@@ -176,7 +179,7 @@ class ClusterState:
         """Return the end of a queue; the greatest offset if its shard has never run."""
         config = self.topics.catalog.get(topic)
         config.check_queue(queue_id)
-        if config.disk_of(queue_id):
+        if config.disk_of(queue_id) or not self._has_first_disk:
             return self._end_elsewhere(config, queue_id)
         try:
             return ControlPage(control_path(self._data, topic, queue_id)).visible()

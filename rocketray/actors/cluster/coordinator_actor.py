@@ -2,9 +2,11 @@
 
 It starts the shard processes, saves offsets every ``OFFSETS_INTERVAL_S`` and at the stop, and has
 old files removed. Ray restarts a coordinator that died; it loads its state, and members join again
-with their next heartbeat and report their offsets. With a register, its state is there
-(registered_documents.py). So a message is redelivered only if its reader
+with their next heartbeat and report their offsets. So a message is redelivered only if its reader
 died, too, between its commit and the next save; nothing is lost.
+
+Its state is on the first disk, or in a register (registered_documents.py). With that, it runs on
+another machine while that of the first disk is unavailable (standby.py).
 
 Calls that wait for other actors (``endpoint.waits``) have threads of their own: however many topics
 are slow to start, heartbeats are answered at once, and no member's session ends meanwhile.
@@ -27,7 +29,6 @@ from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
-from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.ray_process.ray_access import asks_for_token
 from rocketray.actors.ray_process.ray_runtime import (
@@ -44,16 +45,16 @@ from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
 from rocketray.errors import RegisterUnavailableError, ShardUnavailableError, SupersededError
-from rocketray.names import QueuesPerProcess
 
 from .cluster_state import ClusterState
+from .coordinator_settings import CoordinatorSettings
 from .disk_service import DiskService
 from .gateway_actor import GATEWAY_THREADS, GatewayActor
 from .node_disks import NodeDisks
 from .node_shards import NodeShards
 from .one_node import start_actor
 from .queue_moves import QueueMoves
-from .registered_documents import RegisteredDocuments, RegisterOfStart, take_over
+from .registered_documents import RegisteredDocuments, RegisterOfStart, state_directory, take_over
 from .topic_service import TopicService
 
 __all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
@@ -82,32 +83,47 @@ class CoordinatorActor(ServedObjects):
     def __init__(
         self,
         home: Home,
-        shard_sizes: dict[str, int],
-        rules: FilterRules,
-        queues_per_process: QueuesPerProcess = None,
+        settings: CoordinatorSettings | None = None,
         register: RegisterOfStart | None = None,
     ) -> None:
+        """Take the *home* of the disk whose machine it runs on.
+
+        That is the first disk, with its *settings*, or one that joined; then the *register* has
+        them.
+        """
         super().__init__()
-        self._home = home
-        StoreConfig(**cast("Any", shard_sizes))  # raises for a size that does not exist
+        self._place = home
+        if settings is not None:
+            StoreConfig(
+                **cast("Any", settings.shard_sizes)
+            )  # raises for a size that does not exist
         self._shared = None if register is None else _taken_over(home, register)
         documents = self._shared or FileDocuments(home.directory())
-        disks = NodeDisks(home, DiskAgent(home.directory(), zone_of_machine()), documents)
+        if settings is None:
+            settings = CoordinatorSettings.load(documents)
+            assert settings is not None, "a standby looks before it starts a coordinator"
+        elif self._shared is not None:
+            settings.save(documents)
+        rules, self._home = settings.rules, settings.home
+        agent = None if home.is_joined else DiskAgent(home.directory(), zone_of_machine())
+        disks = NodeDisks(self._home, agent, documents)
         self._state = ClusterState(
-            home.directory(),
+            state_directory(home),
             rules,
             system_clock_ms,
             steady_clock_ms,
-            Placement(queues_per_process, spread=disks.register.spread),
+            Placement(settings.queues_per_process, spread=disks.register.spread),
             documents=documents,
             end_elsewhere=disks.end_of,
+            has_first_disk=not home.is_joined,
         )
         if not asks_for_token():
             self._state.problems.note("Ray", _OPEN_RAY)
-        self._shards = NodeShards(home, shard_sizes, disks, lambda: self._state.topics.catalog)
+        sizes = settings.shard_sizes
+        self._shards = NodeShards(self._home, sizes, disks, lambda: self._state.topics.catalog)
         self._topics = TopicService(self._state, self._shards)
         moves = QueueMoves(documents, self._state, disks, self._shards, self._topics.comes_or_goes)
-        self._disks = DiskService(disks, self._state, self._topics, rules, moves)
+        self._disks = DiskService(disks, self._state, self._topics, rules, moves, place=home)
         disks.look()
         self._disks.note_unavailable()
         self._topics.start_all()
@@ -202,12 +218,19 @@ class CoordinatorActor(ServedObjects):
                 return
 
     def home(self) -> Home:
-        """Return where every actor that uses the node's files has to run."""
+        """Return the home of the first disk, where every actor that uses its files has to run."""
         return self._home
 
+    def place(self) -> Home:
+        """Return the home of the disk on whose machine the coordinator runs."""
+        return self._place
+
     def stop(self) -> None:
-        """Save the offsets, then stop every shard: all their data is on disk on return."""
+        """Save the offsets, then stop the shards of the first disk: all is on disk on return."""
         self._stop.set()
+        if self._place.is_joined:  # the first disk is unavailable
+            self._state.stop()
+            return
         with contextlib.suppress(ShardUnavailableError):  # no member on another node ever joined
             ray.get(find_actor(self._home.cluster, GATEWAY_NAME).stop.remote())
         try:

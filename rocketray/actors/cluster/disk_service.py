@@ -40,17 +40,25 @@ class DiskService:
         topics: TopicService,
         rules: FilterRules,
         moves: QueueMoves,
+        *,
+        place: Home,
     ) -> None:
+        """Take the home, *place*, of the disk on whose machine the coordinator runs."""
         self._disks = disks
         self._state = state
         self._topics = topics
         self._rules = rules
         self._moves = moves
+        self._place = place
         self._looking = threading.Lock()
 
     def homes(self) -> dict[str, Home]:
-        """Return the homes of all disks by name; the coordinator's own has an empty name."""
+        """Return the homes of all disks by name; the first one has an empty name."""
         return dict(self._disks.register.homes)
+
+    def coordinator_place(self) -> Home:
+        """Return the home of the disk on whose machine the coordinator runs."""
+        return self._place
 
     def reports(self) -> dict[str, DiskReport]:
         """Return the last report of each disk that answers, by name."""
@@ -123,15 +131,16 @@ class DiskService:
         """Note which disks did not answer the last question, for ``rocketray status``."""
         register = self._disks.register
         for disk, home in register.homes.items():
-            if not disk:
-                continue
             topics = self._state.topics.catalog.topics.values()
             queues = sum(len(each.by_disk().get(disk, ())) for each in topics)
             was_stopped_for_good = not queues and disk in register.draining
             if disk in register.reports or was_stopped_for_good:
                 self._state.problems.resolve(f"disk {disk}")
             else:
-                self._state.problems.note(f"disk {disk}", _unavailable(disk, home, queues))
+                said = (
+                    _unavailable(disk, home, queues) if disk else _first_unavailable(home, queues)
+                )
+                self._state.problems.note(f"disk {disk}", said)
 
     def _note_full(self) -> None:
         """Note the disks that have no room, for ``rocketray status``."""
@@ -152,6 +161,16 @@ def _full(disk: str, home: Home, use: DiskUse) -> str:
         "its queues refuse messages: free space there, lower a topic's retention with: rocketray "
         "topics alter TOPIC --retention 72h, delete one, or move queues to another disk with: "
         "rocketray move-queue"
+    )
+
+
+def _first_unavailable(home: Home, queues: int) -> str:
+    """Return what to do about the first disk, when the coordinator runs elsewhere."""
+    return (
+        f"the first disk, {home.data} on {home.machine}, does not answer; its {queues} queues are "
+        f"unavailable, and the coordinator runs elsewhere meanwhile: start its node there again, "
+        f"with the same options: rocketray start --cluster {home.cluster} --register URL "
+        f"--ray-address HOST:PORT --data {home.data}"
     )
 
 

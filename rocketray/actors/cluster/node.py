@@ -61,19 +61,27 @@ from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError, SupersededError
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
+from .coordinator_settings import CoordinatorSettings
 from .filter_actor import FILTER_THREADS, FilterActor
 from .gateway_actor import GatewayActor
 from .node_options import NodeOptions
 from .one_node import (
     coordinator_elsewhere,
     end_actors,
-    is_owner,
+    end_superseded,
     make_room,
     start_actor,
     stop_actors,
+    stop_coordinator,
 )
-from .registered_documents import RegisterOfStart, check_register
+from .registered_documents import (
+    RegisterOfStart,
+    check_register,
+    check_standby,
+    has_coordinated,
+)
 from .shard_process_actor import ShardProcessActor
+from .standby import Standby
 
 __all__ = ["Node", "ensure_node"]
 
@@ -98,7 +106,9 @@ class Node:
         """
         self.data = data_directory(data).resolve()
         self.owner: Home | None = None
-        """The home of the coordinator whose cluster the disk joined; None if it is here."""
+        """Where the coordinator ran whose cluster the disk joined; None on the first disk."""
+        self._first_data = self.data
+        """The data directory of the first disk of the cluster."""
         self._options = options or NodeOptions()
         self._lock = lock_node(self.data, self._options.data_mode)
         self._owns_ray = not has_ray()
@@ -108,6 +118,7 @@ class Node:
         self._leaves_actors = False
         """Whether the node has actors that would outlive it, on a Ray that it joined."""
         self._lost: str | None = None
+        self._standby: Standby | None = None
         self._superseded: Any = None
         """The call that returns when another coordinator has taken over the register."""
         self._stopped = threading.Event()
@@ -154,6 +165,8 @@ class Node:
         options = self._options
         if options.joins or read_joined(self.data) is not None:
             options.check_joining()
+            if options.register is not None:
+                check_standby(options.register, options.cluster or DEFAULT_CLUSTER)
             return ""
         cluster = options.cluster or DEFAULT_CLUSTER
         return check_register(self.data, options.register, cluster, disk)
@@ -176,6 +189,8 @@ class Node:
             owner = None
         else:
             owner = coordinator_elsewhere(self._home, _AWAIT_S if waits else _LOOK_S)
+        if owner is not None and owner.is_joined and has_coordinated(self.data):
+            owner = None  # a standby has the coordinator until this first disk is back
         if joined is not None and owner is None:
             raise NodeNotRunningError(
                 f"{self.data} is a disk of cluster {joined.cluster!r}, whose coordinator does not "
@@ -207,6 +222,13 @@ class Node:
         ray.get(self._filter.home.remote())
         self._watch = watch_ray(ray.get(self._filter.pid.remote()), is_own=False)
         disks.join(self._home, TopicCatalog.load(self.data))
+        self._first_data = Path(disks.homes()[""].data)
+        if self._options.register is not None:
+            joined = read_joined(self.data)
+            assert joined is not None
+            place = replace(self._home, cluster_id=joined.id)
+            self._standby = Standby(place, self._options.register)
+            self._standby.start()
 
     def _begin(self) -> None:
         """Start the actors of a cluster whose coordinator is on this disk."""
@@ -219,14 +241,19 @@ class Node:
             groups=WAITING_GROUP,
         )
         self._leaves_actors = not self._starts_ray
+        if register is not None:
+            stop_coordinator(self._home.cluster)  # a standby's
         self._coordinator = start_actor(
             CoordinatorActor,
             COORDINATOR_NAME,
             COORDINATOR_THREADS,
             self._home,
-            dict(self._options.shard_sizes),
-            rules,
-            self._options.queues_per_process,
+            CoordinatorSettings(
+                self._home,
+                rules,
+                dict(self._options.shard_sizes),
+                self._options.queues_per_process,
+            ),
             None if register is None else RegisterOfStart(register, uuid.uuid4().hex),
             is_alone=True,
             groups=WAITING_GROUP,
@@ -245,7 +272,7 @@ class Node:
             "address": ray.get_runtime_context().gcs_address,
             "raylet": self._watch.raylet,
             "cluster": self._home.cluster,
-            "coordinatorData": str(self._coordinator_data()),
+            "coordinatorData": str(self._first_data),
             "namespace": namespace_of(self._home.cluster),
             "authMode": auth_mode(),
             "tokenPath": None if self._token is None else str(self._token),
@@ -304,7 +331,7 @@ class Node:
         self._let_go_of_memory()
         self._let_go_of_directory()
         self._lost = f"{said}; {end}"
-        lose_node(self._coordinator_data(), NodeNotRunningError(self._lost))
+        lose_node(self._first_data, NodeNotRunningError(self._lost))
         if self._owns_ray:
             leave_ray(is_lost=True)
 
@@ -320,12 +347,14 @@ class Node:
             return told[-1].partition(": ")[2] if told else f"its coordinator has ended: {lines[0]}"
 
     def _end_for(self, what: str) -> None:
-        """End, as another coordinator has the cluster; its actors may have the same names."""
+        """End, as another coordinator has the cluster."""
         node_file(self.data).unlink(missing_ok=True)
         said = f"the node on {self.data} ends: {what}"
-        lose_node(self._coordinator_data(), NodeNotRunningError(said))
-        self._leaves_actors = self._leaves_actors and is_owner(self._home)
+        lose_node(self._first_data, NodeNotRunningError(said))
+        leaves, self._leaves_actors = self._leaves_actors, False
         try:
+            if leaves:
+                end_superseded(self._home, self._coordinator)
             self._release()
         finally:
             self._lost = said
@@ -337,7 +366,7 @@ class Node:
             NodeNotRunningError: its Ray is lost.
         """
         self._check_ray()
-        return Connection(self._coordinator_data(), self._home.cluster)
+        return Connection(self._first_data, self._home.cluster)
 
     def stop(self) -> None:
         """Stop all actors; all their data is on disk on return.
@@ -349,6 +378,8 @@ class Node:
         node_file(self.data).unlink(missing_ok=True)
         try:
             if self._home.is_joined:
+                if self._standby is not None:
+                    self._standby.stop()
                 stop_actors(self._home)
             else:
                 for actor in (self._coordinator, self._filter):
@@ -370,9 +401,6 @@ class Node:
             except RayTaskError as error:
                 raise raised_there(error, self.data) from None
 
-    def _coordinator_data(self) -> Path:
-        return self.data if self.owner is None else Path(self.owner.data)
-
     def _check_ray(self) -> None:
         if self._lost is not None:
             raise NodeNotRunningError(self._lost)
@@ -388,6 +416,8 @@ class Node:
             self._let_go_of_directory()
 
     def _let_go_of_memory(self) -> None:
+        if self._standby is not None:
+            self._standby.close()
         if self._runtime is not None:
             self._runtime.close()
         remove_runtime(self.data)

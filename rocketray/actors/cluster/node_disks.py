@@ -1,8 +1,10 @@
 """The disks of a cluster, as the coordinator reaches them: by calls to the agent on each.
 
-The coordinator's own disk has its agent in the coordinator itself. No call waits for a disk that
-does not answer longer than a few seconds, and none is made to a disk whose agent has ended, or has
-not answered a question for ``_SILENCE_S``.
+The first disk has its agent in the coordinator itself. While its machine is down, and the
+coordinator runs elsewhere (standby.py), that disk does not answer.
+
+No call waits for a disk that does not answer longer than a few seconds, and none is made to a disk
+whose agent has ended, or has not answered a question for ``_SILENCE_S``.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ _CALL_S = 10.0
 class NodeDisks:
     """The agents of all disks; safe to use from several threads."""
 
-    def __init__(self, home: Home, own: DiskAgent, documents: Documents) -> None:
-        """Load the disks from *documents*; the coordinator's *home* has the agent *own*.
+    def __init__(self, home: Home, own: DiskAgent | None, documents: Documents) -> None:
+        """Load the disks from *documents*; the first one, at *home*, has the agent *own*, if any.
 
         Raises as :class:`DiskRegister`.
         """
@@ -65,7 +67,8 @@ class NodeDisks:
 
         A restored disk is asked from its join on: until then, its home is that of the original.
         """
-        found: list[tuple[str, DiskReport | None]] = [("", self._own.report())]
+        own = None if self._own is None else self._own.report()
+        found: list[tuple[str, DiskReport | None]] = [("", own)]
         for disk in self.register.homes:
             if disk and disk not in self._asked and not self.register.awaits(disk):
                 try:
@@ -95,7 +98,8 @@ class NodeDisks:
             ShardUnavailableError: it does not, or it is not of this cluster.
         """
         home = self.register.homes.get(disk)
-        if home is None or (disk and disk not in self.register.reports):
+        is_own = not disk and self._own is not None
+        if home is None or not (is_own or disk in self.register.reports):
             raise ShardUnavailableError(f"on disk {disk}", RETRY_AFTER_MS, _away(home))
         return home
 
@@ -115,13 +119,14 @@ class NodeDisks:
                 self._kept[disk] = written
 
     def remove_files(self, topic: TopicConfig) -> None:
-        """Remove the files of a deleted topic from the joined disks.
+        """Remove the files of a deleted topic from all disks but the coordinator's own.
 
         Raises:
             ShardUnavailableError: a disk does not answer. StoreError, OSError: a file stays.
         """
-        for disk in filter(None, topic.by_disk()):
-            self._call(disk, DiskApi.remove_files, topic)
+        for disk in topic.by_disk():
+            if disk or self._own is None:
+                self._call(disk, DiskApi.remove_files, topic)
 
     def copy_queue(
         self, topic: TopicConfig, queue_id: int, target: str, *, is_closed: bool
@@ -151,14 +156,14 @@ class NodeDisks:
     def check_target(self, disk: str) -> None:
         """See ``MovingDisks``."""
         if disk not in self.register.homes:
-            known = ", ".join(name or "that of the coordinator" for name in self.register.homes)
+            known = ", ".join(name or self.register.homes[""].uuid for name in self.register.homes)
             raise ConfigError(f"the cluster has no disk {disk!r:.60}; its disks: {known}")
         if disk in self.register.draining:
             raise ConfigError(f"disk {disk} is being drained: end that first")
         self.check(disk)
 
     def end_of(self, topic: TopicConfig, queue_id: int) -> int:
-        """Return the end of a queue on a joined disk.
+        """Return the end of a queue on another disk than the coordinator's own.
 
         Raises:
             ShardUnavailableError: the disk does not answer.

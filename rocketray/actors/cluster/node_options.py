@@ -22,8 +22,10 @@ class NodeOptions:
     further disk. Without a name it is ``default``, and joins none.
     ``joins``: whether the directory is only to be a further disk of that cluster. The node then
     waits for the coordinator, and never starts one: machines of a cluster start in any order.
-    ``register``: the URL of the register that keeps the state of the coordinator on this directory
-    (rocketray/actors/register/register.py). Without one it is in the directory alone.
+    ``register``: the URL of the register that keeps the state of the coordinator
+    (rocketray/actors/register/register.py). Without one it is in the first disk's directory alone.
+    The node of a further disk with it starts the coordinator when the first disk's machine is lost
+    (standby.py).
     ``fetch_port``: the port of the disk's fetch service; None takes any free one.
     ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
     ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
@@ -73,7 +75,6 @@ class NodeOptions:
     def check_joining(self) -> None:
         """Raise :class:`ConfigError` for an option that is the whole cluster's."""
         given = {
-            "--register": self.register,
             "--allow-predicates": self.allow_predicates,
             "--predicate-time-limit-ms": self.predicate_time_limit_ms,
             "--property-filter": self.property_filter,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from rocketray.actors.calls.endpoint import process_actor
@@ -48,7 +49,10 @@ class NodeShards:
     def __init__(
         self, home: Home, sizes: Mapping[str, int], disks: NodeDisks, catalog: CatalogNow
     ) -> None:
-        """Take *sizes*, fields of :class:`~rocketray.config.StoreConfig` for new shards."""
+        """Take the *home* of the first disk.
+
+        *sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards.
+        """
         self._home = home
         self._disks = disks
         self._catalog = catalog
@@ -154,7 +158,7 @@ class NodeShards:
         except RayError as error:
             reason = error
             if isinstance(error, RayTaskError):
-                reason = raised_there(error, self._home.directory())
+                reason = raised_there(error, Path(self._home.data))
             if isinstance(reason, RayError):
                 said = f"shards of topic {topic.name} are not stopped: {reason}"
                 raise ActorError(said) from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rocketray.actors.calls.endpoint import (
@@ -29,10 +30,12 @@ from rocketray.errors import ActorError, ShardUnavailableError
 __all__ = [
     "coordinator_elsewhere",
     "end_actors",
-    "is_owner",
+    "end_coordinator",
+    "end_superseded",
     "make_room",
     "start_actor",
     "stop_actors",
+    "stop_coordinator",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +50,7 @@ def make_room(home: Home, *, takes_over: bool = False) -> None:
 
     Actors that do not answer may be those of a raylet that was lost: Ray is about to end them. A
     node that *takes_over*, with the register of the cluster, ends them itself: they wait for a
-    machine that may never come back.
+    machine that may never come back. A coordinator that runs on a joined disk is left alone.
 
     Raises:
         ActorError: another directory's node has that name on this Ray, or the owner of the actors
@@ -66,6 +69,9 @@ def make_room(home: Home, *, takes_over: bool = False) -> None:
         owner = _owner(home.cluster)
         if owner is not None and owner.uuid == home.uuid:
             _end_left(home.cluster, home)
+        elif owner is not None and owner.is_joined and takes_over:
+            end_actors(home.cluster, but=COORDINATOR_NAME)
+            return  # it continues until the node can start its own
         elif owner is None and takes_over and time.monotonic() > end:
             _LOG.warning("ending actors of cluster %s that do not answer", home.cluster)
             end_actors(home.cluster)
@@ -75,7 +81,7 @@ def make_room(home: Home, *, takes_over: bool = False) -> None:
 
 
 def coordinator_elsewhere(home: Home, wait_s: float) -> Home | None:
-    """Return the home of the cluster's coordinator, if it is on another disk.
+    """Return the home of the cluster's coordinator, unless that is of a node of this first disk.
 
     Without one, or if it does not answer, ask again for *wait_s*.
     """
@@ -84,16 +90,46 @@ def coordinator_elsewhere(home: Home, wait_s: float) -> Home | None:
         is_there = actor_or_none(home.cluster, COORDINATOR_NAME) is not None
         owner = _owner(home.cluster) if is_there else None
         if owner is not None:
-            return None if owner.uuid == home.uuid else owner
+            is_own = owner.uuid == home.uuid and not owner.is_joined
+            return None if is_own else owner
         if time.monotonic() > end:
             return None
         time.sleep(_LOOK_AGAIN_S)
 
 
-def is_owner(home: Home) -> bool:
-    """Return whether the actors of the cluster are those of the node at *home*."""
+def end_superseded(home: Home, coordinator: Any) -> None:
+    """End the actors of the first disk at *home*, unless another first disk has their names.
+
+    Of the coordinators, *coordinator* alone is ended.
+    """
+    ray.kill(coordinator)
     owner = _owner(home.cluster)
-    return owner is not None and owner.uuid == home.uuid
+    if owner is not None and (owner.is_joined or owner.uuid == home.uuid):
+        end_actors(home.cluster, but=COORDINATOR_NAME)
+
+
+def stop_coordinator(cluster: str) -> None:
+    """Stop and end the coordinator, all saved if it answers; return when its name is free.
+
+    Raises:
+        ActorError: it does not end.
+    """
+    actor = actor_or_none(cluster, COORDINATOR_NAME)
+    if actor is not None:
+        try:
+            ray.get(actor.stop.remote(), timeout=_ANSWER_S)
+        except RayError as error:
+            _LOG.warning("the coordinator does not stop, so it is killed: %r", error)
+        end_coordinator(cluster)
+
+
+def end_coordinator(cluster: str) -> None:
+    """End the coordinator; return when its name is free.
+
+    Raises:
+        ActorError: it does not end.
+    """
+    _end(cluster, lambda: [name for name in _names(cluster) if name == COORDINATOR_NAME])
 
 
 def _end_left(cluster: str, home: Home) -> None:
@@ -169,14 +205,20 @@ def stop_actors(home: Home) -> None:
                 )
 
 
-def end_actors(cluster: str, disk: str = "") -> None:
+def end_actors(cluster: str, disk: str = "", *, but: str = "") -> None:
     """End every actor of a disk of the cluster on this Ray; return when their names are free.
+
+    The one with the name *but* stays.
 
     Raises:
         ActorError: some do not end.
     """
+    _end(cluster, lambda: [name for name in _names(cluster, disk) if name != but])
+
+
+def _end(cluster: str, left: Callable[[], list[str]]) -> None:
     end = time.monotonic() + _END_S
-    while names := _names(cluster, disk):
+    while names := left():
         for name in names:
             try:
                 ray.kill(ray.get_actor(name, namespace=namespace_of(cluster)))
@@ -202,10 +244,12 @@ def _other_clusters(cluster: str) -> set[str]:
 
 
 def _owner(cluster: str) -> Home | None:
-    """Return the home of the existing actors, from the first one that answers."""
+    """Return the place of the coordinator, or if that does not answer, the home of the filter."""
     for name in (COORDINATOR_NAME, FILTER_NAME):
         try:
-            found: Home = ray.get(find_actor(cluster, name).home.remote(), timeout=_ANSWER_S)
+            actor = find_actor(cluster, name)
+            asked = actor.place.remote() if name == COORDINATOR_NAME else actor.home.remote()
+            found: Home = ray.get(asked, timeout=_ANSWER_S)
         except (RayError, ShardUnavailableError, AttributeError):  # the last: of an older version
             continue
         return found

@@ -196,7 +196,7 @@ class QueueMoves:
         topic.check_queue(queue_id)
         if topic.internal:
             raise ConfigError(
-                f"topic {name!r} is one of the node's own, which stay on the coordinator's disk"
+                f"topic {name!r} is one of the node's own, which stay on the first disk"
             )
         self._disks.check_target(target)
         if topic.disk_of(queue_id) == target:
@@ -235,7 +235,7 @@ class QueueMoves:
         _LOG.info(
             "queue %s is on disk %s now: %d bytes in %.1f s, the last %d with the queue closed, "
             "for %.2f s",
-            *(move.name, move.target or "of the coordinator", copied.fetched_bytes),
+            *(move.name, move.target or "(the first)", copied.fetched_bytes),
             *(copied.seconds, rest.fetched_bytes, stopped_s),
         )
         self._shards.end_unused(topic, moved)

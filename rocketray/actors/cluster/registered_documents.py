@@ -30,19 +30,29 @@ from typing import Any, TypeVar
 from rocketray.actors.disks.disk_register import DiskRegister, SavedDisks, saved_disks
 from rocketray.actors.files.file_documents import Documents, FileDocuments
 from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.paths import config_directory, coordinator_directory, filters_file
 from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
 from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.register import Register, open_register
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
 
-__all__ = ["RegisterOfStart", "RegisteredDocuments", "check_register", "take_over"]
+from .coordinator_settings import CoordinatorSettings
+
+__all__ = [
+    "RegisterOfStart",
+    "RegisteredDocuments",
+    "check_register",
+    "check_standby",
+    "has_coordinated",
+    "state_directory",
+    "take_over",
+]
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _VERSION = 1
 _LAST = "disks"
-_NAMES = ("groups", "moves", "topics", _LAST)
+_NAMES = ("groups", "moves", "settings", "topics", _LAST)
 _NOT_INDENTED = {"groups"}
 
 
@@ -81,6 +91,10 @@ class RegisteredDocuments:
         """See ``RegisterDocuments.take_over``."""
         with self._noting():
             self._documents.take_over(_NAMES, is_again=is_again)
+
+    def has_changed_since(self, start_id: str) -> bool:
+        """See ``RegisterDocuments.has_changed_since``."""
+        return self._documents.has_changed_since(start_id)
 
     def load(self, name: str, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
         """See ``RegisterDocuments.load``."""
@@ -170,19 +184,60 @@ def check_register(data: Path, url: str | None, cluster: str, disk: str) -> str:
     return disk if saved is None else saved.cluster_id
 
 
+def check_standby(url: str, cluster: str, cluster_id: str = "") -> None:
+    """Check that the register at *url* has all that another coordinator of a cluster needs.
+
+    *cluster_id* is empty if it is not known. Nothing is changed.
+
+    Raises:
+        ConfigError: it has no cluster, or another one. RegisterUnavailableError: it does not
+            answer. StoreError: a document is damaged, or of another version.
+    """
+    documents = RegisterDocuments(open_register(url))
+    saved = saved_disks(documents)
+    if saved is None or CoordinatorSettings.load(documents) is None:
+        raise ConfigError(
+            f"the register {url} does not have the state of cluster {cluster!r}: start the node of "
+            f"its first disk with the same --register, and this one then"
+        )
+    if saved.cluster != cluster or cluster_id not in ("", saved.cluster_id):
+        raise ConfigError(
+            f"the register {url} has the state of cluster {saved.cluster!r}, which began on "
+            f"directory {saved.cluster_id}, and not that of the one that this disk joined, "
+            f"{cluster!r}"
+        )
+
+
+def state_directory(home: Home) -> Path:
+    """Return the directory of what a coordinator at *home* keeps on its disk; raises as that."""
+    return coordinator_directory(home.directory()) if home.is_joined else home.directory()
+
+
+def has_coordinated(data: Path) -> bool:
+    """Return whether *data* is the first disk of a cluster whose state is in a register."""
+    return _used(data) is not None
+
+
 def take_over(home: Home, register: RegisterOfStart) -> RegisteredDocuments:
     """Return the documents of the cluster in a register; the coordinator's are all.
 
-    On the first use, those of the directory are carried over. Raises as :func:`check_register`, and
+    On the first use, those of the directory are carried over. If another coordinator had them since
+    the last use, the directory's file of filters is removed: one may have changed, and back. Raises
+    as :func:`check_register`, on a disk that joined as :func:`check_standby`, and
     :class:`SupersededError` if another coordinator takes over at the same time, or has done so
     since this start did.
     """
     url, start_id = register.url, register.start_id
-    data = home.directory()
+    data = state_directory(home)
+    if home.is_joined:
+        check_standby(url, home.cluster, home.cluster_id)
     check_register(data, url, home.cluster, home.uuid)
     documents = RegisteredDocuments(data, open_register(url), start_id)
     used = _used(data)
-    documents.take_over(is_again=used is not None and used.start_id == start_id)
+    before = "" if used is None else used.start_id
+    documents.take_over(is_again=used is not None and before == start_id)
+    if documents.has_changed_since(before):  # and a filter, perhaps, and back
+        filters_file(data).unlink(missing_ok=True)
     if saved_disks(documents) is None:
         _note(data, _Used(url, is_complete=False))
         _carry_over(home, FileDocuments(data), documents)

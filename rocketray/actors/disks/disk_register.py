@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from rocketray.actors.files.file_documents import Documents, FileDocuments
+from rocketray.actors.files.file_documents import Documents, FileDocuments, SavedDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.state_files import UnknownVersionError
 from rocketray.actors.topics.placement import DiskSpace, spread_over
@@ -125,7 +125,7 @@ class DiskRegister:
         return spread_over(disks or [DiskSpace("", "", 0)], present, queues)
 
 
-def saved_disks(documents: Documents) -> SavedDisks | None:
+def saved_disks(documents: SavedDocuments) -> SavedDisks | None:
     """Return the saved disks of a cluster, None if none were saved.
 
     Raises:

@@ -123,7 +123,10 @@ class DisksApi(Protocol):
     """The coordinator's calls about disks; see ``DiskService``."""
 
     def homes(self) -> dict[str, Home]:
-        """Return the homes of all disks by name; the coordinator's own has an empty name."""
+        """Return the homes of all disks by name; the first one has an empty name."""
+
+    def coordinator_place(self) -> Home:
+        """Return the home of the disk on whose machine the coordinator runs."""
 
     def reports(self) -> dict[str, DiskReport]:
         """Return the last report of each disk that answers, by name."""

@@ -2,7 +2,7 @@
 
 They are ``topics``, ``disks``, ``moves`` and ``groups``. By default they are files of the directory
 on which the coordinator runs, ``DATA/config/NAME.json``, each with a copy (state_files.py). Else
-they are in a register (cluster/registered_documents.py).
+they are in a register (cluster/registered_documents.py), which has ``settings``, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Protocol, TypeVar
 from .paths import config_directory
 from .state_files import read_state, write_json
 
-__all__ = ["Documents", "FileDocuments"]
+__all__ = ["Documents", "FileDocuments", "SavedDocuments"]
 
 _T = TypeVar("_T")
 
 
-class Documents(Protocol):
-    """Where a coordinator keeps its documents; it alone changes them."""
+class SavedDocuments(Protocol):
+    """The documents of a coordinator, to be read."""
 
     def load(self, name: str, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
         """Return *parse* of a document, or None if it does not exist.
@@ -28,6 +28,10 @@ class Documents(Protocol):
         Raises:
             StoreError: it is damaged, or of another version.
         """
+
+
+class Documents(SavedDocuments, Protocol):
+    """Where a coordinator keeps its documents; it alone changes them."""
 
     def save(self, name: str, value: object, *, is_indented: bool = True) -> None:
         """Replace a document; durable on return. A large one is better not *is_indented*.

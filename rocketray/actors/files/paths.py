@@ -10,6 +10,8 @@
     DATA/config/moves.json              queues that move between disks (cluster/queue_moves.py)
     DATA/config/register.json           where the documents are (cluster/registered_documents.py)
     DATA/config/joined.json             on a disk that joined: its cluster (disks/joined_cluster.py)
+    DATA/coordinator/                   there, what the coordinator keeps when it runs in place of
+                                        that of the first disk (cluster/standby.py), as in DATA
     DATA/shards/<topic>/<queueId>/      a store directory, and beside its files the `control` page
                                         and config/consumerFilter.json, the filters of its bitmaps
     DATA/copies/<topic>.<queueId>/      a queue that is being copied here (disks/queue_copy.py)
@@ -35,6 +37,7 @@ __all__ = [
     "config_directory",
     "consumer_directory",
     "control_path",
+    "coordinator_directory",
     "fetch_port_file",
     "fetch_service_file",
     "filter_doorbell_path",
@@ -90,6 +93,11 @@ def journal_directory(data: Path) -> Path:
 def filters_file(directory: Path) -> Path:
     """Return the file of a node's SQL92 filters, or of a shard's bitmaps; a broker's path."""
     return directory / "config" / "consumerFilter.json"
+
+
+def coordinator_directory(data: Path) -> Path:
+    """Return the directory of a coordinator that runs on a disk that joined."""
+    return data / "coordinator"
 
 
 def shard_directory(data: Path, topic: str, queue_id: int) -> Path:

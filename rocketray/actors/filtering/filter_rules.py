@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json, write_json
@@ -99,12 +100,8 @@ class FilterRules:
             StoreError: the file holds no such rules.
         """
         value = read_json(_path(data))
-        if value is None:
-            return cls()
         try:
-            allowed = tuple(value["allowedPredicates"])
-            limit_ms = int(value["predicateTimeLimitMs"])
-            return cls(allowed, limit_ms, bool(value["enablePropertyFilter"]))
+            return cls() if value is None else cls.from_json(value)
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{_path(data)} has no valid filter rules ({type(error).__name__}: {error}); "
@@ -113,12 +110,28 @@ class FilterRules:
 
     def save(self, data: Path) -> None:
         """Save the rules for the next start."""
-        value = {
+        write_json(_path(data), self.to_json(), backup=False)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> FilterRules:
+        """Return the rules that :meth:`to_json` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: *value* has another form.
+        """
+        return cls(
+            tuple(map(str, value["allowedPredicates"])),
+            int(value["predicateTimeLimitMs"]),
+            bool(value["enablePropertyFilter"]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rules as JSON."""
+        return {
             "allowedPredicates": list(self.allowed),
             "predicateTimeLimitMs": self.time_limit_ms,
             "enablePropertyFilter": self.property_filter,
         }
-        write_json(_path(data), value, backup=False)
 
 
 def _is_too_wide(name: str) -> bool:

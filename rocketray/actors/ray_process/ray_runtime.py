@@ -344,6 +344,11 @@ def pinned(home: Home) -> dict[str, Any]:
     return {"label_selector": {DISK_LABEL: home.uuid}}
 
 
+def actor_id_of(actor: Any) -> str:
+    """Return Ray's id of an actor, which one that is started under the same name does not have."""
+    return str(actor._actor_id.hex())  # noqa: SLF001 - Ray has no public way
+
+
 def raised_there(error: RayTaskError, data: Path) -> Exception:
     """Return the error of an actor of the node on *data*, if a person can act on it."""
     cause = error.cause

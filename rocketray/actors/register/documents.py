@@ -80,6 +80,7 @@ class RegisterDocuments:
         self._start = f"{start_id}/"
         self._writer = f"{self._start}{uuid.uuid4().hex}"
         self._numbers: dict[str, int] = {}  # of the newest versions, by document
+        self._former: set[str] = set()  # the writers of the versions before the seals
         self._lock = threading.Lock()
         self._lost = ""  # the document that another coordinator was found to have taken over
 
@@ -106,6 +107,10 @@ class RegisterDocuments:
             for name, number in sealed.items():
                 self._check_newest(name, number)
             self._numbers = sealed
+
+    def has_changed_since(self, start_id: str) -> bool:
+        """Return whether a coordinator of another start had the documents before this one did."""
+        return any(not writer.startswith(f"{start_id}/") for writer in self._former)
 
     def load(self, name: str, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
         """Return *parse* of a document, None if it does not exist, or was removed.
@@ -162,6 +167,8 @@ class RegisterDocuments:
                 self._stop(name)
             if newest.writer == self._writer:  # a seal, of which this object did not learn
                 return newest.number
+            if newest.writer:
+                self._former.add(newest.writer)
             number = newest.number + 1
             content = self._encoded(name, newest.value)
             is_new = self._register.create(_key(name, number), content)

@@ -66,7 +66,7 @@ def drain(
     """Move all queues from a disk to the others.
 
     It gets no new ones. After that its node can be stopped for good. The node's own topics stay on
-    the coordinator's disk. Repeat the command after an interruption: it continues.
+    the first disk. Repeat the command after an interruption: it continues.
     """
     with connect(data) as connection:
         homes = connection.disks.homes()

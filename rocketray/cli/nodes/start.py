@@ -63,7 +63,8 @@ def start(
             metavar="URL",
             help="Keep the cluster's topics, groups, offsets and disks there, not on this disk: "
             "file:///DIR, s3://BUCKET/PREFIX (also gs, az) or etcd://HOST:2379/PREFIX. Later "
-            "starts need the same.",
+            "starts need the same. With --join: start the coordinator here when its machine is "
+            "lost.",
         ),
     ] = None,
     fetch_port: Annotated[
@@ -159,6 +160,8 @@ def start(
                 print_line(
                     f"joined: cluster {node.owner.cluster}, whose coordinator is on {node.owner.data} of {node.owner.machine}"
                 )
+                if register is not None:
+                    print_line("standby: the coordinator starts here when its machine is lost")
         if note := node.note():
             progress(note)
         threading.Thread(target=_end_when_lost, args=[node], daemon=True).start()

@@ -78,8 +78,9 @@ def topology(
 
 
 def _disks(connection: Connection, topics: dict[str, TopicConfig]) -> list[dict[str, Any]]:
-    """Return the disks, the coordinator's first; ``name`` is the one in the catalog."""
+    """Return the disks, the first one of the cluster first; ``name`` is the one in the catalog."""
     reports, draining = connection.disks.reports(), connection.disks.draining()
+    place = connection.disks.coordinator_place()
     disks = []
     for name, home in sorted(connection.disks.homes().items()):
         report = reports.get(name)
@@ -92,7 +93,7 @@ def _disks(connection: Connection, topics: dict[str, TopicConfig]) -> list[dict[
                 "zone": "" if report is None else report.zone,
                 "state": "answers" if report is not None else "does not answer",
                 "isDrained": name in draining,
-                "isCoordinator": not name,
+                "isCoordinator": home.uuid == place.uuid,
                 "freeBytes": None if report is None else report.free_bytes,
                 "totalBytes": None if report is None else report.total_bytes,
                 "queues": sum(len(topic.by_disk().get(name, ())) for topic in topics.values()),

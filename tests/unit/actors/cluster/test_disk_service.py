@@ -28,12 +28,13 @@ def registered(home: Home) -> DiskRegister:
 
 
 class SilentDisks:
-    """The disks of a cluster, of which none answers."""
+    """The disks of a cluster, of which none but the first one answers."""
 
     def __init__(self, data: Path) -> None:
         uuid = "00000000-0000-0000-0000-000000000001"
         self.register = registered(Home(str(data), uuid, "here", "n1", "orders"))
         self.register.add(Home("/far", FAR, "there", "n2", "orders", is_joined=True))
+        self.register.take_report("", DiskReport("i", "", 1, 1))
 
     def look(self) -> list[str]:
         return []
@@ -48,7 +49,24 @@ def service_of(disks: Any, tmp_path: Path) -> tuple[DiskService, ClusterState]:
     placement = Placement(1, spread=lambda _, queues: (FAR,) * queues)
     state = ClusterState(tmp_path, FilterRules(), lambda: 0, lambda: 0, placement)
     nothing: Any = None
-    return DiskService(disks, state, nothing, FilterRules(), nothing), state
+    return DiskService(disks, state, nothing, FilterRules(), nothing, place=nothing), state
+
+
+def test_the_first_disk_is_a_problem_while_the_coordinator_runs_elsewhere(tmp_path: Path) -> None:
+    disks: Any = SilentDisks(tmp_path)
+    disks.register.set_draining(FAR, draining=True)
+    service, state = service_of(disks, tmp_path)
+    disks.register.take_report("", None)
+    service.look()
+    (said,) = state.problems.lines()
+    assert said.startswith(f"the first disk, {tmp_path} on here, does not answer; its 0 queues")
+    assert (
+        f"rocketray start --cluster orders --register URL --ray-address HOST:PORT --data {tmp_path}"
+        in said
+    )
+    disks.register.take_report("", DiskReport("i", "", 1, 1))
+    service.look()
+    assert state.problems.lines() == []
 
 
 def test_a_disk_that_was_drained_may_stay_away_and_one_with_queues_is_a_problem(

@@ -8,12 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from rocketray.actors.cluster import one_node
-from rocketray.actors.cluster.one_node import is_owner, make_room
+from rocketray.actors.cluster.one_node import end_superseded, make_room
 from rocketray.actors.files.home import Home
 from rocketray.errors import ActorError
 
 HOME = Home("/new", "00000000-0000-0000-0000-000000000001", "here", cluster="c")
 LOST = Home("/old", "00000000-0000-0000-0000-000000000002", "gone", cluster="c")
+STANDBY = Home(
+    "/joined", "00000000-0000-0000-0000-000000000003", "there", cluster="c", is_joined=True
+)
 
 
 @pytest.fixture
@@ -23,7 +26,11 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(one_node, "_names", lambda *_: [*names])
     monkeypatch.setattr(one_node, "_other_clusters", lambda _: set())
     monkeypatch.setattr(one_node, "_owner", lambda _: None)
-    monkeypatch.setattr(one_node, "end_actors", lambda *_: names.clear())
+
+    def end_actors(_: str, but: str = "") -> None:
+        names[:] = [name for name in names if name == but]
+
+    monkeypatch.setattr(one_node, "end_actors", end_actors)
     clock = SimpleNamespace(sleep=lambda _: None, monotonic=itertools.count(0.0, 5.0).__next__)
     monkeypatch.setattr(f"{one_node.__name__}.time", clock)
     return names
@@ -47,5 +54,34 @@ def test_actors_that_answer_are_left_alone_also_with_the_register(
     with pytest.raises(ActorError, match="is the node on /old of gone already"):
         make_room(HOME, takes_over=True)
     assert len(left) == 2
-    assert is_owner(LOST)
-    assert not is_owner(HOME)
+
+
+def test_the_coordinator_of_a_standby_continues_until_its_node_starts_another(
+    left: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_node, "_owner", lambda _: STANDBY)
+    with pytest.raises(ActorError, match="is the node on /joined of there already"):
+        make_room(HOME)
+    assert len(left) == 2
+    make_room(HOME, takes_over=True)
+    assert left == ["coordinator"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "rest"),
+    [
+        (HOME, ["coordinator"]),
+        (STANDBY, ["coordinator"]),
+        (LOST, ["coordinator", "filter"]),
+        (None, ["coordinator", "filter"]),
+    ],
+)
+def test_who_is_superseded_ends_his_own_actors_and_no_coordinator(
+    left: list[str], monkeypatch: pytest.MonkeyPatch, owner: Home | None, rest: list[str]
+) -> None:
+    """Another first disk has actors of the same names; a standby has the coordinator alone."""
+    killed: list[str] = []
+    monkeypatch.setattr(one_node, "_owner", lambda _: owner)
+    monkeypatch.setattr(one_node, "ray", SimpleNamespace(kill=killed.append))
+    end_superseded(HOME, "his")
+    assert (left, killed) == (rest, ["his"])

@@ -65,7 +65,7 @@ def test_the_right_directory_is_found_and_another_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("actor", "arguments"),
     [
-        (CoordinatorActor, ({}, FilterRules())),
+        (CoordinatorActor, (None,)),
         (FilterActor, (FilterRules(),)),
         (ShardProcessActor, ("Trade:0", {})),
     ],

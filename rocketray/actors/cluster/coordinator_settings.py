@@ -1,0 +1,74 @@
+"""What a coordinator is told when its node starts, kept in its register for a standby.
+
+settings    {"version": 1, "home": {"data": …}, "rules": {…}, "shardSizes": {NAME: N},
+             "queuesPerProcess": N}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rocketray.actors.files.file_documents import Documents, SavedDocuments
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.state_files import UnknownVersionError
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.names import QueuesPerProcess, check_queues_per_process
+
+__all__ = ["CoordinatorSettings"]
+
+_NAME = "settings"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """The settings of a cluster.
+
+    ``home`` is that of the first disk, whose queues have no disk in the catalog. ``shard_sizes``
+    are fields of :class:`~rocketray.config.StoreConfig` for new shards, and ``queues_per_process``
+    is for new topics.
+    """
+
+    home: Home
+    rules: FilterRules = FilterRules()  # noqa: RUF009 - it is frozen
+    shard_sizes: Mapping[str, int] = field(default_factory=dict)
+    queues_per_process: QueuesPerProcess = None
+
+    @classmethod
+    def load(cls, documents: SavedDocuments) -> CoordinatorSettings | None:
+        """Return the settings of the last start on the first disk, None if there are none.
+
+        Raises:
+            StoreError: the document is damaged, or of another version.
+        """
+        return documents.load(_NAME, _parsed)
+
+    def save(self, documents: Documents) -> None:
+        """Save the settings unless they are saved already."""
+        if self.load(documents) == self:
+            return
+        value = {
+            "version": _VERSION,
+            "home": asdict(self.home),
+            "rules": self.rules.to_json(),
+            "shardSizes": dict(self.shard_sizes),
+            "queuesPerProcess": self.queues_per_process,
+        }
+        documents.save(_NAME, value)
+
+
+def _parsed(value: dict[str, Any]) -> CoordinatorSettings:
+    if value["version"] != _VERSION:
+        raise UnknownVersionError(value["version"], _VERSION)
+    data, disk, machine, node, cluster, cluster_id = (
+        str(value["home"][name])
+        for name in ("data", "uuid", "machine", "ray_node", "cluster", "cluster_id")
+    )
+    return CoordinatorSettings(
+        Home(data, disk, machine, node, cluster, cluster_id=cluster_id),
+        FilterRules.from_json(value["rules"]),
+        {str(name): int(size) for name, size in value["shardSizes"].items()},
+        check_queues_per_process(value["queuesPerProcess"]),
+    )

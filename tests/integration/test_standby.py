@@ -1,0 +1,78 @@
+"""The machine of the first disk is lost: the node of the other disk starts the coordinator."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from functools import partial
+
+import pytest
+from support.commands import ONE_PROCESS
+from support.disk_cluster import Cluster, Watch, two_machines
+from support.machines_apart import ELSEWHERE
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(400),
+    pytest.mark.slow,
+]
+
+
+def coordinator_is_on(cluster: Cluster, machine: str) -> bool:
+    """Whether the command says so; it fails while there is none."""
+    done = cluster.ask("topology", "--json")
+    disks = [line for line in done.lines() if "disk" in line] if done.code == 0 else []
+    return any(disk["isCoordinator"] and disk["machine"] == machine for disk in disks)
+
+
+def await_coordinator(cluster: Cluster, machine: str) -> None:
+    deadline = time.monotonic() + 120
+    while not coordinator_is_on(cluster, machine):
+        assert time.monotonic() < deadline, cluster.said("first")
+        time.sleep(0.5)
+
+
+def test_the_cluster_continues_without_the_machine_of_its_first_disk(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It prints two rows of the table in docs/how-to/other-machines.md."""
+    with two_machines() as cluster:
+        register = cluster.directory / "register"
+        register.mkdir()
+        with_register = "--register", register.as_uri()
+        start_first_disk = partial(cluster.start, "second", *ONE_PROCESS, *with_register)
+        start_first_disk(prefix=tuple(cluster.machines.on_second()))
+        cluster.start("first", "--join", *with_register)
+        (here,) = (
+            d["machine"] for d in cluster.topology() if "disk" in d and d["machine"] != ELSEWHERE
+        )
+        assert coordinator_is_on(cluster, ELSEWHERE)
+        watch = Watch(cluster)
+        try:
+            watch.ask("begin")
+            cluster.machines.lose_second()
+            lost_s = time.monotonic()
+            await_coordinator(cluster, here)
+            silence = {"taken over": time.monotonic() - lost_s, "machine lost": watch.ask("far")}
+            meanwhile = cluster.drive("without_the_first")
+            cluster.nodes["second"].wait(60)
+            cluster.machines.start_second()
+            start_first_disk(prefix=tuple(cluster.machines.on_second()))
+            await_coordinator(cluster, ELSEWHERE)
+            silence["machine back"] = watch.ask("silence")
+            outcome = watch.end()
+        finally:
+            watch.kill()
+        with capsys.disabled():
+            sys.stdout.write(json.dumps({**silence, **outcome}, indent=1))
+        assert (meanwhile["taken"], meanwhile["disks"]) == (10, 1)
+        (problem,) = meanwhile["problems"]
+        assert problem.startswith(f"the first disk, {cluster.data} on {ELSEWHERE}, does not answer")
+        for traffic in outcome.values():
+            assert traffic["errors"] == []
+            assert traffic["lost"] == 0
+            assert traffic["in order"]
+        status = cluster.ask("status", "--json")
+        assert status.code == 0
+        assert "does not answer" not in status.out
