@@ -122,6 +122,28 @@ def test_a_call_that_fails_costs_nothing_that_was_acknowledged(kind: str) -> Non
     assert tried > 10
 
 
+def test_what_a_failed_sync_left_in_memory_is_on_disk_after_the_next_opening() -> None:
+    """The system takes it for written; so the next process has to store it again."""
+    tried = 0
+    for failing, (name, _) in enumerate(CALLS):
+        if name != "sync":
+            continue
+        tried += 1
+        disk = SimDisk()
+        workload = Workload(disk)
+        disk.before = fail_once(failing, ERRORS["broken disk"])
+        workload.run()
+        disk.before = lambda _name, _path: None
+        disk.locks.clear()
+        store = MessageStore(STORE, CONFIG, clock_ms=workload.clock, file_system=disk)
+        assert len([*store.reads.scan()]) == len(workload.kept)
+        store.flush(everything=True)
+        for outcome in itertools.islice(disk.outcomes(Bound(2, 1), random.Random(failing)), 3):
+            check(outcome.disk(), workload, at_least=len(workload.kept))
+        kill(store)
+    assert tried > 10
+
+
 def fail_once(failing: int, error: Callable[[], Exception]) -> Callable[[str, Path], None]:
     left = itertools.count(failing, -1)
 

@@ -3,7 +3,8 @@
 What a store writes is seen by it at once, as in a page cache. At a power failure there remains,
 sector by sector, what was synced or anything that stood there since; name by name, what was there
 when the directory was last synced, or now; and of a file that never was synced perhaps not even
-its size. :meth:`SimDisk.outcomes` lists what may remain, and :meth:`Outcome.disk` is one of it.
+its size. A sync that :attr:`SimDisk.before` lets fail leaves what it should have written as on Linux:
+readers see it, and no later sync writes it unless it is stored again. :meth:`SimDisk.outcomes` lists what may remain, and :meth:`Outcome.disk` is one of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from rocketray.store.files.file_system import FileLock, FileSystem, OpenFile
 
@@ -51,6 +55,8 @@ class _Inode:
         self.durable = content if synced else b""
         self.versions: list[bytes] = []
         """What it held at each :meth:`SimDisk.note` since it was synced."""
+        self.dropped: dict[int, bytes] = {}
+        """The sectors that a sync failed to write, as they were then; taken for written."""
 
     def __del__(self) -> None:
         os.close(self._descriptor)
@@ -68,13 +74,35 @@ class _Inode:
     def write(self, content: bytes) -> None:
         os.pwrite(self._descriptor, content, 0)
         self.resize(len(content))
+        self.dropped.clear()
 
     def map(self) -> mmap.mmap:
         return mmap.mmap(self._descriptor, self.size)
 
     def sync(self) -> None:
-        self.durable = self.content()
-        self.versions = []
+        now, before = self.content(), self.durable
+        self.durable, self.versions = now, []
+        if self.dropped:
+            self._keep_dropped(now, before.ljust(len(now), b"\0"))
+
+    def _keep_dropped(self, now: bytes, before: bytes) -> None:
+        sectors = {at: now[at : at + SECTOR] for at in range(0, len(now), SECTOR)}
+        stale = {at: kept for at, kept in self.dropped.items() if sectors.get(at) == kept}
+        self.durable = b"".join(
+            before[at : at + SECTOR] if at in stale else sector for at, sector in sectors.items()
+        )
+        self.dropped = stale
+
+    def fail_sync(self) -> None:
+        """Take for written what is not: every sector that may differ on the disk."""
+        self.note()
+        now = self.content()
+        self.dropped |= {at: now[at : at + SECTOR] for at, _ in self.changes()}
+
+    def rewrite(self, start: int, end: int) -> None:
+        page = mmap.PAGESIZE
+        for at in range(start - start % page, -(-end // page) * page, SECTOR):
+            self.dropped.pop(at, None)
 
     def note(self) -> None:
         now = self.content()
@@ -203,12 +231,21 @@ class SimDisk(FileSystem):
         self._directory(path.parent).names.setdefault(path.name, _Directory())
 
     def sync(self, path: Path) -> None:
-        self.before("sync", path)
         node = self._find(path)
         if isinstance(node, _Directory):
+            self.before("sync", path)
             node.durable = dict(node.names)
         else:
-            self._inode(path).sync()
+            self.sync_file(path, self._inode(path))
+
+    def sync_file(self, path: Path, inode: _Inode) -> None:
+        """Sync the content of a file, or fail as :attr:`before` wants it."""
+        try:
+            self.before("sync", path)
+        except OSError:
+            inode.fail_sync()
+            raise
+        inode.sync()
 
     # What a test asks for
 
@@ -276,9 +313,12 @@ class _SimFile(OpenFile):
         self._disk.before("cut", self._path)
         self._inode.resize(size)
 
+    def rewrite(self, content: npt.NDArray[np.uint8], start: int, end: int) -> None:
+        super().rewrite(content, start, end)
+        self._inode.rewrite(start, end)
+
     def sync(self) -> None:
-        self._disk.before("sync", self._path)
-        self._inode.sync()
+        self._disk.sync_file(self._path, self._inode)
 
     def close(self) -> None:
         pass

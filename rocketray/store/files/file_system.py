@@ -7,6 +7,8 @@ Invariants
   1. New content is durable when its file is synced, a new name when its directory is.
   2. The file system has allocated all blocks of an :meth:`OpenFile.allocate` before it returns:
      behind an mmap a full disk is a SIGBUS, not an error.
+  3. A sync that fails is told once. Linux takes the pages that it could not write for written from
+     then on, also for the next process: a later sync writes only what was stored since.
 Every method raises the system's ``OSError``, and :class:`StoreError` for a directory in a file's
 place, and when no more files may be open.
 """
@@ -21,6 +23,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from rocketray.errors import StoreError
 
@@ -151,6 +156,15 @@ class OpenFile:
     def cut(self, size: int) -> None:
         """Cut the file to its first *size* bytes."""
         os.ftruncate(self._descriptor, size)
+
+    def rewrite(self, content: npt.NDArray[np.uint8], start: int, end: int) -> None:
+        """Have the next :meth:`sync` write the bytes from *start* to *end* of a map's *content*.
+
+        After a failed sync the system takes the pages that it could not write for written. So a
+        byte of each is stored again.
+        """
+        pages = content[start - start % mmap.PAGESIZE : end : mmap.PAGESIZE]
+        np.bitwise_or(pages, 0, out=pages)
 
     def sync(self) -> None:
         """Sync the content to disk; the GIL is released meanwhile."""

@@ -139,6 +139,10 @@ class MappedFile:
         if libc.madvise(address, ctypes.c_size_t(self.size), _MADV_POPULATE_WRITE) != 0:
             _LOG.debug("%s: not populated: %s", self.path, os.strerror(ctypes.get_errno()))
 
+    def rewrite(self, start: int, end: int) -> None:
+        """Have the next :meth:`flush` write the bytes from *start* to *end*, whatever failed."""
+        self._file.rewrite(self.data, start, end)
+
     def flush(self) -> None:
         """Sync the content to disk; releases the GIL, which ``mmap.flush`` does not."""
         self._file.sync()

@@ -157,6 +157,11 @@ class MappedFileQueue:
             self._create(start)
         self._open(start).populate()
 
+    def rewrite(self, start: int, end: int) -> None:
+        """Have the next :meth:`flush` write the bytes from *start* to *end*, whatever failed."""
+        for file in self.files_between(start, end):
+            file.rewrite(max(start - file.start, 0), min(end - file.start, file.size))
+
     def flush(self, start: int, end: int) -> None:
         """Sync the bytes from *start* to *end* to disk, and the files' names."""
         for file in self.files_between(start, end):

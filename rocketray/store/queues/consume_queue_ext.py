@@ -183,6 +183,13 @@ class ConsumeQueueExt:
         """
         self.files.forget_before(self._end if address is None else address + _ADDRESS_BASE)
 
+    def rewrite_from(self, address: int | None) -> None:
+        """Have the next flush write the units from *address* on; see ``queue_recovery``."""
+        if address is not None:
+            start = address + _ADDRESS_BASE
+            self.files.rewrite(start, self._end)
+            self._flushed = min(self._flushed, start)
+
     def prepare_next(self) -> None:
         """Create the next file if the current one is half full; for a thread beside the writer."""
         self.files.prepare_next(self._end)

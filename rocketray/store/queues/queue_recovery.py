@@ -23,6 +23,7 @@ __all__ = [
     "forget_checksums",
     "last_before",
     "put_entries",
+    "rewrite_from",
 ]
 
 
@@ -99,6 +100,13 @@ def last_before(queue: ConsumeQueue, end: int) -> QueueEntry | None:
     row = file.data.view(ENTRY)[end - 1 - file.start // ENTRY_BYTES].item()
     found = decode_entry(queue.ext, end - 1, row)
     return found if 0 < found.size < FILLER_SIZE else None
+
+
+def rewrite_from(queue: ConsumeQueue, queue_offset: int) -> None:
+    """Have the next flush write all from *queue_offset* on, whatever failed before."""
+    queue.files.rewrite(queue_offset * ENTRY_BYTES, queue.max_offset * ENTRY_BYTES)
+    if queue.ext is not None:
+        queue.ext.rewrite_from(queue.first_address(queue_offset))
 
 
 def clear_tail(queue: ConsumeQueue) -> int:

@@ -19,7 +19,8 @@ first bad record. A directory that RocketMQ wrote is recovered this way.
 Invariants
   1. No record that the recovery's trust covers is lost unless it is damaged itself; no
      damaged record is ever returned; nothing behind a cut was acknowledged for ``disk``.
-  2. Recovery may be interrupted and repeated: the result is the same.
+  2. Recovery may be interrupted and repeated: the result is the same. What it returns is written
+     to disk by its flush, also if an earlier process was told that this failed.
   3. A queue's entries follow each other without a gap; if the replayed part of the log cannot
      ensure this, all of the log is read.
 
@@ -55,6 +56,7 @@ from rocketray.store.queues.queue_recovery import (
     find_end,
     forget_checksums,
     last_before,
+    rewrite_from,
 )
 from rocketray.store.queues.queue_table import QueueTable
 
@@ -146,6 +148,7 @@ def recover(
             kept_index = None if salvage is Salvage.ALL_BUT_INDEX else index
             replay = _replay_all(log, queues, kept_index, checkpoint, trust, was_closed=was_closed)
         kept = log.cut(replay.end, flushed=replay.start)
+        _rewrite(log, queues, replay)
     for queue in queues.all():
         find_begin(queue, log.min_offset)
         if not was_clean:
@@ -167,6 +170,19 @@ def recover(
         holes=tuple(sorted(replay.holes, key=lambda hole: hole.start)),
         elapsed_ms=clock_ms() - began_ms,
     )
+
+
+def _rewrite(log: CommitLog, queues: QueueTable, replay: Replay) -> None:
+    """Have the next flush write all that no checkpoint covers.
+
+    It was read from memory: the system may have failed to write it, and then takes it for written.
+    An index file that may not be on disk is made again.
+    """
+    if replay.unsure_from is not None:
+        log.files.rewrite(replay.unsure_from, replay.end)
+    for queue in queues.all():
+        if (put_from := replay.put_from.get(id(queue))) is not None:
+            rewrite_from(queue, put_from)
 
 
 def _cause(trust: Trust, salvage: Salvage) -> str:

@@ -75,6 +75,10 @@ class Replay:
         self._vouched_below = vouched_below
         self._begun: set[int] = set()
         self.start = self.end = self.last_timestamp_ms = 0
+        self.unsure_from: int | None = None
+        """The offset of the first record that may not be on disk; None if there is none."""
+        self.put_from: dict[int, int] = {}
+        """For each queue with a record, by ``id``, the first queue offset that is not trusted."""
         self.records = self.entries = self.keys = 0
         self.holes: list[Hole] = []
 
@@ -94,6 +98,9 @@ class Replay:
                 self._put_queue(topic, self._queues.get(topic, queue_id), chosen)
             if self._index is not None:
                 self._put_keys(self._index, block)
+            late = np.flatnonzero(block.store_timestamps_ms >= self._vouched_until_ms)
+            if self.unsure_from is None and len(late):
+                self.unsure_from = int(block.physical_offsets[late[0]])
             self.records += len(block)
             self.end = block.end
             self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
@@ -116,6 +123,7 @@ class Replay:
         if self.start <= self._log.min_offset and id(queue) not in self._begun:
             self._begun.add(id(queue))
             self._begin(queue, block, runs)
+        self.put_from.setdefault(id(queue), queue.max_offset)
         for (first, end), following in zip_longest(runs, runs[1:]):
             begins_at = int(block.queue_offsets[first])
             resumes_at = int(block.queue_offsets[following[0]]) if following else -1
