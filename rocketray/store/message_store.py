@@ -41,9 +41,10 @@ from .append_window import AppendWindow, open_window
 from .batches.batch_form import EncodedBatch, store_times
 from .batches.encoded_batch import RecordOptions, encode_messages
 from .expiry import Expiry
+from .files.failed_disk import check_disk, note_failed_disk, remove_failed_disk
 from .files.file_system import SYSTEM_FILES, FileSystem, make_directory
 from .files.lock import StoreLock
-from .files.mapped_file import no_room_is_full
+from .files.mapped_file import FULL_ERRORS, no_room_is_full
 from .files.store_settings import Salvage, allow_units, settle_config
 from .formats.sys_flag import PREPARED, ROLLBACK
 from .log.log_blocks import entry_codes
@@ -106,6 +107,7 @@ class MessageStore:
             StoreVersionError: a newer rocketray created the directory, or an older one; see
                 upgrade.py.
             CorruptRecordError: a file has a wrong size, or is missing.
+            StoreError: its disk failed, and it was not repaired since (failed_disk.py).
         """
         self._read_only = read_only
         self._file_system = file_system
@@ -116,6 +118,8 @@ class MessageStore:
         self._lock: StoreLock | None = None
         if not read_only:
             make_directory(file_system, directory)
+            if salvage is Salvage.NOTHING:
+                check_disk(file_system, directory)
             self._lock = StoreLock(directory, file_system)
         try:
             self.config = settle_config(
@@ -139,6 +143,8 @@ class MessageStore:
         self.reads = StoreReads(files, clock_ms=clock_ms, check_open=self._check_open)
         self.recovery = files.recovery
         """The report of the recovery at opening; None for a store that is open read-only."""
+        if salvage is not Salvage.NOTHING:
+            remove_failed_disk(file_system, directory)
         self._files = files
         self._log, self._queues, self._index = files.log, files.queues, files.index
         self._clock_ms = clock_ms
@@ -378,8 +384,13 @@ class MessageStore:
             flushed = self._files.flush(self._last_timestamp_ms, everything=everything)
             if stop:
                 self._files.stop()
-        except (OSError, StoreFullError) as error:
+        except StoreFullError as error:
             raise self._failed("flushing", error) from error
+        except OSError as error:
+            failure = self._failed("flushing", error)
+            if error.errno not in FULL_ERRORS:
+                note_failed_disk(self._file_system, self.directory, self._what(), self._clock_ms())
+            raise failure from error
         return flushed
 
     @contextmanager
@@ -393,9 +404,13 @@ class MessageStore:
     def _failed(self, what: str, error: Exception) -> StoreError:
         self._damage = f"{what} failed: {error}"
         return StoreError(
-            f"{self.directory}: {self._damage}; messages from offset {self._log.flushed_offset} on "
-            "may not be on disk: check the disk, then open the store again"
+            f"{self.directory}: {self._what()}: check the disk, then open the store again"
         )
+
+    def _what(self) -> str:
+        """Return what failed, and what that means."""
+        offset = self._log.flushed_offset
+        return f"{self._damage}; messages from offset {offset} on may not be on disk"
 
     def _check_open(self) -> None:
         if self._closed:

@@ -35,6 +35,7 @@ CONFIG = StoreConfig(
     consume_queue_ext=True,
     consume_queue_ext_segment_bytes=4096,
 )
+FAILED_DISK = "failed_disk.json"
 STEPS = ("put", "roll", "prepare", "put", "flush", "put", "dispatch", "roll", "put", "dispatch")
 ERRORS: dict[str, Callable[[], Exception]] = {
     "no room": lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
@@ -135,6 +136,7 @@ def test_what_a_failed_sync_left_in_memory_is_on_disk_after_the_next_opening() -
         workload.run()
         disk.before = lambda _name, _path: None
         disk.locks.clear()
+        disk.unlink(STORE / FAILED_DISK)  # as if it could not be written
         store = MessageStore(STORE, CONFIG, clock_ms=workload.clock, file_system=disk)
         assert len([*store.reads.scan()]) == len(workload.kept)
         store.flush(everything=True)
@@ -155,6 +157,10 @@ def fail_once(failing: int, error: Callable[[], Exception]) -> Callable[[str, Pa
 
 
 def check(disk: SimDisk, workload: Workload, *, at_least: int) -> None:
+    if disk.exists(STORE / FAILED_DISK):
+        with pytest.raises(StoreError, match="rocketray store recover /store"):
+            MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+        disk.unlink(STORE / FAILED_DISK)
     store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
     assert store.verify().problems == ()
     found = list(store.reads.scan())

@@ -14,6 +14,8 @@ from rocketray.config import StoreConfig
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import Message, StoredMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import PullLimits
 
@@ -116,6 +118,14 @@ def read_all(store: MessageStore, topic: str, queue_id: int) -> list[StoredMessa
         found += result.messages
         at = result.next_queue_offset
     return found
+
+
+def repair(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> None:
+    """Repair a store, as ``rocketray store recover`` does."""
+    store = MessageStore(
+        directory, salvage=Salvage.ALL, clock_ms=FakeClock(), file_system=file_system
+    )
+    store.close()
 
 
 def check_whole(store: MessageStore) -> int:

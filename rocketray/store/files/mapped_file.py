@@ -24,10 +24,17 @@ from rocketray.errors import CorruptRecordError, StoreFullError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = ["MappedFile", "create_file", "keep_aside", "no_room_is_full", "remove_half_made"]
+__all__ = [
+    "FULL_ERRORS",
+    "MappedFile",
+    "create_file",
+    "keep_aside",
+    "no_room_is_full",
+    "remove_half_made",
+]
 
 _HALF_MADE_SUFFIX = ".tmp"
-_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; elsewhere the first write touches the pages
 _LOG = logging.getLogger(__name__)
 
@@ -165,7 +172,7 @@ def no_room_is_full(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL_ERRORS:
+        if error.errno not in FULL_ERRORS:
             raise
         raise StoreFullError(
             f"{path}: not enough space for it ({error.strerror}); nothing was stored: free space "

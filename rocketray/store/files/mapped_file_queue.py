@@ -25,7 +25,7 @@ from rocketray.errors import CorruptRecordError
 from .file_system import SYSTEM_FILES, FileSystem, make_directory
 from .mapped_file import MappedFile, create_file, keep_aside, remove_half_made
 
-__all__ = ["MappedFileQueue", "Repair", "segment_name"]
+__all__ = ["MappedFileQueue", "Repair", "rewrite_files", "segment_name"]
 
 _LOG = logging.getLogger(__name__)
 _BROKEN = "broken"
@@ -46,6 +46,12 @@ class Repair(Enum):
     NOTHING = "none"
     SHORT = "files that are too short, as after a power failure"
     ALL = "files that are too short, too long, or missing between others"
+
+
+def rewrite_files(files: MappedFileQueue, start: int, end: int) -> None:
+    """Have the next flush write the bytes from *start* to *end*, whatever failed; for recovery."""
+    for file in files.files_between(start, end):
+        file.rewrite(max(start - file.start, 0), min(end - file.start, file.size))
 
 
 class MappedFileQueue:
@@ -156,11 +162,6 @@ class MappedFileQueue:
                 return
             self._create(start)
         self._open(start).populate()
-
-    def rewrite(self, start: int, end: int) -> None:
-        """Have the next :meth:`flush` write the bytes from *start* to *end*, whatever failed."""
-        for file in self.files_between(start, end):
-            file.rewrite(max(start - file.start, 0), min(end - file.start, file.size))
 
     def flush(self, start: int, end: int) -> None:
         """Sync the bytes from *start* to *end* to disk, and the files' names."""

@@ -219,8 +219,9 @@ class ConsumeQueue:
         offsets = range(self.max_offset)
         return bisect_left(offsets, x=True, lo=self.min_offset, key=lambda at: key(self.entry(at)))
 
-    def first_address(self, at: int) -> int | None:
-        """Return the first address in an entry from the queue offset *at* on."""
+    def _first_address(self) -> int | None:
+        """Return the address in the first entry that has one."""
+        at = self.min_offset
         while len(rows := self._rows(at)):
             fields = rows["tags_code"].astype(np.int64)
             found = np.flatnonzero(fields <= TAGS_CODE_EXT_MAX)
@@ -240,7 +241,7 @@ class ConsumeQueue:
         )
         last = max(self.max_offset - 1, 0)
         if self.ext is not None and len(self.ext.files.starts) > 1:
-            self.ext.forget_before(self.first_address(self.min_offset))
+            self.ext.forget_before(self._first_address())
         self.files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
 
     def remove_forgotten(self) -> None:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file import MappedFile
-from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
+from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair, rewrite_files
 from rocketray.store.files.written_sums import WrittenSums
 
 __all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "ExtUnit", "unit_row"]
@@ -183,12 +183,11 @@ class ConsumeQueueExt:
         """
         self.files.forget_before(self._end if address is None else address + _ADDRESS_BASE)
 
-    def rewrite_from(self, address: int | None) -> None:
+    def rewrite_from(self, address: int) -> None:
         """Have the next flush write the units from *address* on; see ``queue_recovery``."""
-        if address is not None:
-            start = address + _ADDRESS_BASE
-            self.files.rewrite(start, self._end)
-            self._flushed = min(self._flushed, start)
+        start = address + _ADDRESS_BASE
+        rewrite_files(self.files, start, self._end)
+        self._flushed = min(self._flushed, start)
 
     def prepare_next(self) -> None:
         """Create the next file if the current one is half full; for a thread beside the writer."""

@@ -7,12 +7,14 @@ they were written and synced first.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
 
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
+from rocketray.store.files.mapped_file_queue import rewrite_files
 
 from .consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, QueueEntry, decode_entry, place_of
 
@@ -104,9 +106,12 @@ def last_before(queue: ConsumeQueue, end: int) -> QueueEntry | None:
 
 def rewrite_from(queue: ConsumeQueue, queue_offset: int) -> None:
     """Have the next flush write all from *queue_offset* on, whatever failed before."""
-    queue.files.rewrite(queue_offset * ENTRY_BYTES, queue.max_offset * ENTRY_BYTES)
+    rewrite_files(queue.files, queue_offset * ENTRY_BYTES, queue.max_offset * ENTRY_BYTES)
     if queue.ext is not None:
-        queue.ext.rewrite_from(queue.first_address(queue_offset))
+        places = _addresses_before(queue, queue.max_offset)
+        *_, first = [None, *takewhile(lambda place: place[0] >= queue_offset, places)]
+        if first is not None:
+            queue.ext.rewrite_from(first[1])
 
 
 def clear_tail(queue: ConsumeQueue) -> int:

@@ -46,6 +46,7 @@ import orjson
 from rocketray.errors import StoreError
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
+from rocketray.store.files.mapped_file_queue import rewrite_files
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
@@ -176,10 +177,10 @@ def _rewrite(log: CommitLog, queues: QueueTable, replay: Replay) -> None:
     """Have the next flush write all that no checkpoint covers.
 
     It was read from memory: the system may have failed to write it, and then takes it for written.
-    An index file that may not be on disk is made again.
+    An index file that may not be on disk is rebuilt anyway.
     """
     if replay.unsure_from is not None:
-        log.files.rewrite(replay.unsure_from, replay.end)
+        rewrite_files(log.files, replay.unsure_from, replay.end)
     for queue in queues.all():
         if (put_from := replay.put_from.get(id(queue))) is not None:
             rewrite_from(queue, put_from)

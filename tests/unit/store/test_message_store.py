@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.faults import largest_file
-from support.stores import SMALL, FakeClock, check_whole, message
+from support.stores import SMALL, FakeClock, check_whole, message, repair
 
 from rocketray.config import StoreConfig
 from rocketray.errors import (
@@ -192,10 +192,40 @@ def test_a_failed_flush_ends_the_stores_life(
             use()
     assert store.reads.view(0).body.startswith(b"00000000")
     store.close()
+    with pytest.raises(StoreError, match=r"flushing failed: .*; it stays closed, because its disk"):
+        open_store(tmp_path)
+    with MessageStore(tmp_path, read_only=True, clock_ms=FakeClock()) as reader:
+        assert reader.reads.view(0).body.startswith(b"00000000")
+    repair(tmp_path)
     with open_store(tmp_path) as again:
-        assert again.recovery is not None
-        assert not again.recovery.was_clean
         assert check_whole(again) == 1
+
+
+def test_a_flush_without_room_needs_no_repair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, SMALL)
+    store.put([message(0)], 0)
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(StoreError, match="from offset 0 on may not be on disk"):
+        store.flush()
+    monkeypatch.undo()
+    store.close()
+    with open_store(tmp_path) as again:
+        assert check_whole(again) == 1
+
+
+def test_an_unreadable_note_of_a_failed_disk_keeps_the_store_closed(tmp_path: Path) -> None:
+    open_store(tmp_path, SMALL).close()
+    (tmp_path / "failed_disk.json").write_bytes(b"{")
+    with pytest.raises(StoreError, match=r"failed_disk\.json is not readable, .*store recover"):
+        open_store(tmp_path)
+    repair(tmp_path)
+    open_store(tmp_path).close()
 
 
 def test_an_interrupted_append_is_recovered_by_the_next_opening(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from support.stores import repair
 
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
 from rocketray.actors.ipc.process_doorbell import SLOTS, ProcessDoorbell
@@ -188,7 +189,7 @@ def test_queues_that_share_a_slot_are_looked_at_together(
     assert disk.drain() == QUEUES
 
 
-def test_a_failed_sync_closes_one_shard_which_opens_again_when_its_disk_is_well(
+def test_a_failed_sync_closes_one_shard_which_opens_again_when_it_is_repaired(
     running: ShardProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     senders = [Sender(running, queue_id) for queue_id in range(QUEUES)]
@@ -203,6 +204,9 @@ def test_a_failed_sync_closes_one_shard_which_opens_again_when_its_disk_is_well(
         for other in (senders[0], senders[2]):
             assert other.is_stored(other.send(b"second", Durability.DISK))
         assert not senders[1].is_stored(sequence, 0.2)
+    with pytest.raises(StoreError, match="it stays closed, because its disk may fail again"):
+        running.shard("T", 1)
+    repair(shard_directory(running.data, "T", 1))
     assert senders[1].is_stored(sequence), "the shard takes over the ring when it opens again"
     wait_until(lambda: not running.closed())
     assert [running.shard("T", each).statistics().epoch for each in (0, 2)] == epochs[::2]
@@ -222,6 +226,7 @@ def test_a_failed_sync_of_the_timer_closes_one_shard(
         senders[2].send(b"memory")
         assert "flushing failed" in wait_until(running.closed)["T/2"]
         assert senders[0].is_stored(senders[0].send(b"memory"))
+    repair(shard_directory(running.data, "T", 2))
     wait_until(lambda: not running.closed())
     assert senders[2].is_stored(senders[2].send(b"again", Durability.DISK))
 

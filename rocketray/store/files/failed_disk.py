@@ -1,0 +1,59 @@
+"""``failed_disk.json``: a sync of the store failed, so it is not opened for writing until repaired.
+
+    {"version": 1, "reason": "flushing failed: [Errno 5] Input/output error", "time_ms": 17…}
+
+A disk that failed once may fail again, in silence. So a person looks at it first, and then repairs
+the store: ``rocketray store recover``. On a disk that cannot be written there is no such file; then
+the next opening writes all again that may not be on disk (recovery.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rocketray.errors import StoreError
+
+from .file_system import FileSystem, replace_file
+
+__all__ = ["check_disk", "note_failed_disk", "remove_failed_disk"]
+
+_NAME = "failed_disk.json"
+_VERSION = 1
+_MAX_BYTES = 64 * 1024
+_LOG = logging.getLogger(__name__)
+
+
+def note_failed_disk(file_system: FileSystem, directory: Path, reason: str, time_ms: int) -> None:
+    """Write the file; a failure is only logged."""
+    content = orjson.dumps({"version": _VERSION, "reason": reason, "time_ms": time_ms})
+    try:
+        replace_file(file_system, directory / _NAME, content)
+    except (OSError, StoreError) as error:
+        _LOG.warning("%s: that its disk failed cannot be noted: %s", directory, error)
+
+
+def check_disk(file_system: FileSystem, directory: Path) -> None:
+    """Raise :class:`StoreError` if the file is there."""
+    path = directory / _NAME
+    if not file_system.exists(path):
+        return
+    try:
+        value: Any = orjson.loads(file_system.read(path, _MAX_BYTES))
+        reason = str(value["reason"])
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        reason = f"{_NAME} is not readable, {error}"
+    raise StoreError(
+        f"{directory}: {reason}; it stays closed, because its disk may fail again: check the disk "
+        f"(dmesg), then repair the store with: rocketray store recover {directory}"
+    )
+
+
+def remove_failed_disk(file_system: FileSystem, directory: Path) -> None:
+    """Remove the file, if there is one; durable on return."""
+    if file_system.exists(directory / _NAME):
+        file_system.unlink(directory / _NAME)
+        file_system.sync(directory)
