@@ -54,10 +54,13 @@ class Workload:
 
     def __init__(self, disk: SimDisk) -> None:
         self.clock = FakeClock()
-        self.store = MessageStore(STORE, CONFIG, clock_ms=self.clock, file_system=disk)
+        self.open(disk)
         self.kept: list[StoredMessage] = []
         self.safe = 0
         self.failures: list[StoreError] = []
+
+    def open(self, disk: SimDisk) -> None:
+        self.store = MessageStore(STORE, CONFIG, clock_ms=self.clock, file_system=disk)
 
     def run(self) -> None:
         for number, step in enumerate(STEPS):
@@ -137,8 +140,10 @@ def test_what_a_failed_sync_left_in_memory_is_on_disk_after_the_next_opening() -
         disk.before = lambda _name, _path: None
         disk.locks.clear()
         disk.unlink(STORE / FAILED_DISK)  # as if it could not be written
-        store = MessageStore(STORE, CONFIG, clock_ms=workload.clock, file_system=disk)
+        workload.open(disk)
+        store = workload.store
         assert len([*store.reads.scan()]) == len(workload.kept)
+        workload.run()  # what follows makes recovery trust the files before
         store.flush(everything=True)
         for outcome in itertools.islice(disk.outcomes(Bound(2, 1), random.Random(failing)), 3):
             check(outcome.disk(), workload, at_least=len(workload.kept))
