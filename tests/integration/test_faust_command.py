@@ -1,4 +1,4 @@
-"""Faust's own command line, on an app of ours and on a stock one, each in its own process."""
+"""Faust's command line, on an app of ours and on a stock one; each worker in its own process."""
 
 from __future__ import annotations
 
@@ -58,14 +58,26 @@ def directory(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture
+def sent(directory: Path) -> dict[str, tuple[int, str]]:
+    """What ``faust send`` ended with and printed, once for each module."""
+    kept = directory / "sent.json"
+    if not kept.exists():
+        commands = [("-A", module, "send", "@note", '{"number": 1}') for module in MODULES]
+        done = run_faust(directory, commands, environ())
+        kept.write_text(json.dumps(dict(zip(MODULES, done, strict=True))))
+    found: dict[str, tuple[int, str]] = json.loads(kept.read_text())
+    return found
+
+
 def environ() -> dict[str, str]:
     found = {name: text for name, text in os.environ.items() if name != "ROCKETRAY_DATA"}
     return {**found, "PYTHONPATH": os.pathsep.join([str(TESTS), found.get("PYTHONPATH", "")])}
 
 
-def command(directory: Path, module: str, *arguments: str) -> subprocess.Popen[str]:
+def worker_of(directory: Path, module: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [FAUST, "-A", module, *arguments],
+        [FAUST, "-A", module, "worker", "-l", "info", "--without-web"],
         cwd=directory,
         env=environ(),
         stdout=subprocess.PIPE,
@@ -88,13 +100,12 @@ def wait_for_lines(path: Path, count: int) -> list[str]:
     ids=["ours", "stock"],
 )
 def test_a_worker_handles_what_is_sent_and_ends_on_a_signal(
-    directory: Path, module: str, number: signal.Signals
+    directory: Path, sent: dict[str, tuple[int, str]], module: str, number: signal.Signals
 ) -> None:
-    sender = command(directory, module, "send", "@note", '{"number": 1}')
-    sent = sender.communicate(timeout=90)[0]
-    assert sender.returncode == 0, sent
-    assert json.loads(sent)["offset"] == 0
-    worker = command(directory, module, "worker", "-l", "info", "--without-web")
+    code, printed = sent[module]
+    assert code == 0, printed
+    assert json.loads(printed)["offset"] == 0
+    worker = worker_of(directory, module)
     try:
         assert wait_for_lines(directory / f"{module}.seen", 1) == ["1 1"]
         worker.send_signal(number)

@@ -78,7 +78,7 @@ def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
 def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
     node: Node, connection: Connection
 ) -> None:
-    connection.topics.create("Doomed", 2, queues_per_process=1)
+    connection.topics.create("Doomed", 2, queues_per_process=2)
     with connection.producer() as producer:
         producer.send("Doomed", b"gone", queue_id=0)
         shard = ray.get_actor(process_actor("Doomed:0"), namespace=namespace_of(DEFAULT_CLUSTER))
