@@ -23,7 +23,13 @@ from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
+from rocketray.actors.ray_process.ray_runtime import (
+    RayError,
+    leave_ray,
+    namespace_of,
+    ray,
+    start_ray,
+)
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import (
     ActorError,
@@ -44,7 +50,8 @@ SECOND = NodeOptions(queues_per_process="shared", cluster="second")
 @pytest.fixture(scope="module", autouse=True)
 def _own_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Without a token, in a process that had a node whose Ray asked for one."""
-    Node(tmp_path_factory.mktemp("before") / "data").stop()
+    start_ray(1, tmp_path_factory.mktemp("before") / "token", "of the disk")
+    leave_ray()
     with mock.patch.dict(os.environ):  # Ray sets RAY_AUTH_MODE for good
         ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level=logging.ERROR)
         yield
@@ -92,43 +99,36 @@ def told_of(connection: Connection, begin: str) -> bool:
 def test_what_a_killed_node_left_is_ended_by_the_next_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = tmp_path / "data"
-    killed = Node(data, ONE_PROCESS)
-    assert send_one(killed) == 1
-    killed._stopped.set()  # as by SIGKILL: nothing is stopped, and the kernel gives the lock back
-    killed._let_go_of_memory()
-    killed._let_go_of_directory()
-    with Node(data, SECOND) as node:  # also when it has another name now
-        assert send_one(node) == 2
-    assert f"ending actors that an earlier node on {data} left on this Ray: " in caplog.text
-
-
-def test_a_node_that_is_refused_or_fails_harms_no_other_and_starts_later(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with Node(tmp_path / "first", ONE_PROCESS) as first:
-        assert send_one(first) == 1
-        with pytest.raises(ActorError) as caught:
-            Node(data)
-        told = str(caught.value)
-        assert told.startswith(
-            f"cluster 'default' on this Ray is the node on {tmp_path / 'first'} of "
-        )
-        assert "to join it with this directory as a further disk, give its name" in told
-        assert len(told.splitlines()) == 1
-        assert send_one(first) == 2
-    assert actors() == []
+    first, data = tmp_path / "first", tmp_path / "data"
     with pytest.raises(
         RayError, match="no_such_size"
     ):  # told by the coordinator that did not start
         Node(data, NodeOptions(shard_sizes=(("no_such_size", 1),)))
     assert actors() == []
-    with Node(data, ONE_PROCESS) as node, Node(tmp_path / "first", SECOND) as second:
-        assert send_one(node) == 1
-        assert send_one(second) == 3, "each cluster has its own topics"
-        with Client(cluster="second") as client:
-            assert client.data == second.data
-        with pytest.raises(NodeNotRunningError, match="there is 'default', 'second'; start it"):
-            Client(cluster="third")
+    killed = Node(first, ONE_PROCESS)
+    assert send_one(killed) == 1
+    with pytest.raises(ActorError) as caught:
+        Node(data)
+    told = str(caught.value)
+    assert told.startswith(f"cluster 'default' on this Ray is the node on {first} of ")
+    assert "to join it with this directory as a further disk, give its name" in told
+    assert len(told.splitlines()) == 1
+    assert send_one(killed) == 2
+    killed._stopped.set()  # as by SIGKILL: nothing is stopped, and the kernel gives the lock back
+    killed._let_go_of_memory()
+    killed._let_go_of_directory()
+    with Node(first, SECOND) as second:  # also when it has another name now
+        assert f"ending actors that an earlier node on {first} left on this Ray: " in caplog.text
+        assert actors() == []
+        with Node(data, ONE_PROCESS) as node:
+            assert send_one(node) == 1
+            assert send_one(second) == 3, "each cluster has its own topics"
+            with Client(cluster="second") as client:
+                assert client.data == second.data
+            with pytest.raises(NodeNotRunningError, match="there is 'default', 'second'; start it"):
+                Client(cluster="third")
+        assert actors() == []
+        assert send_one(second) == 4
 
 
 def test_a_cluster_continues_on_an_empty_directory_with_its_register(
