@@ -77,7 +77,7 @@ def test_nothing_is_lost_and_no_queue_loses_its_order(
 ) -> None:
     struck: list[str] = []
     with ExitStack() as stack:
-        fleet = Fleet(connection, rng)
+        fleet = Fleet(connection, rng, queues_per_process=1)
         stack.callback(fleet.close)
         fleet.start_member()
         fleet.start_member()

@@ -30,6 +30,7 @@ from rocketray.actors.files.state_files import read_json
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
+from rocketray.names import QueuesPerProcess
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.hosting.hosting import bring_up, find_hosts, take_down
@@ -63,8 +64,14 @@ _AT_ONCE = {PLAIN: 50, ORDERED: 1, CONCURRENT: 1}  # what is in hands between tw
 class Fleet:
     """The processes, the journals that they write, and notes of their ends."""
 
-    def __init__(self, connection: Connection, random: Random) -> None:
-        connection.topics.create(TOPIC, QUEUES, queues_per_process=1)
+    def __init__(
+        self,
+        connection: Connection,
+        random: Random,
+        queues_per_process: QueuesPerProcess = None,
+    ) -> None:
+        """Create the topic; of one whose queues have processes of their own, ACTORS may be killed."""
+        connection.topics.create(TOPIC, QUEUES, queues_per_process=queues_per_process)
         self._connection, self._random = connection, random
         self._directory = connection.data.parent  # where the app finds its journal, too
         self.journals = Journals(self._directory / "seen")
