@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,12 +41,15 @@ def running(data: Path, log: Path) -> Iterator[Commands]:
         stop_node(node)
 
 
-@pytest.mark.long(reason="a node starts twice, each time with other closed queues")
+@pytest.mark.parametrize("is_started_again", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.long(
+    reason="a node starts, in the long form twice, each time with other closed queues"
+)
 def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
-    tmp_path: Path,
+    tmp_path: Path, *, is_started_again: bool
 ) -> None:
+    """In the long form with groups; test_cluster_state.py has what the coordinator says of them."""
     data = tmp_path / "data"
-    start = partial(running, data)
     damaged = shard_directory(data, "Trade", 0) / "store.json"
     missing, elsewhere = shard_directory(data, "Audit", 0), tmp_path / "elsewhere"
     with Broker(data, clock=Clock(system_clock_ms())) as before:
@@ -63,7 +65,7 @@ def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
         "Audit/0": f"queue Audit/0 stays closed: {missing} is missing, and ",
         "Trade/0": "queue Trade/0 stays closed: ",
     }
-    with start(tmp_path / "first") as run:
+    with running(data, tmp_path / "first") as run:
         told = sorted(
             line["problem"] for line in run("status", "--json").lines() if "problem" in line
         )
@@ -86,10 +88,16 @@ def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
 
     damaged.write_bytes(whole)
     elsewhere.rename(missing)
+    if not is_started_again:
+        with Broker(data, clock=Clock(system_clock_ms())) as after:
+            for topic in "Trade", "Audit":
+                assert [one.queue_id for one in after.stored(topic)].count(0) == 1
+            assert after.committed("audit", "Audit")[1] == 2
+        return
     offsets = [data / "config" / f"groups.json{suffix}" for suffix in ("", ".bak")]
     for file in offsets:
         file.write_bytes(b"{")
-    with start(tmp_path / "second") as run:
+    with running(data, tmp_path / "second") as run:
         status = run("status", "--json")
         assert (status.code, status.err) == (1, ""), "groups are closed"
         (problem,) = [json.loads(line)["problem"] for line in status.out.splitlines()]

@@ -136,7 +136,11 @@ def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) 
             ray.stop()
 
 
-def test_a_stateful_set_comes_back_with_its_messages_and_serves_its_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_lost", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
+    tmp_path: Path, *, is_lost: bool
+) -> None:
+    """In the long form its Ray is lost; test_ray_lost.py has that for every ``rocketray start``."""
     template = documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]
     node, program = (container(template, name) for name in ("node", "program"))
     data, log = tmp_path / "data", tmp_path / "log"
@@ -154,22 +158,23 @@ def test_a_stateful_set_comes_back_with_its_messages_and_serves_its_program(tmp_
         assert subprocess.run(is_ready, check=False).returncode == 0
         return process
 
-    first = start(1)
+    process = start(1)
     try:
         with commands(data, environ) as run:
             run.create()
             run.send("before")
-        (gcs,) = children(first.pid, "gcs_server")
-        os.kill(gcs, signal.SIGKILL)
-        assert first.wait(30) == 1  # so Kubernetes starts its container again
-        assert subprocess.run(is_ready, check=False).returncode == 1
-    finally:
-        first.kill()
-    second = start(2)
-    try:
-        with commands(data, environ) as run:
-            run.send("after")
-            assert run.bodies() == ["after", "before"]
+            if not is_lost:
+                run.send("after")
+                assert run.bodies() == ["after", "before"]
+        if is_lost:
+            (gcs,) = children(process.pid, "gcs_server")
+            os.kill(gcs, signal.SIGKILL)
+            assert process.wait(30) == 1  # so Kubernetes starts its container again
+            assert subprocess.run(is_ready, check=False).returncode == 1
+            process = start(2)
+            with commands(data, environ) as run:
+                run.send("after")
+                assert run.bodies() == ["after", "before"]
         consumer = subprocess.Popen(
             at(tmp_path, program["command"]),
             env=environ | environ_of(program, tmp_path), stdout=subprocess.PIPE,
@@ -181,8 +186,9 @@ def test_a_stateful_set_comes_back_with_its_messages_and_serves_its_program(tmp_
             consumer.wait(60)
         assert ["before" in got[0], "after" in got[1]] == [True, True], got
     finally:
-        second.terminate()
-        assert second.wait(60) == 0
+        process.terminate()
+        assert process.wait(60) == 0
+    assert subprocess.run(is_ready, check=False).returncode == 1
 
 
 def children(pid: int, name: str) -> list[int]:
