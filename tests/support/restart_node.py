@@ -1,9 +1,16 @@
-"""Starts a node twice on one directory and says what the second one found."""
+"""Starts a node twice on one directory: says what the second one found, and what a guest found there.
+
+The guest joins that node from another process. All processes import Ray before rocketray.
+"""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
+import ray
+
+import rocketray as rr
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.filters.subscription import Subscription
@@ -14,7 +21,8 @@ ONE_PROCESS = NodeOptions(queues_per_process="shared")
 
 
 def main(data: str) -> None:
-    """Store 100 messages, read 60, stop; start again and read the rest."""
+    """Store 100 messages, read 60, stop; start again, let a guest in, and read the rest."""
+    assert not ray.is_initialized()
     with Node(data, ONE_PROCESS) as node, node.connection() as connection:
         connection.topics.ensure("Kept", 1)
         with connection.producer() as producer:
@@ -23,6 +31,8 @@ def main(data: str) -> None:
             (batch,) = member.poll(20.0, 60)
             member.commit("Kept", 0, batch.next_queue_offset)
     with Node(data, ONE_PROCESS) as node, node.connection() as connection:
+        connection.topics.ensure("Guests", 1)
+        subprocess.run([sys.executable, __file__, data, "guest"], check=True, timeout=100)
         total = connection.shard_statistics("Kept")[0].max_queue_offset
         (group,) = connection.groups.all()
         with connection.consumer("g", "Kept", ALL) as member:
@@ -34,5 +44,14 @@ def main(data: str) -> None:
     sys.stdout.write(f"{total} messages, offset {group.offsets[0]}, {left} left\n")
 
 
+def join(data: str) -> None:
+    """Print what a guest sees of the node."""
+    assert not ray.is_initialized()
+    with rr.Client(data) as client, rr.Producer(data) as producer:
+        producer.send("Guests", b"hello", keys=["greeting"])
+        (message,) = client.messages.query("Guests", "greeting")
+        sys.stdout.write(f"{message.body.decode()} from {message.topic}\n")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    (join if sys.argv[2:] == ["guest"] else main)(sys.argv[1])
