@@ -21,6 +21,8 @@ from pathlib import Path
 import pytest
 from support.command_server import CommandServer
 from support.commands import ONE_PROCESS, start_node, stop_node
+from support.forked import ForkedProgram
+from support.one_spark import one_spark
 from support.page_runner import PageRunner, Terminal, blocks_of, shown_as
 from support.source_tree import ROOT
 from support.stores import GOLDEN_STORE
@@ -68,12 +70,6 @@ BEFORE = {
     ),
 }
 """What a page's commands find on the node, beside the README's topic, message and group."""
-RUN_TWICE = """
-import runpy, sys
-runpy.run_path(sys.argv[1], run_name="__main__")
-print("again")
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
 EXAMPLE_ID = "0A0A0A0A00002A9F00000000000000D4"
 
 
@@ -104,10 +100,31 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     stop_node(process)
 
 
+@dataclass(frozen=True)
+class OneSpark:
+    """Where the programs that use Spark run, and their environment."""
+
+    directory: Path
+    environ: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def spark(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
+    directory = tmp_path_factory.mktemp("spark")
+    with one_spark(directory, node.environ) as environ:
+        yield OneSpark(directory, environ)
+
+
 @pytest.mark.parametrize("page", [*TUTORIAL, *HOW_TO], ids=lambda path: path.stem)
-def test_a_page_does_what_it_shows(page: Path, node: Node, tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN_STORE, tmp_path / "store")  # a broker's, for the page that reads one
-    with PageRunner(tmp_path, node.environ, node.log, node.commands) as runner:
+def test_a_page_does_what_it_shows(
+    page: Path, node: Node, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    directory, environ = tmp_path, node.environ
+    if "spark_session(" in page.read_text():
+        spark: OneSpark = request.getfixturevalue("spark")
+        directory, environ = spark.directory, spark.environ
+    shutil.copytree(GOLDEN_STORE, directory / "store")  # a broker's, for the page that reads one
+    with PageRunner(directory, environ, node.log, node.commands) as runner:
         runner.run(page)
 
 
@@ -222,20 +239,14 @@ def test_an_example_prints_what_its_agents_get(
         assert len(re.findall(r"order-\d$", printed, re.MULTILINE)) == 4
 
 
-def test_the_spark_example_writes_each_payment_once(node: Node, tmp_path: Path) -> None:
-    """Runs it twice in one process: a second JVM would take ten seconds of processor time."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_TWICE, str(EXAMPLES / "spark_sink.py")],
-        cwd=tmp_path,
-        env=node.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    first, again = done.stdout.split("again\n")
-    assert sorted(first.splitlines()) == ["o-1: 120.0", "o-3: 7.0"]
-    assert sorted(again.splitlines()) == ["o-1: 120.0"] * 2 + ["o-3: 7.0"] * 2
+def test_the_spark_example_writes_each_payment_once(spark: OneSpark) -> None:
+    command = "python", str(EXAMPLES / "spark_sink.py")
+    for times in (1, 2):
+        log = spark.directory / f"{times}.log"
+        log.touch()
+        assert ForkedProgram(command, spark.directory, spark.environ, log).wait(240) == 0
+        lines = sorted(line for line in log.read_text().splitlines() if line.startswith("o-"))
+        assert lines == ["o-1: 120.0"] * times + ["o-3: 7.0"] * times
 
 
 def test_the_examples_tests_pass() -> None:

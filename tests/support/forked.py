@@ -33,11 +33,19 @@ class ForkedProgram:
     """A program in a process of its own, with those methods of ``subprocess.Popen`` that tests use."""
 
     def __init__(
-        self, words: Sequence[str], directory: Path, environ: Mapping[str, str], output: Path
+        self,
+        words: Sequence[str],
+        directory: Path,
+        environ: Mapping[str, str],
+        output: Path,
+        source: Path = Path(os.devnull),
     ) -> None:
-        """Start ``python SCRIPT …`` or ``rocketray …``; *output* gets what it prints."""
+        """Start ``python SCRIPT …`` or ``rocketray …``; *output* gets what it prints.
+
+        It reads *source* as its standard input.
+        """
         assert can_fork(words), words
-        arguments = list(words), str(directory), dict(environ), str(output)
+        arguments = list(words), str(directory), dict(environ), str(output), str(source)
         self._words = list(words)
         self._process = _FORKS.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
@@ -60,10 +68,12 @@ class ForkedProgram:
             os.kill(self._process.pid, number)
 
 
-def _run(words: list[str], directory: str, environ: dict[str, str], output: str) -> None:
+def _run(
+    words: list[str], directory: str, environ: dict[str, str], output: str, source: str
+) -> None:
     """Be the program, in the copied process."""
-    with Path(output).open("a") as file, Path(os.devnull).open() as nothing:
-        os.dup2(nothing.fileno(), 0)
+    with Path(output).open("a") as file, Path(source).open() as read:
+        os.dup2(read.fileno(), 0)
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     sys.stdin = os.fdopen(0, closefd=False)

@@ -17,6 +17,7 @@ ROCKETRAY_DATA names.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -36,6 +37,7 @@ __all__ = ["Block", "PageRunner", "Terminal", "blocks_of", "shown_as"]
 _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NODE = "rocketray start"
 _SLOW = re.compile(r"still .*, for \d+ s now|.* queues run; the others are being started")
+_PAUSE = re.compile(r"sleep (\d+); ")
 _APPEARS_S = 240  # a busy machine starts processes slowly
 
 
@@ -129,16 +131,24 @@ class PageRunner(AbstractContextManager["PageRunner"]):
             self._terminals[title].close()
 
     def _printed(self, command: str) -> str:
+        if pause := _PAUSE.match(command):
+            time.sleep(int(pause[1]))
+            command = command[pause.end() :]
         words = shlex.split(command)
+        source = os.devnull
+        if words[-2:-1] == ["<"]:
+            source = str(self._directory / words[-1])
+            words = words[:-2]
         is_plain = _is_plain(words)
-        if words[0] == "rocketray" and is_plain:
+        if words[0] == "rocketray" and is_plain and source == os.devnull:
             ended = self._commands(*words[1:], directory=self._directory)
             assert ended.code == 0, f"{command}\n{ended.out}{ended.err}"
             return ended.out + ended.err
         if is_plain and can_fork(words):
             log = self._directory / "printed.log"
             log.write_text("")
-            code = ForkedProgram(words, self._directory, self._environ, log).wait(_APPEARS_S)
+            begun = ForkedProgram(words, self._directory, self._environ, log, Path(source))
+            code = begun.wait(_APPEARS_S)
             assert code == 0, f"{command}\n{log.read_text()}"
             return log.read_text()
         done = subprocess.run(
