@@ -286,7 +286,7 @@ def test_an_app_that_one_machine_has_is_run_by_hosts_on_both(cluster: Cluster) -
     assert handled["queues"] == 4
     assert handled["machines"] == both
     assert set(map(tuple, handled["counts"].values())) == {(1,)}
-    said = cluster.run(*command, "scale", "parcels", "3", "--json")
+    said = cluster.ask("scale", "parcels", "3", "--json").out
     assert [(host["host"], host["state"]) for host in _hosts(said)] == [
         (n, "running") for n in range(3)
     ]
@@ -321,8 +321,7 @@ def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluste
     assert back["taken"] == ["back", "back"]
     assert back["parcels"]["machines"] == [socket.gethostname()]
     assert set(map(tuple, back["parcels"]["counts"].values())) == {(2,)}, "tables are rebuilt"
-    address = "--ray-address", cluster.machines.address
-    assert "parcels is down" in cluster.run("--cluster", NAME, *address, "down", "parcels")
+    assert "parcels is down" in cluster.ask("down", "parcels").out
 
 
 def test_mistakes_with_a_disk_are_named_and_change_nothing(cluster: Cluster) -> None:

@@ -32,6 +32,7 @@ from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.ray_process.ray_runtime import namespace_of
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.kernels import warm
 from rocketray.names import QueuesPerProcess
 from rocketray.topology.spark.session import spark_session
 
@@ -392,4 +393,5 @@ def _of_joined() -> dict[str, tuple[int, str]]:
 if len(sys.argv) > 1:
     main(*sys.argv[1:])
 else:
+    warm()
     serve(main)
