@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from support.command_server import CommandServer
-from support.commands import COMMAND, ONE_PROCESS, printed, rocketray
+from support.commands import COMMAND, ONE_PROCESS, rocketray
 from support.stores import GOLDEN_STORE, open_golden
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -201,7 +201,7 @@ def test_lines_are_sent_in_order_and_consumed_by_groups(
         {"text": str(i), "tags": ("Aa", "BB")[i % 2], "queueId": i % 2, "properties": {"i": str(i)}}
         for i in range(3000)
     ]
-    acks = printed(rocketray("send", "Lines", "--jsonl", stdin=jsonl(*values), environ=environ))
+    acks = run("send", "Lines", "--jsonl", stdin=jsonl(*values)).lines()
     assert [(ack["queueId"], ack["queueOffset"]) for ack in acks] == [
         (i % 2, i // 2) for i in range(3000)
     ]
@@ -257,19 +257,17 @@ def test_a_class_filter_is_named_by_its_path(run: CommandServer) -> None:
     assert "d" not in [group["group"] for group in run("groups", "list", "--json").lines()]
 
 
-def test_a_bad_line_ends_the_sending_and_what_was_sent_stays(
-    run: CommandServer, environ: dict[str, str]
-) -> None:
+def test_a_bad_line_ends_the_sending_and_what_was_sent_stays(run: CommandServer) -> None:
     run("topics", "create", "Bad", "--queues", "1")
     lines = jsonl({"text": "kept"}, {"text": "wrong", "tags": "*"}, {"text": "not read"})
-    done = rocketray("send", "Bad", "--jsonl", stdin=lines, environ=environ)
-    assert done.returncode == 1
-    assert [json.loads(line)["queueOffset"] for line in done.stdout.splitlines()] == [0]
-    assert "line 2 of the input" in done.stderr
+    done = run("send", "Bad", "--jsonl", stdin=lines)
+    assert done.code == 1
+    assert [json.loads(line)["queueOffset"] for line in done.out.splitlines()] == [0]
+    assert "line 2 of the input" in done.err
     assert run("query", "Bad", "--from", "0").out.count("\n") == 1
-    unknown = rocketray("send", "Absent", "--jsonl", stdin=lines, environ=environ)
-    assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert "rocketray topics create Absent" in unknown.stderr
+    unknown = run("send", "Absent", "--jsonl", stdin=lines)
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "rocketray topics create Absent" in unknown.err
 
 
 def test_an_ack_waits_for_no_further_line_and_survives_sigkill(

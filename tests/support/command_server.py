@@ -1,7 +1,7 @@
 """Many commands in one process, which joins Ray once: a join takes seconds, a command little.
 
 Run as a module it reads ``{"arguments": […], "stdin": "…", "directory": "…"}`` a line and answers
-each with ``{"code", "out", "err"}``. What reads its stdin by file number needs a process of its own.
+each with ``{"code", "out", "err"}``.
 """
 
 from __future__ import annotations
@@ -93,10 +93,14 @@ class CommandServer:
 
 
 def _serve() -> None:
-    answers = sys.stdout
-    for line in sys.stdin:
+    requests, answers = os.fdopen(os.dup(0)), sys.stdout
+    for line in requests:
         request = json.loads(line)
         os.chdir(request["directory"])
+        with os.fdopen(os.memfd_create("stdin"), "wb") as given:  # for what reads it by its number
+            given.write(request["stdin"].encode())
+            given.seek(0)
+            os.dup2(given.fileno(), 0)
         done = run_here(*request["arguments"], stdin=request["stdin"])
         answers.write(json.dumps({"code": done.code, "out": done.out, "err": done.err}) + "\n")
         answers.flush()
