@@ -11,7 +11,7 @@ import pytest
 from support.machines import run
 from support.moving_machine import Moving
 
-HISTORIES = 40
+HISTORIES = 50
 
 
 @pytest.mark.timeout(600)
