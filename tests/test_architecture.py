@@ -175,7 +175,7 @@ def dotted(node: ast.expr) -> str:
 
 def banned_places(file: SourceFile) -> Iterator[tuple[int, str, str]]:
     """Line, banned name and replacement of everything in *file* that is banned outside cli."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Call) and dotted(node.func) in BANNED_CALLS:
             name = dotted(node.func)
             yield node.lineno, name, BANNED_CALLS[name]
@@ -306,7 +306,7 @@ def loaded_by_name(file: SourceFile) -> Iterator[str]:
     if 'import_module(f"{__package__}.' not in file.text:
         return
     package = file.module if file.is_package else file.module.rpartition(".")[0]
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield f"{package}.{node.value}"
 

@@ -49,7 +49,7 @@ Class = tuple[SourceFile, ast.ClassDef]
 def classes() -> dict[str, list[Class]]:
     found = defaultdict(list)
     for file in package_files():
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append((file, node))
     return found
@@ -120,7 +120,7 @@ def test_no_base_class_splits_one_class() -> None:
     used = {
         ast.unparse(node.func).rpartition(".")[2]
         for file in package_files()
-        for node in ast.walk(file.tree)
+        for node in file.nodes
         if isinstance(node, ast.Call)
     }
     split = {
@@ -138,7 +138,7 @@ def test_a_function_has_few_parameters() -> None:
     for file in package_files():
         if file.module.startswith((*OPTIONS_OF_COMMANDS, COMPILED)):
             continue
-        for owner in ast.walk(file.tree):
+        for owner in file.nodes:
             if not isinstance(owner, ast.Module | ast.ClassDef):
                 continue
             inside = f"{owner.name}." if isinstance(owner, ast.ClassDef) else ""

@@ -46,6 +46,9 @@ PHRASES = {
 }
 
 
+ANY_PHRASE = re.compile("|".join(f"(?:{phrase})" for phrase in PHRASES), re.IGNORECASE)
+
+
 def texts_of_document(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a document without its code, by line number."""
     is_code = False
@@ -57,19 +60,26 @@ def texts_of_document(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def texts_of_program(source: str) -> Iterator[tuple[int, str]]:
-    """The comments and the strings of several words, by line number; an f-string is one string."""
-    tree = ast.parse(source)
+    """The strings of several words, by line number, where an f-string is one string; and comments.
+
+    Comments are looked for where the lines with a ``#`` have a phrase: few files.
+    """
+    nodes = [*ast.walk(ast.parse(source))]
     parts = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             parts.update(node.values)
             known = (part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
             yield node.lineno, "".join(map(str, known))
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in parts:
             text = " ".join(node.value.split())
             if " " in text:
                 yield node.lineno, re.sub(r"``[^`]*``|\*\w+\*", "`", text)
+    if not any(
+        ANY_PHRASE.search(line, line.find("#")) for line in source.splitlines() if "#" in line
+    ):
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
@@ -77,6 +87,8 @@ def texts_of_program(source: str) -> Iterator[tuple[int, str]]:
 
 def found_in(text: str) -> Iterator[str]:
     """What to write instead of each phrase in *text*."""
+    if not ANY_PHRASE.search(text):
+        return
     for phrase, better in PHRASES.items():
         for match in re.finditer(phrase, text, re.IGNORECASE):
             yield f"write {better!r} instead of {match[0]!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 __all__ = ["PACKAGES", "ROOT", "SourceFile", "imports_of", "package_files", "source_file"]
@@ -30,6 +30,11 @@ class SourceFile:
     def tree(self) -> ast.Module:
         """The content, parsed."""
         return ast.parse(self.text, str(self.path))
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree, which many tests walk."""
+        return tuple(ast.walk(self.tree))
 
     @property
     def where(self) -> str:
@@ -56,12 +61,17 @@ def source_file(path: Path) -> SourceFile:
     return SourceFile(path, module)
 
 
-def imports_of(file: SourceFile) -> Iterator[tuple[str, int]]:
+@cache
+def imports_of(file: SourceFile) -> tuple[tuple[str, int], ...]:
     """Every module that *file* imports, wherever in it, absolute, with the line.
 
     ``from a import b`` yields both ``a`` and ``a.b``, since ``b`` may be a module.
     """
-    for node in ast.walk(file.tree):
+    return tuple(_imports(file))
+
+
+def _imports(file: SourceFile) -> Iterator[tuple[str, int]]:
+    for node in file.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
