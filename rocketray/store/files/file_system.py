@@ -70,7 +70,10 @@ class FileSystem:
 
     def size(self, path: Path) -> int:
         """Return the number of bytes of a file."""
-        return path.stat().st_size
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):  # whose size differs from file system to file system
+            raise StoreError(_NO_FILE.format(path))
+        return found.st_size
 
     def read(self, path: Path, limit: int) -> bytes:
         """Return the first *limit* bytes of a file."""
