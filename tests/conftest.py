@@ -27,7 +27,7 @@ from typing import Any
 import hypothesis.core
 import pytest
 from hypothesis.internal.conjecture import providers
-from support.amounts import fifth
+from support.amounts import ALL, fifth
 from support.jvm import QUICK_JAVA, spark_options
 from support.long_tests import LongTests
 from support.open_files import close_unreachable_files
@@ -57,11 +57,17 @@ vars(providers)["is_local_module_file"] = lambda _path: False
 
 TESTS = Path(__file__).parent
 _ENTRIES: dict[str, list[Any]] = json.loads((TESTS / "data/failed_seeds.json").read_text())
-FIFTH = {one["seed"] for listed in _ENTRIES.values() for one in listed if isinstance(one, dict)}
+_REASONED = [one for listed in _ENTRIES.values() for one in listed if isinstance(one, dict)]
+FIFTH = {one["seed"] for one in _REASONED if "fifth" in one}
 """The seeds for which a fifth is enough in ``make test``; their entries say why."""
-FAILED_SEEDS: dict[str, list[int]] = {
+SLOW = {one["seed"] for one in _REASONED if "slow" in one}
+"""The seeds that ``make test-slow`` repeats only; their entries say why."""
+_SEEDS = {
     test: [one["seed"] if isinstance(one, dict) else one for one in listed]
     for test, listed in _ENTRIES.items()
+}
+FAILED_SEEDS: dict[str, list[int]] = {
+    test: [seed for seed in seeds if ALL or seed not in SLOW] for test, seeds in _SEEDS.items()
 }
 
 

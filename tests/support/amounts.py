@@ -1,7 +1,8 @@
 """How much a random test does: in ``make test`` a fifth of it, and all of it in ``make test-slow``.
 
 A test that repeats a seed with which it failed in the past always does all, unless the entry in
-data/failed_seeds.json says why a fifth is enough: the fixture ``amount`` of conftest.py.
+data/failed_seeds.json says why a fifth is enough, or why ``make test`` needs none of it: the fixture
+``amount`` of conftest.py.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from typing import Any
 
 from hypothesis import settings
 
-__all__ = ["examples", "fifth"]
+__all__ = ["ALL", "examples", "fifth"]
 
-_ALL = bool(os.environ.get("ROCKETRAY_TEST_ALL"))
+ALL = bool(os.environ.get("ROCKETRAY_TEST_ALL"))
+"""Whether this is a run of ``make test-slow``."""
 
 
 def fifth(count: int) -> int:
     """Return how much to do of *count* steps, histories or examples."""
-    return count if _ALL else max(1, count // 5)
+    return count if ALL else max(1, count // 5)
 
 
 def examples(count: int, **options: Any) -> settings:
