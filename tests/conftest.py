@@ -31,6 +31,7 @@ from support.amounts import ALL, fifth
 from support.jvm import QUICK_JAVA, spark_options
 from support.long_tests import LongTests
 from support.open_files import close_unreachable_files
+from support.shared_work import compile_tests, share_tables
 from support.spread import FilesAndShared, mixed
 
 SETTINGS = {
@@ -102,6 +103,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if not (TESTS / file).is_file() or f"def {test}(" not in (TESTS / file).read_text():
             raise pytest.UsageError(f"data/failed_seeds.json: {name} is no test; rename it, too")
     config.pluginmanager.register(LongTests())
+    share_tables(config)
+    if config.getoption("numprocesses", None):  # the process that starts the others
+        compile_tests(config, TESTS)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
