@@ -19,7 +19,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ import hypothesis.core
 import pytest
 from hypothesis.internal.conjecture import providers
 from support.amounts import ALL, fifth
+from support.heap import Heap
 from support.jvm import QUICK_JAVA, spark_options
 from support.long_tests import LongTests
 from support.open_files import close_unreachable_files
@@ -56,6 +57,7 @@ hypothesis.settings.load_profile("rocketray")
 # seed would find something else in a run of one test than in a run of all.
 vars(providers)["is_local_module_file"] = lambda _path: False
 
+HEAP = Heap()
 TESTS = Path(__file__).parent
 _ENTRIES: dict[str, list[Any]] = json.loads((TESTS / "data/failed_seeds.json").read_text())
 _REASONED = [one for listed in _ENTRIES.values() for one in listed if isinstance(one, dict)]
@@ -120,9 +122,19 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Exempt them from every later garbage collection."""
-    gc.collect()
-    gc.freeze()
+    HEAP.exempt_all()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, bool, bool]:
+    """Shrink the heap behind the last test of a file, when nothing of it lives any more."""
+    is_done = yield
+    if nextitem is None or nextitem.path != item.path:
+        HEAP.shrink()
+    return is_done
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,10 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 
-__all__ = ["PACKAGES", "ROOT", "SourceFile", "imports_of", "package_files", "source_file"]
+__all__ = [
+    "PACKAGES",
+    "ROOT",
+    "SourceFile",
+    "forget_sources",
+    "imports_of",
+    "package_files",
+    "source_file",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("rocketray", "rocketray_bench", "rocketray_demo", "pyspark_rocketray")
@@ -47,7 +55,7 @@ class SourceFile:
         return self.path.name == "__init__.py"
 
 
-@lru_cache(maxsize=1)
+@cache
 def package_files() -> tuple[SourceFile, ...]:
     """Every Python file of what is shipped, in the order of their paths."""
     paths = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
@@ -59,6 +67,12 @@ def source_file(path: Path) -> SourceFile:
     parts = path.relative_to(ROOT).with_suffix("").parts
     module = ".".join(part for part in parts if part != "__init__")
     return SourceFile(path, module)
+
+
+def forget_sources() -> None:
+    """Release what was parsed: a million objects."""
+    package_files.cache_clear()
+    imports_of.cache_clear()
 
 
 @cache
