@@ -18,7 +18,9 @@ import json
 import logging
 import os
 import random
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -59,6 +61,9 @@ vars(providers)["is_local_module_file"] = lambda _path: False
 
 HEAP = Heap()
 TESTS = Path(__file__).parent
+IN_MEMORY = ("unit", "property", "crash")
+MEMORY = Path("/dev/shm")
+MEMORY_MIN_BYTES = 4 << 30  # the tests of four processes, each with some logs of 8 MB
 _ENTRIES: dict[str, list[Any]] = json.loads((TESTS / "data/failed_seeds.json").read_text())
 _REASONED = [one for listed in _ENTRIES.values() for one in listed if isinstance(one, dict)]
 FIFTH = {one["seed"] for one in _REASONED if "fifth" in one}
@@ -179,6 +184,40 @@ def rng(seed: int) -> random.Random:
 def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with chdir(tmp_path_factory.mktemp("run")):
         yield
+
+
+@pytest.fixture(scope="session")
+def memory() -> Iterator[Path | None]:
+    """A directory in memory, or None where too little is free."""
+    if not (MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_MIN_BYTES):
+        yield None
+    else:
+        with tempfile.TemporaryDirectory(
+            prefix="tests-", dir=MEMORY, ignore_cleanup_errors=True
+        ) as directory:
+            yield Path(directory)
+
+
+@pytest.fixture
+def tmp_path(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    memory: Path | None,
+) -> Iterator[Path]:
+    """A directory of this test: on the disk for tests with processes of their own, else in memory.
+
+    To create, sync and remove files on a disk took a quarter of the time of the shards' tests. What
+    a power failure leaves is tested on a disk of the tests' own (support/sim_disk.py).
+    """
+    if memory is None or request.path.relative_to(TESTS).parts[0] not in IN_MEMORY:
+        yield request.getfixturevalue("tmp_path")
+        return
+    failed, directory = request.session.testsfailed, Path(tempfile.mkdtemp(dir=memory))
+    yield directory
+    if request.session.testsfailed > failed:
+        shutil.move(directory, tmp_path_factory.mktemp("failed"))  # to be looked at
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,22 @@ from support.local_node import LocalNode
 
 
 @pytest.fixture(scope="session")
-def closing() -> Iterator[Executor]:
-    """Threads that close nodes, which is waiting for sleeping threads, while tests go on."""
+def closing() -> Iterator[Callable[[LocalNode], None]]:
+    """What closes nodes, which is waiting for sleeping threads, while tests go on."""
+    closed: list[Future[None]] = []
     with ThreadPoolExecutor(4) as executor:
-        yield executor
+        yield lambda local: closed.append(executor.submit(_close, local))
+    for one in closed:
+        one.result()
 
 
 @pytest.fixture
-def node(tmp_path: Path, closing: Executor) -> Iterator[LocalNode]:
-    local = LocalNode(tmp_path)
+def node(memory: Path | None, closing: Callable[[LocalNode], None]) -> Iterator[LocalNode]:
+    local = LocalNode(Path(tempfile.mkdtemp(dir=memory)))
     yield local
-    closing.submit(local.close)
+    closing(local)
+
+
+def _close(local: LocalNode) -> None:
+    local.close()
+    shutil.rmtree(local.data)

@@ -263,13 +263,14 @@ def test_a_ring_that_was_cut_short_is_dropped_and_the_others_go_on(running: Shar
 
 
 @pytest.fixture
-def other_disk(tmp_path: Path) -> Iterator[Path]:
+def other_disk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory on another disk than the data directory."""
-    shared_memory = Path("/dev/shm")
-    if not shared_memory.is_dir() or shared_memory.stat().st_dev == tmp_path.stat().st_dev:
+    with tempfile.TemporaryDirectory(prefix="rocketray-test-", dir="/dev/shm") as shared_memory:
+        for found in (tmp_path_factory.mktemp("other"), Path(shared_memory)):
+            if found.stat().st_dev != tmp_path.stat().st_dev:
+                yield found
+                return
         pytest.skip("the machine has one disk only")
-    with tempfile.TemporaryDirectory(prefix="rocketray-test-", dir=shared_memory) as directory:
-        yield Path(directory)
 
 
 def test_a_disk_that_syncs_slowly_holds_up_no_shard_on_another_disk(
