@@ -266,10 +266,10 @@ class SimDisk(FileSystem):
         self.note()
         choices = [*_name_choices(self.root, _ROOT), *_content_choices(self.root)]
         directories = tuple(sorted(_directories(self.root, _ROOT)))
+        synced = [(path, one.durable) for path, one in _files(self.root, _ROOT, durable=True)]
         for picks in _picks(choices, bound, chance):
             files: dict[Path, bytearray | None] = {
-                path: bytearray(inode.durable)
-                for path, inode in _files(self.root, _ROOT, durable=True)
+                path: bytearray(content) for path, content in synced
             }
             for choice, pick in zip(choices, picks, strict=True):
                 choice.apply(files, pick)
