@@ -167,7 +167,7 @@ def test_what_could_not_be_sent_back_before_its_queue_was_revoked_comes_from_the
             inbox = Inbox(queue)
             for _ in range(2):
                 assert await fail_message(inbox, await queue.get(), ValueError("bad"), "it")
-            await until(lambda: {b"0", b"1"} <= {body for each in tries for body in each})
+            await until(lambda: tries)  # the second message may be in the same list, or wait for it
             await feed._revoke([0])
             await until(lambda: tries[-1] == [b"1"])  # none with both is under way any more
             is_away = False
