@@ -1,4 +1,4 @@
-"""A cluster of two disks on two machines apart, and programs that use it on either of them."""
+"""A cluster with a disk on each of several machines apart, and programs that use it on any of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any, TypedDict, Unpack
 
 from support.command_server import CommandServer, Done
 from support.commands import COMMAND, ONE_PROCESS
-from support.machines_apart import MachinesApart, machines_apart
+from support.machines_apart import OTHERS, MachinesApart, machines_apart
 
 from rocketray.actors.files.home import settle_identity
 
-__all__ = ["NAME", "Cluster", "Watch", "cluster_of_two", "two_machines"]
+__all__ = ["NAME", "Cluster", "Watch", "cluster_of", "cluster_of_two", "two_machines"]
 
 NAME = "trade"
 _DRIVER = Path(__file__).with_name("joined_disks.py")
@@ -27,16 +27,21 @@ _WATCH = (str(_DRIVER), "watch")
 
 
 class Cluster:
-    """A node on each of two machines apart; the second one joins the cluster of the first."""
+    """A node on each of the machines apart; the others join the cluster of the first."""
 
-    def __init__(self, machines: MachinesApart, directory: Path) -> None:
+    def __init__(self, machines: MachinesApart, directory: Path, disks: Sequence[str]) -> None:
         self.machines = machines
         self.directory = directory
         self.data = directory / "data"
-        self.disk = settle_identity(directory / "second")
+        self.disks = disks
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         self._drivers: dict[tuple[str, ...], subprocess.Popen[str]] = {}
         self._stack = ExitStack()
+
+    @property
+    def disk(self) -> str:
+        """The disk of the second machine."""
+        return self.disks[0]
 
     def start(
         self,
@@ -69,7 +74,11 @@ class Cluster:
 
     def start_second(self) -> None:
         """Start the node on the second machine."""
-        self.start("second", "--join", prefix=tuple(self.machines.on_second()))
+        self.join(OTHERS[0])
+
+    def join(self, machine: str) -> None:
+        """Start the node on another machine."""
+        self.start(machine, "--join", prefix=tuple(self.machines.on_other(machine)))
 
     def stop(self, machine: str, data: Path, prefix: tuple[str, ...] = ()) -> None:
         """Stop a node in order, by the process id in its lock."""
@@ -199,9 +208,20 @@ def cluster_of_two(*, is_supervised: bool = False, **options: Unpack[Options]) -
         yield found
 
 
+@contextmanager
+def cluster_of(count: int, **options: Unpack[Options]) -> Iterator[Cluster]:
+    """Start a node on each of *count* machines, as users do."""
+    with _machines(count, **options) as found:
+        found.start("first")
+        for name in OTHERS[: count - 1]:
+            found.join(name)
+        yield found
+
+
 class Options(TypedDict, total=False):
     """Those of :func:`machines_apart`."""
 
+    addresses: str
     has_network: bool
     of_head: Mapping[str, str] | None
     room: str
@@ -210,19 +230,29 @@ class Options(TypedDict, total=False):
 @contextmanager
 def two_machines(*, is_supervised: bool = False, **options: Unpack[Options]) -> Iterator[Cluster]:
     """Start two machines for the nodes of a cluster."""
+    with _machines(2, is_supervised=is_supervised, **options) as found:
+        yield found
+
+
+@contextmanager
+def _machines(
+    count: int, *, is_supervised: bool = False, **options: Unpack[Options]
+) -> Iterator[Cluster]:
     # Ray puts sockets there, whose paths have at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
-        (directory / "second").mkdir()
-        disk = settle_identity(directory / "second")
+        disks = []
+        for other in OTHERS[: count - 1]:
+            (directory / other).mkdir()
+            disks.append(settle_identity(directory / other))
         apart = machines_apart(
             *(directory, directory / "data"),
-            disk=disk,
+            disks=disks,
             supervised=NAME if is_supervised else "",
             **options,
         )
         with apart as machines:
-            found = Cluster(machines, directory)
+            found = Cluster(machines, directory, disks)
             try:
                 yield found
             finally:

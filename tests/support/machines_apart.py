@@ -1,8 +1,8 @@
-"""Two raylets of one Ray that do not see each other's files, as on two machines.
+"""Raylets of one Ray that do not see each other's files, as on two machines or more.
 
-The second one has mounts, a host name and process ids of its own: a disk of its own lies over the data
-directory, empty ones over shared memory and over the directory of the first one's Ray, and its host
-name is ``elsewhere``.
+All but the first have mounts, a host name and process ids of their own: a disk of its own lies over
+the data directory, empty ones over shared memory and over the directories of the other ones' Ray. The
+host name of the second is ``elsewhere``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from support.another_ray import NO_READER, AnotherRay
 from support.own_mounts import with_mounts
 from support.source_tree import ROOT
 
-__all__ = ["ELSEWHERE", "THERE", "MachinesApart", "apart", "machines_apart"]
+__all__ = ["ELSEWHERE", "OTHERS", "THERE", "MachinesApart", "apart", "machines_apart"]
 
 ELSEWHERE = "elsewhere"
+OTHERS = ("second", "third", "fourth")
+"""The machines beside the first, and the directories of their disks."""
 _RAY = str(Path(sys.executable).with_name("ray"))
 _MACHINE = ROOT / "deploy" / "machine.sh"
-_HERE, THERE = "127.0.0.2", "127.0.0.3"
+_LOOPBACK = "127.0.0."
+_FIRST_HOST = 2  # Ray with more than one raylet takes 127.0.0.1 for another address
+THERE = f"{_LOOPBACK}{_FIRST_HOST + 1}"
 _OPTIONS = ("--num-cpus=2", "--block")
 _START_S = 60.0
 _STOP_S = 20.0
@@ -45,13 +49,17 @@ class MachinesApart:
     address: str
     environ: Mapping[str, str]
     head: AnotherRay
-    _second: _Machine
+    _others: Sequence[_Machine]
     _network: _Network | None = None
     _first: _Machine | None = None
 
     def on_second(self, *command: str) -> list[str]:
         """Return the command before which *command* runs on the second machine."""
-        return [*self._second.entered(), *command]
+        return self.on_other(OTHERS[0], *command)
+
+    def on_other(self, name: str, *command: str) -> list[str]:
+        """Return the same for the machine of that *name* in OTHERS."""
+        return [*self._others[OTHERS.index(name)].entered(), *command]
 
     def on_first(self, *command: str) -> list[str]:
         """Return the command before which *command* runs on the first machine."""
@@ -59,11 +67,11 @@ class MachinesApart:
 
     def lose_second(self) -> None:
         """Switch the second machine off: every process on it ends, and its disk stays."""
-        self._second.lose()
+        self._others[0].lose()
 
     def start_second(self) -> None:
         """Switch it on again: its raylet joins the Ray."""
-        self._second.start()
+        self._others[0].start()
 
     @contextmanager
     def partition(self) -> Iterator[None]:
@@ -95,6 +103,10 @@ class _Network:
             (*inside, "link", "set", "lo", "up"),
         ):
             self._run(*command)
+
+    def command(self) -> list[str]:
+        """Return the command before one that runs there."""
+        return ["ip", "netns", "exec", self.name]
 
     def set(self, state: str) -> None:
         """Let packets pass ("up") or not ("down")."""
@@ -156,11 +168,13 @@ class _Machine:
             self._process = None
 
 
-def apart(data: Path, disk: Path, *hidden: Path, room: str = "") -> list[str]:
+def apart(
+    data: Path, disk: Path, *hidden: Path, room: str = "", name: str = ELSEWHERE
+) -> list[str]:
     """Return the command before one that runs on a machine of its own, and ends with all it starts.
 
     The directory *disk* is at *data* there, or with *room* a copy of it on a disk of that size, and
-    empty ones at *hidden*. Skips where the system allows no such thing.
+    empty ones at *hidden*; its host has that *name*. Skips where the system allows no such thing.
     """
     mount = 'mount --bind "$2" "$3"; '
     if room:
@@ -168,7 +182,7 @@ def apart(data: Path, disk: Path, *hidden: Path, room: str = "") -> list[str]:
     script = f'hostname "$1"; {mount}' + "".join(
         f'mount -t tmpfs none "${number}"; ' for number in range(4, 4 + len(hidden))
     )
-    return with_mounts("two machines", script, ELSEWHERE, disk, data, *hidden, names=_OWN_NAMES)
+    return with_mounts("two machines", script, name, disk, data, *hidden, names=_OWN_NAMES)
 
 
 @contextmanager
@@ -176,28 +190,29 @@ def machines_apart(
     directory: Path,
     data: Path,
     *,
-    disk: str = "",
+    disks: Sequence[str] = ("",),
+    addresses: str = _LOOPBACK,
     has_network: bool = False,
     of_head: Mapping[str, str] | None = None,
     supervised: str = "",
     room: str = "",
 ) -> Iterator[MachinesApart]:
-    """Start both; the second one has a disk of its own at *data*: ``directory / "second"`` here.
+    """Start the first, and one for each of *disks*, with a disk of its own at *data*.
 
-    The label of its raylet says that it has *disk*. They are on loopback, unless each *has_network*:
-    an address of its own, on a network that can be cut. The head has the variables *of_head*; with
-    them, its raylet outlives its GCS. With *supervised*, the name of a cluster, each machine runs
-    ``deploy/machine.sh``, which starts a node of it, too. With *room* the second one's disk has that
-    size, and is not to be seen here. Skips where the system allows no such thing.
+    That of the second is at ``directory / "second"`` here, those of others at their names in OTHERS.
+    The labels of their raylets say which of *disks* they have. Their *addresses* begin with that text,
+    unless two of them have a network that can be cut (*has_network*), with an address each. The head
+    has the variables *of_head*; with them, its raylet outlives its GCS. With *supervised*, the name of
+    a cluster, each machine runs ``deploy/machine.sh``, which starts a node of it, too. With *room*
+    those disks have that size, and are not to be seen here. Skips where the system allows no such thing.
     """
-    first, second, its_data = directory / "r1", directory / "r2", directory / "second"
-    for each in (first, second, data, its_data):
+    plan = _Plan(directory, data, disks, addresses, of_head, supervised, room)
+    for each in (data, *plan.rays(), *(directory / name for name in OTHERS[: len(disks)])):
         each.mkdir(exist_ok=True)
     with ExitStack() as running:
         network = _Network() if has_network else None
         if network is not None:
             running.callback(network.close)
-        plan = _Plan(directory, data, disk, of_head, supervised, room)
         yield running.enter_context(_started(plan, network))
 
 
@@ -207,7 +222,8 @@ class _Plan:
 
     directory: Path
     data: Path
-    disk: str
+    disks: Sequence[str]
+    addresses: str
     of_head: Mapping[str, str] | None
     supervised: str
     room: str
@@ -230,13 +246,30 @@ class _Plan:
         """Return the command of the head, whose arguments of ray are *words*."""
         return [*self._ray(), *words, *_OPTIONS]
 
-    def worker(self, address: str, host: str) -> list[str]:
-        """Return the command of the second machine's raylet, with that *host* as its own."""
+    def hosts(self, network: _Network | None) -> list[str]:
+        """Return the addresses of all machines."""
+        if network is not None:
+            return [network.here, network.there]
+        return [f"{self.addresses}{_FIRST_HOST + number}" for number in range(1 + len(self.disks))]
+
+    def rays(self) -> list[Path]:
+        """Return the directories of Ray on all machines."""
+        return [self.directory / f"r{1 + number}" for number in range(1 + len(self.disks))]
+
+    def worker(self, number: int, address: str, host: str) -> list[str]:
+        """Return the command of another machine's raylet, with that *host* as its own."""
         command = [*self._ray("--join"), "start", f"--address={address}", *_OPTIONS, NO_READER]
-        command += [f"--node-ip-address={host}", f"--temp-dir={self.directory / 'r2'}"]
-        if self.disk and not self.supervised:
-            command += ["--labels", f"rocketray-disk={self.disk}"]
+        command += [f"--node-ip-address={host}", f"--temp-dir={self.rays()[1 + number]}"]
+        if self.disks[number] and not self.supervised:
+            command += ["--labels", f"rocketray-disk={self.disks[number]}"]
         return command
+
+    def apart(self, number: int) -> list[str]:
+        """Return the command before one that runs on another machine."""
+        own, name = self.rays()[1 + number], OTHERS[number]
+        hidden = Path("/dev/shm"), *(each for each in self.rays() if each != own)
+        host = f"{ELSEWHERE}-{name}" if number else ELSEWHERE
+        return apart(self.data, self.directory / name, *hidden, room=self.room, name=host)
 
     def _ray(self, *options: str) -> list[str]:
         if not self.supervised:
@@ -248,11 +281,7 @@ class _Plan:
 @contextmanager
 def _started(plan: _Plan, network: _Network | None) -> Iterator[MachinesApart]:
     directory = plan.directory
-    here, other_here = (_HERE, THERE) if network is None else (network.here, network.there)
-    hidden = Path("/dev/shm"), directory / "r1"
-    there = apart(plan.data, directory / "second", *hidden, room=plan.room)
-    if network is not None:
-        there = ["ip", "netns", "exec", network.name, *there]
+    here, *elsewhere = plan.hosts(network)
     with socket.create_server((here, 0)) as free:
         port = free.getsockname()[1]
     address = f"{here}:{port}"
@@ -273,14 +302,17 @@ def _started(plan: _Plan, network: _Network | None) -> Iterator[MachinesApart]:
             running.callback(_end, _start(command, directory / "r1.log", environ))
         else:
             head.start()
-        spaces = [] if network is None else ["--net"]
+        enter, spaces = ([], []) if network is None else (network.command(), ["--net"])
         # Ray on loopback (tests/conftest.py) lets no second raylet in, unless that one says otherwise.
         with_another = {**environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
-        worker = [*there, *plan.worker(address, other_here)]
-        other = _Machine(worker, directory / "r2.log", with_another, spaces)
-        running.callback(other.lose)
-        other.start()
-        yield MachinesApart(address, environ, head, other, network, first)
+        others = []
+        for number, host in enumerate(elsewhere):
+            worker = [*enter, *plan.apart(number), *plan.worker(number, address, host)]
+            log = directory / f"{plan.rays()[1 + number].name}.log"
+            others.append(_Machine(worker, log, with_another, spaces))
+            running.callback(others[-1].lose)
+            others[-1].start()
+        yield MachinesApart(address, environ, head, others, network, first)
 
 
 def _start(
