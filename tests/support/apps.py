@@ -20,7 +20,9 @@ async def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
     """Wait until *condition* is true; fails with the values that it looked at."""
     end = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < end, f"not true in {timeout_s:g} s: {_looked_at(condition)!s:.2000}"
+        assert time.monotonic() < end, (
+            f"not true in {timeout_s:g} s: {_looked_at(condition)!s:.2000}"
+        )
         await asyncio.sleep(0.005)
 
 

@@ -353,8 +353,13 @@ class Node:
         lose_node(self._first_data, NodeNotRunningError(said))
         leaves, self._leaves_actors = self._leaves_actors, False
         try:
-            if leaves:
-                end_superseded(self._home, self._coordinator)
+            standby = end_superseded(self._home, self._coordinator) if leaves else None
+            if standby is not None:
+                said = (
+                    f"the node on {self.data} ends: its coordinator did not answer for some time, "
+                    f"and runs on {standby.data} of {standby.machine} now; start this node again, "
+                    "and it takes the coordinator back"
+                )
             self._release()
         finally:
             self._lost = said

@@ -97,15 +97,17 @@ def coordinator_elsewhere(home: Home, wait_s: float) -> Home | None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-def end_superseded(home: Home, coordinator: Any) -> None:
+def end_superseded(home: Home, coordinator: Any) -> Home | None:
     """End the actors of the first disk at *home*, unless another first disk has their names.
 
-    Of the coordinators, *coordinator* alone is ended.
+    Of the coordinators, *coordinator* alone is ended. Return the home of a standby that has taken
+    it over.
     """
     ray.kill(coordinator)
     owner = _owner(home.cluster)
     if owner is not None and (owner.is_joined or owner.uuid == home.uuid):
         end_actors(home.cluster, but=COORDINATOR_NAME)
+    return owner if owner is not None and owner.is_joined else None
 
 
 def stop_coordinator(cluster: str) -> None:

@@ -154,3 +154,4 @@ class Standby:
             _LOG.info("another node was faster: %s", error)
             return
         ray.get(coordinator.place.remote(), timeout=_START_S)
+        _LOG.warning("the coordinator of cluster %s runs here now", cluster)

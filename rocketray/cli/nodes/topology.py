@@ -58,6 +58,7 @@ def topology(
         return
     columns = ("disk", "machine", "directory", "zone", "state", "free", "queues")
     for disk in disks:
+        disk["state"] += ", coordinator" if disk["isCoordinator"] else ""
         disk["state"] += ", takes no queues" if disk["isDrained"] else ""
     rows = [
         [disk[column] or None for column in columns[:5]]

@@ -83,5 +83,5 @@ def test_who_is_superseded_ends_his_own_actors_and_no_coordinator(
     killed: list[str] = []
     monkeypatch.setattr(one_node, "_owner", lambda _: owner)
     monkeypatch.setattr(one_node, "ray", SimpleNamespace(kill=killed.append))
-    end_superseded(HOME, "his")
+    assert end_superseded(HOME, "his") == (STANDBY if owner == STANDBY else None)
     assert (left, killed) == (rest, ["his"])
