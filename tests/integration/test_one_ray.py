@@ -17,6 +17,7 @@ from support.fleet import wait_until
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
+from rocketray.actors.cluster import node as node_module
 from rocketray.actors.cluster import standby
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
@@ -232,4 +233,9 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
         assert not connection.problems()
     wait_until(lambda: COORDINATOR_NAME in actors(), lambda: "no standby starts a coordinator")
     other.stop()
+    assert actors() == []
+    monkeypatch.setattr(node_module, "_AWAIT_S", 1.0)
+    with Node(joined, replace(JOINING, register=url)) as alone, alone.connection() as connection:
+        assert connection.disks.coordinator_place().uuid == here
+        assert len(connection.messages.query_by_time("New", 0, 2**62)) == 1
     assert actors() == []

@@ -27,14 +27,13 @@ from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME, clien
 from rocketray.actors.client.connection import Connection, lose_node
 from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport
 from rocketray.actors.disks.disks_api import DISKS
-from rocketray.actors.disks.joined_cluster import note_joined, read_joined
+from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
 from rocketray.actors.fetching.service_identity import choose_port
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, token_file
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
 from rocketray.actors.files.state_files import write_json
-from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
@@ -64,7 +63,7 @@ from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .coordinator_settings import CoordinatorSettings
 from .filter_actor import FILTER_THREADS, FilterActor
 from .gateway_actor import GatewayActor
-from .node_options import NodeOptions
+from .node_options import NodeOptions, settle_rules
 from .one_node import (
     coordinator_elsewhere,
     end_actors,
@@ -189,6 +188,9 @@ class Node:
             owner = None
         else:
             owner = coordinator_elsewhere(self._home, _AWAIT_S if waits else _LOOK_S)
+            if owner is None and joined is not None and self._options.register is not None:
+                self._standby_of(joined).start_coordinator()  # the first disk may never come back
+                owner = coordinator_elsewhere(self._home, _AWAIT_S)
         if owner is not None and owner.is_joined and has_coordinated(self.data):
             owner = None  # a standby has the coordinator until this first disk is back
         if joined is not None and owner is None:
@@ -226,13 +228,17 @@ class Node:
         if self._options.register is not None:
             joined = read_joined(self.data)
             assert joined is not None
-            place = replace(self._home, cluster_id=joined.id)
-            self._standby = Standby(place, self._options.register)
+            self._standby = self._standby_of(joined)
             self._standby.start()
+
+    def _standby_of(self, joined: JoinedCluster) -> Standby:
+        assert self._options.register is not None
+        place = replace(self._home, is_joined=True, cluster_id=joined.id)
+        return Standby(place, self._options.register)
 
     def _begin(self) -> None:
         """Start the actors of a cluster whose coordinator is on this disk."""
-        rules, register = _settle_rules(self.data, self._options), self._options.register
+        rules, register = settle_rules(self.data, self._options), self._options.register
         if not self._starts_ray:
             make_room(self._home, takes_over=register is not None)
         self._filter = start_actor(
@@ -468,22 +474,6 @@ def ensure_node(
         _LOG.info("a node runs on %s already", connection.data)
         with connection:
             yield connection
-
-
-def _settle_rules(data: Path, options: NodeOptions) -> FilterRules:
-    """Return the saved rules with the changes of the options, and save the changes."""
-    kept = FilterRules.load(data)
-    said: dict[str, Any] = {
-        "allowed": options.allow_predicates,
-        "time_limit_ms": options.predicate_time_limit_ms,
-        "property_filter": options.property_filter,
-    }
-    rules = replace(kept, **{name: value for name, value in said.items() if value is not None})
-    if rules != kept:
-        rules.save(data)
-    for line in rules.doubts():
-        _LOG.warning("%s", line)
-    return rules.allowing(options.own_predicates)
 
 
 def _start_ray(data: Path, options: NodeOptions, disk: str) -> Path | None:

@@ -1,15 +1,21 @@
-"""The options of a node, and which of them a disk that joins a cluster may have."""
+"""The options of a node: which of them a joined disk may have, and which of them are kept."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from rocketray.actors.files.private_files import DATA_MODE
+from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.cluster import check_cluster
 from rocketray.errors import ConfigError
 from rocketray.names import QueuesPerProcess, check_queues_per_process
 
-__all__ = ["NodeOptions"]
+__all__ = ["NodeOptions", "settle_rules"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +92,19 @@ class NodeOptions:
                 f"{', '.join(named) or 'these options'}: a disk that joins cluster "
                 f"{self.cluster!r} takes the cluster's; give them to the node of its coordinator"
             )
+
+
+def settle_rules(data: Path, options: NodeOptions) -> FilterRules:
+    """Return the saved rules with the changes of the options, and save the changes."""
+    kept = FilterRules.load(data)
+    said: dict[str, Any] = {
+        "allowed": options.allow_predicates,
+        "time_limit_ms": options.predicate_time_limit_ms,
+        "property_filter": options.property_filter,
+    }
+    rules = replace(kept, **{name: value for name, value in said.items() if value is not None})
+    if rules != kept:
+        rules.save(data)
+    for line in rules.doubts():
+        _LOG.warning("%s", line)
+    return rules.allowing(options.own_predicates)

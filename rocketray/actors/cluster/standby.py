@@ -69,6 +69,11 @@ class Standby:
         """Start the thread."""
         self._thread.start()
 
+    def start_coordinator(self) -> None:
+        """Start the coordinator here at once: none has answered while this node waited for it."""
+        self._ask()
+        self._take_over()
+
     def look(self) -> None:
         """Start the coordinator here if it is lost; one turn of the thread."""
         try:
