@@ -23,6 +23,7 @@ __all__ = [
     "COORDINATOR_NAME",
     "FILTER_NAME",
     "GATEWAY_NAME",
+    "SPARE_GATEWAY_NAME",
     "Arguments",
     "CallTransport",
     "Endpoint",
@@ -48,6 +49,7 @@ CALL_TIMEOUT_S = 60.0
 
 COORDINATOR_NAME = "coordinator"
 GATEWAY_NAME = "gateway"
+SPARE_GATEWAY_NAME = "gateway-spare"
 FILTER_NAME = "filter"
 
 InterfaceT = TypeVar("InterfaceT")

@@ -14,15 +14,19 @@ are slow to start, heartbeats are answered at once, and no member's session ends
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from functools import partial
 from typing import Any, cast
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, ServedObjects, on_disk
-from rocketray.actors.client.actor_names import RETRY_AFTER_MS, find_actor
+from rocketray.actors.calls.endpoint import (
+    GATEWAY_NAME,
+    SPARE_GATEWAY_NAME,
+    ServedObjects,
+    on_disk,
+)
+from rocketray.actors.client.actor_names import RETRY_AFTER_MS, actor_or_none
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.disks.disk_agent import DiskAgent
@@ -197,7 +201,7 @@ class CoordinatorActor(ServedObjects):
                 _LOG.warning("%s did not remove its old files: %s", name, error)
 
     def open_gateway(self, disk: str) -> None:
-        """Start the gateway of a disk; return when members on other machines may join.
+        """Start the gateway of a disk, and the spare one; return when members elsewhere may join.
 
         Raises:
             ShardUnavailableError: the disk does not answer.
@@ -215,7 +219,8 @@ class CoordinatorActor(ServedObjects):
             except RayActorError as error:
                 raise _does_not_start(home) from error
             else:
-                return
+                break
+        start_actor(GatewayActor, on_disk(SPARE_GATEWAY_NAME, disk), GATEWAY_THREADS, home)
 
     def home(self) -> Home:
         """Return the home of the first disk, where every actor that uses its files has to run."""
@@ -231,8 +236,10 @@ class CoordinatorActor(ServedObjects):
         if self._place.is_joined:  # the first disk is unavailable
             self._state.stop()
             return
-        with contextlib.suppress(ShardUnavailableError):  # no member on another node ever joined
-            ray.get(find_actor(self._home.cluster, GATEWAY_NAME).stop.remote())
+        for name in (SPARE_GATEWAY_NAME, GATEWAY_NAME):
+            gateway = actor_or_none(self._home.cluster, name)
+            if gateway is not None:  # else no member on another node ever joined
+                ray.get(gateway.stop.remote())
         try:
             self._state.stop()
         finally:

@@ -1,7 +1,9 @@
 """The gateway actor of a disk, from which other machines fetch what is on it.
 
 Fetches of members and ranges are answered by its Arrow Flight server, which has threads of its own.
-It listens again after the process was killed. Other calls come over Ray, and return at once.
+Two processes of each disk may serve its port, one at a time: when the first one ends, the second
+one has it after some milliseconds, and Ray starts the other again (serving_turn.py). Other calls
+come over Ray, and return at once.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.fetching.range_api import RangeApi
 from rocketray.actors.fetching.range_service import RangeService
+from rocketray.actors.fetching.serving_turn import ServingTurn
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import ray, ray_host
 from rocketray.actors.remote.fetch_calls import calls_of
@@ -37,17 +40,23 @@ class GatewayActor(ServedObjects):
 
     def __init__(self, home: Home) -> None:
         super().__init__()
+        self._stop = threading.Event()
         data = home.directory()
         node = NodeClient(
             data, RayTransport(data, home.cluster), cluster=home.cluster, disk=home.disk
         )
         self._sessions = FetchSessions(node, time.monotonic)
-        self._ranges = RangeService(home, ray_host(), others=calls_of(self._sessions))
-        self._ranges.service.open_again()
+        self._turn = ServingTurn(data)
+        self._ranges = RangeService(
+            home, ray_host(), others=calls_of(self._sessions), turn=self._turn
+        )
+        if self._turn.take():
+            self._ranges.service.open_again()
+        else:
+            threading.Thread(target=self._take_over, name="turn", daemon=True).start()
         self.serve(RangeApi, lambda: self._ranges)
         letters = DeadLetterService(node)
         self.serve(DeadLettersApi, lambda: letters)
-        self._stop = threading.Event()
         start_periodic_task("sweeping", _SWEEP_INTERVAL_S, self._stop, self._sessions.sweep)
 
     # Ray may repeat the other calls; repeating a redrive would go beyond its limit.
@@ -55,6 +64,12 @@ class GatewayActor(ServedObjects):
     def call_once(self, *call: Any, **options: Any) -> Any:
         """Do the same as :meth:`call` for methods that are declared ``endpoint.once``."""
         return self.call(*call, **options)
+
+    def _take_over(self) -> None:
+        """Serve the port when the other process has ended."""
+        self._turn.wait()
+        if not self._stop.is_set():
+            self._ranges.service.open_again()
 
     def ready(self) -> None:
         """Return when the actor can serve calls."""

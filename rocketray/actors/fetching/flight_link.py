@@ -1,14 +1,15 @@
 """A connection to the fetch service of a disk that finds the service again when it was lost.
 
 The address of the service comes by a call over Ray, which starts the gateway. A call that breaks
-off is repeated over a new connection. If the service accepts none, the link asks for the address
-again: that call waits while the gateway is started again. A call without an answer in time is not
-repeated.
+off is repeated over a new connection: the spare gateway serves the same address soon. If that
+accepts none for ``_SPARE_S``, the link asks for the address again, and waits while the gateway is
+started. A call without an answer in time is not repeated.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -30,6 +31,8 @@ ResultT = TypeVar("ResultT")
 _CALL_S = 20.0
 _GRACE_S = 10.0  # for an answer on its way: 4 MiB at 3.4 Mbit/s
 _ATTEMPTS = 3
+_SPARE_S = 1.5
+_AGAIN_S = 0.05
 _RETRY_AFTER_MS = 1000
 
 
@@ -46,6 +49,7 @@ class FlightLink:
         self._lock = threading.Lock()
         self._service: FetchService | None = None
         self._open: _Open | None = None
+        self._answered: FetchService | None = None  # which has answered a call
 
     def act(self, name: str, request: bytes) -> bytes:
         """Call an action, and return its result."""
@@ -74,23 +78,38 @@ class FlightLink:
         return self._call(run)
 
     def _call(self, run: Callable[[_Open], ResultT]) -> ResultT:
-        attempts = _ATTEMPTS
+        attempts, broken_s = _ATTEMPTS, None
         while True:
             link, attempts = self._connect(), attempts - 1
             try:
                 result = run(link)
             except flight.FlightServerError as error:
-                link.has_answered = True
+                self._has_answered(link)
                 raise error_of(error) or _failed(link.service, error) from None
             except (*BROKEN_OFF, flight.FlightUnauthenticatedError) as error:
+                broken_s = broken_s or time.monotonic()
+                if self._may_have_a_spare(link, error) and time.monotonic() < broken_s + _SPARE_S:
+                    self._forget(link, has_moved=False)
+                    attempts += 1
+                    time.sleep(0 if link.has_answered else _AGAIN_S)
+                    continue
+                self._answered = None
                 self._forget(link, has_moved=isinstance(error, flight.FlightUnauthenticatedError))
                 if attempts == 0 or isinstance(error, flight.FlightTimedOutError):
                     raise _unavailable(link.service, error) from error
             except pa.ArrowException as error:
                 raise _failed(link.service, error) from None
             else:
-                link.has_answered = True
+                self._has_answered(link)
                 return result
+
+    def _has_answered(self, link: _Open) -> None:
+        link.has_answered, self._answered = True, link.service
+
+    def _may_have_a_spare(self, link: _Open, error: Exception) -> bool:
+        """Return whether a service that answered before has ended, as far as is known."""
+        has_ended = isinstance(error, flight.FlightUnavailableError | flight.FlightInternalError)
+        return has_ended and self._answered == link.service
 
     def _connect(self) -> _Open:
         with self._lock:
@@ -105,7 +124,7 @@ class FlightLink:
         with self._lock:
             if self._open is link:
                 self._open = None
-                if has_moved or not link.has_answered:
+                if has_moved or self._answered != link.service:
                     self._service = None
 
 

@@ -1,5 +1,8 @@
 """The one port of a disk's gateway: its Arrow Flight server, opened when it is needed.
 
+Of the two processes of a gateway one has it, and the other one takes over when that ends
+(serving_turn.py).
+
 It listens on the address that Ray has for the machine: with TLS, or without on loopback. It has the
 same port, token and certificate after its process was started again (service_identity.py). The port
 is any free one, unless the operator has chosen it.
@@ -11,30 +14,50 @@ import logging
 import threading
 from dataclasses import replace
 from ipaddress import ip_address
+from pathlib import Path
 
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import fetch_service_file
+from rocketray.errors import ShardUnavailableError
 
 from .flight_server import FlightCalls, FlightServer
 from .read_plan import DiskPlace, FetchService
-from .service_identity import chosen_port, keep_service, settle_service
+from .service_identity import (
+    ServiceIdentity,
+    chosen_port,
+    keep_service,
+    kept_service,
+    settle_service,
+)
+from .serving_turn import ServingTurn
 
 __all__ = ["FlightService"]
 
 _LOG = logging.getLogger(__name__)
+_RETRY_AFTER_MS = 200
 
 
 class FlightService:
     """The service of the disk with that *home*; any thread may call."""
 
     def __init__(
-        self, home: Home, host: str, calls: FlightCalls, *, has_tls: bool | None = None
+        self,
+        home: Home,
+        host: str,
+        calls: FlightCalls,
+        *,
+        has_tls: bool | None = None,
+        turn: ServingTurn | None = None,
     ) -> None:
-        """Open nothing yet; *host* is the IP address to listen on: without TLS only on loopback."""
+        """Open nothing yet; *host* is the IP address to listen on: without TLS only on loopback.
+
+        Without a *turn* no other process may have the port.
+        """
         self._home = home
         self._host = host
         self._calls = calls
         self._has_tls = not ip_address(host).is_loopback if has_tls is None else has_tls
+        self._turn = turn
         self._lock = threading.Lock()
         self._server: FlightServer | None = None
         self._place: DiskPlace | None = None
@@ -44,8 +67,11 @@ class FlightService:
 
         Raises:
             OSError: the service cannot listen.
+            ShardUnavailableError: another process has the turn, and does not listen yet.
         """
         with self._lock:
+            if self._turn is not None and not self._turn.take():
+                return self._place_of_other()
             self._place = self._place or self._listen()
             return self._place
 
@@ -61,6 +87,14 @@ class FlightService:
             self.open()
         except OSError as error:
             _LOG.warning("the fetch service of %s cannot listen again yet: %s", data, error)
+
+    def _place_of_other(self) -> DiskPlace:
+        data = self._home.directory()
+        kept = kept_service(data)
+        if kept is None or not kept.port:
+            reason = f"the fetch service of {data} starts"
+            raise ShardUnavailableError("gateway", _RETRY_AFTER_MS, reason)
+        return self._place_with(data, kept)
 
     def close(self) -> None:
         """End the service; return when the calls that it answers have ended."""
@@ -92,8 +126,11 @@ class FlightService:
                 "started again, as this cannot be kept: %s",
                 data, error,
             )  # fmt: skip
-        service = FetchService(
-            self._host, identity.port, identity.token, identity.certificate.encode()
-        )
         _LOG.info("the fetch service of %s listens on %s port %d", data, self._host, identity.port)
+        return self._place_with(data, identity)
+
+    def _place_with(self, data: Path, identity: ServiceIdentity) -> DiskPlace:
+        service = FetchService(
+            identity.host, identity.port, identity.token, identity.certificate.encode()
+        )
         return DiskPlace(data, self._home.uuid, self._home.machine, service)

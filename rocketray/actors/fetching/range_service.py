@@ -27,6 +27,7 @@ from .range_api import REPLY_BYTES, DiskQueues, QueueRecords
 from .range_reader import read_range, tell_doubts
 from .range_request import RANGE, BatchNote, RangeRequest
 from .read_plan import Bounds, QueueKey
+from .serving_turn import ServingTurn
 
 __all__ = ["RangeService"]
 
@@ -43,11 +44,12 @@ class RangeService:
         *,
         has_tls: bool | None = None,
         others: FlightCalls = NO_CALLS,
+        turn: ServingTurn | None = None,
     ) -> None:
         """Open nothing yet; the service answers *others*, too. See ``FlightService``."""
         self._home = home
         calls = FlightCalls({RANGE: self._answer, **others.streams}, others.actions)
-        self.service = FlightService(home, host, calls, has_tls=has_tls)
+        self.service = FlightService(home, host, calls, has_tls=has_tls, turn=turn)
         """The service, on *host*."""
 
     def look(self, queues: Sequence[QueueKey]) -> DiskQueues:

@@ -26,7 +26,14 @@ from cryptography.hazmat.primitives.serialization import (
 from rocketray.actors.files.paths import fetch_port_file, fetch_service_file
 from rocketray.actors.files.private_files import write_secret
 
-__all__ = ["ServiceIdentity", "choose_port", "chosen_port", "keep_service", "settle_service"]
+__all__ = [
+    "ServiceIdentity",
+    "choose_port",
+    "chosen_port",
+    "keep_service",
+    "kept_service",
+    "settle_service",
+]
 
 _TOKEN_BYTES = 32
 _VALID = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
@@ -53,15 +60,21 @@ def settle_service(data: Path, host: str, *, has_tls: bool) -> ServiceIdentity:
 
     A file that cannot be read is replaced: clients ask for the new identity.
     """
-    file = fetch_service_file(data)
-    try:
-        kept = ServiceIdentity(**json.loads(file.read_bytes()[:_FILE_MAX_BYTES]))
-    except (OSError, ValueError, TypeError):
-        kept = None
+    kept = kept_service(data)
     if kept is not None and (kept.host, bool(kept.certificate)) == (host, has_tls):
         return kept
     certificate, key = _certificate(host) if has_tls else ("", "")
     return ServiceIdentity(host, secrets.token_urlsafe(_TOKEN_BYTES), certificate, key)
+
+
+def kept_service(data: Path) -> ServiceIdentity | None:
+    """Return the identity of the service that runs, or ran; None if there is none to be read."""
+    try:
+        return ServiceIdentity(
+            **json.loads(fetch_service_file(data).read_bytes()[:_FILE_MAX_BYTES])
+        )
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def choose_port(data: Path, port: int) -> None:

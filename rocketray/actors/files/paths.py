@@ -38,6 +38,7 @@ __all__ = [
     "consumer_directory",
     "control_path",
     "coordinator_directory",
+    "fetch_lock_file",
     "fetch_port_file",
     "fetch_service_file",
     "filter_doorbell_path",
@@ -164,6 +165,11 @@ def consumer_directory(data: Path) -> Path:
 def fetch_port_file(data: Path) -> Path:
     """Return the port on which the operator wants the node's fetch service to listen."""
     return runtime_directory(data) / "fetch-port"
+
+
+def fetch_lock_file(data: Path) -> Path:
+    """Return the lock of the process that serves the port of the node's fetch service."""
+    return runtime_directory(data) / "fetch-service.lock"
 
 
 def fetch_service_file(data: Path) -> Path:

@@ -175,6 +175,20 @@ def test_a_stream_that_waits_when_the_service_is_lost_is_called_again(
         lost.join()
 
 
+def test_a_call_waits_for_the_spare_and_does_not_ask_where_it_is(
+    echo: Echo, link: FlightLink
+) -> None:
+    """To ask would wait for a process that starts."""
+    assert link.act("echo", b"x") == b"x"
+    echo.ranges.close()
+    with ThreadPoolExecutor(1) as threads:
+        called = threads.submit(link.act, "echo", b"ab")
+        time.sleep(0.3)
+        echo.start_again()
+        assert called.result(60) == b"ba"
+    assert echo.looks == 1
+
+
 def test_a_service_that_is_not_there_is_named(
     home: Home, echo: Echo, link: FlightLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from rocketray.actors.fetching.flight_server import NO_CALLS
 from rocketray.actors.fetching.flight_service import FlightService
 from rocketray.actors.fetching.service_identity import choose_port
+from rocketray.actors.fetching.serving_turn import ServingTurn
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import fetch_service_file
+from rocketray.errors import ShardUnavailableError
 
 HOST = "127.0.0.1"
 NOT_HERE = "192.0.2.1"
@@ -78,3 +81,26 @@ def test_a_service_that_cannot_listen_now_says_so_and_raises_when_it_is_asked_fo
     assert "cannot listen again yet" in caplog.text
     with pytest.raises(OSError, match=f"cannot listen on {NOT_HERE} port of any number"):
         service.open()
+
+
+def test_the_spare_has_the_port_as_soon_as_the_other_process_has_ended(home: Home) -> None:
+    data = Path(home.data)
+    turn, its_turn = ServingTurn(data), ServingTurn(data)
+    serving = FlightService(home, HOST, NO_CALLS, turn=turn)
+    spare = FlightService(home, HOST, NO_CALLS, turn=its_turn)
+    assert turn.take()
+    with pytest.raises(ShardUnavailableError, match=r"the fetch service of .* starts"):
+        spare.open()
+    place = serving.open()
+    assert spare.open() == place
+    assert spare._server is None
+    serving.close()
+    os.close(turn._descriptor)  # as the kernel does
+    its_turn.wait()
+    spare.open_again()
+    assert spare._server is not None
+    assert spare.open() == place
+    again = FlightService(home, HOST, NO_CALLS, turn=ServingTurn(data))
+    assert again.open() == place
+    assert again._server is None
+    spare.close()
