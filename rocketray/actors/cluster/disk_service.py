@@ -82,7 +82,7 @@ class DiskService:
         if self._disks.register.awaits(home.disk):
             self._check_restored(home, kept)
         self._disks.register.add(home)
-        self.look()
+        self.look(home.disk)
 
     def _check_restored(self, home: Home, kept: TopicCatalog) -> None:
         """Check that a restored disk fits; what it has of other topics stays unused."""
@@ -112,10 +112,10 @@ class DiskService:
         """Return the disks that get no further queues."""
         return self._disks.register.draining
 
-    def look(self) -> None:
+    def look(self, joining: str = "") -> None:
         """Ask all disks for their state, and start the shards of those that came back."""
         with self._looking:
-            started = self._disks.look()
+            started = self._disks.look(joining)
             if started:
                 _LOG.info("disks that answer now: %s", ", ".join(started))
                 self._topics.start_again()

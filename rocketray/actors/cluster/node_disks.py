@@ -62,11 +62,13 @@ class NodeDisks:
         """The catalog that each joined disk keeps, as JSON."""
         self._keeping: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def look(self) -> list[str]:
+    def look(self, joining: str = "") -> list[str]:
         """Ask each disk for its report; return those that have started since the last time.
 
+        The disk that is *joining* has a new agent, so what the last one was asked is forgotten.
         A restored disk is asked from its join on: until then, its home is that of the original.
         """
+        self._asked.pop(joining, None)
         own = None if self._own is None else self._own.report()
         found: list[tuple[str, DiskReport | None]] = [("", own)]
         for disk in self.register.homes:

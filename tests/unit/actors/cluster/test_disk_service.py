@@ -36,7 +36,7 @@ class SilentDisks:
         self.register.add(Home("/far", FAR, "there", "n2", "orders", is_joined=True))
         self.register.take_report("", DiskReport("i", "", 1, 1))
 
-    def look(self) -> list[str]:
+    def look(self, _: str) -> list[str]:
         return []
 
     def keep_catalog(self, *_: object) -> None:

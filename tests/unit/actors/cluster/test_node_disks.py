@@ -98,3 +98,7 @@ def test_a_disk_is_away_when_it_has_not_answered_for_some_time_and_not_before(
         disks.check(DISK)
     answers.add(3)
     assert disks.look() == [DISK]
+    disks.look()
+    report = DiskReport("second start", "", 1, 2)
+    answers.add(5)
+    assert disks.look(DISK) == [DISK], "its last agent, which was asked, is gone"
