@@ -98,9 +98,8 @@ class CoordinatorActor(ServedObjects):
         super().__init__()
         self._place = home
         if settings is not None:
-            StoreConfig(
-                **cast("Any", settings.shard_sizes)
-            )  # raises for a size that does not exist
+            # It raises for a size that does not exist, before anything is taken over.
+            StoreConfig(**cast("Any", settings.shard_sizes))
         self._shared = None if register is None else _taken_over(home, register)
         documents = self._shared or FileDocuments(home.directory())
         if settings is None:

@@ -1,7 +1,9 @@
 """What a coordinator is told when its node starts, kept in its register for a standby.
 
-settings    {"version": 1, "home": {"data": …}, "rules": {…}, "shardSizes": {NAME: N},
-             "queuesPerProcess": N}
+    settings    {"version": 1, "home": {"data": …}, "rules": {…}, "shardSizes": {NAME: N},
+                 "queuesPerProcess": N}
+
+Each start on the first disk saves them; a coordinator that a standby starts takes them from there.
 """
 
 from __future__ import annotations

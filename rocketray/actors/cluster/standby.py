@@ -8,8 +8,8 @@ The queues of the first disk are unavailable until its machine returns. Then the
 disk ends that coordinator, and starts its own (node.py).
 
 Invariants
-  1. Whether the coordinator is lost is a guess, of which nothing depends: the new one seals the
-     register first, and the old one, if it lives, saves nothing any more (register/documents.py).
+  1. That the coordinator is lost is a guess, and may be wrong: the new one seals the register
+     first, and the old one, if it lives, saves nothing any more (register/documents.py).
   2. Of several standbys one starts the coordinator: Ray has one actor of that name, and a standby
      ends none but that which did not answer.
 """
@@ -39,9 +39,9 @@ __all__ = ["Standby"]
 
 _LOG = logging.getLogger(__name__)
 TAKE_OVER_S = 20.0
-"""As long may a coordinator be silent: Ray restarts one whose process died in some seconds."""
+"""How long a coordinator may be silent: Ray restarts one whose process died within seconds."""
 _SPREAD_S = 2.0
-"""Standbys become impatient at different times."""
+"""By so much the waits of several standbys differ, so that one of them is first."""
 _LOOK_INTERVAL_S = 1.0
 _ANSWER_S = 5.0
 _START_S = 60.0

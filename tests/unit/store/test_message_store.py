@@ -174,19 +174,25 @@ def test_a_disk_that_fills_up_while_rolling_keeps_what_was_stored(tmp_path: Path
         assert check_whole(store) == stored + 1
 
 
-def test_a_failed_flush_ends_the_stores_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_store(tmp_path, SMALL)
+def with_failed_flush(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> MessageStore:
+    """A store with a message whose flush failed with that error."""
+    store = open_store(path, SMALL)
     store.put([message(0)], 0)
 
     def fail(_descriptor: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "fdatasync", fail)
-    with pytest.raises(StoreError, match="from offset 0 on may not be on disk"):
-        store.flush()
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(StoreError, match="from offset 0 on may not be on disk"):
+            store.flush()
+    return store
+
+
+def test_a_failed_flush_ends_the_stores_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = with_failed_flush(tmp_path, monkeypatch, errno.EIO)
     for use in (store.flush, lambda: store.put([message(1)], 0)):
         with pytest.raises(StoreError, match="close the store and open it again"):
             use()
@@ -204,17 +210,7 @@ def test_a_failed_flush_ends_the_stores_life(
 def test_a_flush_without_room_needs_no_repair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(tmp_path, SMALL)
-    store.put([message(0)], 0)
-
-    def fail(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fdatasync", fail)
-    with pytest.raises(StoreError, match="from offset 0 on may not be on disk"):
-        store.flush()
-    monkeypatch.undo()
-    store.close()
+    with_failed_flush(tmp_path, monkeypatch, errno.ENOSPC).close()
     with open_store(tmp_path) as again:
         assert check_whole(again) == 1
 
