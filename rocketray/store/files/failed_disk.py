@@ -47,7 +47,7 @@ def check_disk(file_system: FileSystem, directory: Path) -> None:
     except (OSError, LookupError, TypeError, ValueError) as error:
         reason = f"{_NAME} is not readable, {error}"
     raise StoreError(
-        f"{directory}: {reason}; it stays closed, because its disk may fail again: check the disk "
+        f"{directory}: {reason}; its disk may fail again: check it "
         f"(dmesg), then repair the store with: rocketray store recover {directory}"
     )
 
