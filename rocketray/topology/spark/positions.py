@@ -5,6 +5,8 @@ Spark stores an offset as JSON in the query's checkpoint, and returns it when th
     {"Trade": {"0": 123}, "@": {"topics": {"Trade": "<topic id>"}, "filter": {…}}}
 
 ``@`` is not a topic name. Offsets of earlier releases do not have it, and are accepted unchecked.
+There is no version: a later release adds keys to ``@``, and a release refuses those that it does
+not know, since it would drop them with the next micro-batch.
 
 Invariants
   1. An offset is valid only in the topic that it was written for: a topic that was deleted and
@@ -27,6 +29,7 @@ from .offset_rules import ORIGIN, QueueOffsets, offsets_from_json, offsets_to_js
 __all__ = ["Admission", "Position", "from_json", "to_json"]
 
 logger = logging.getLogger(__name__)
+_KEYS = {"topics", "filter"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ def from_json(value: object, topics: Sequence[str]) -> Position:
     """Return the offset in a checkpoint of a query on *topics*.
 
     Raises:
-        ConfigError: it is not such an object, or it is of a query on other topics.
+        ConfigError: it is not such an object, or it is of a query on other topics or of a later
+            release.
     """
     offsets = offsets_from_json(value, topics)
     origin = value.get(ORIGIN, {}) if isinstance(value, dict) else {}
@@ -63,6 +67,12 @@ def from_json(value: object, topics: Sequence[str]) -> Position:
             f"the checkpoint's offset has an invalid value {origin!r:.200} of {ORIGIN!r}; restore "
             "the checkpoint from a copy, or begin a new one"
         ) from None
+    if later := sorted(origin.keys() - _KEYS):
+        raise ConfigError(
+            f"the checkpoint's offset has {', '.join(map(repr, later))} in {ORIGIN!r}, which this "
+            "release of rocketray does not know; run the query with the release that wrote it, or "
+            "a newer one"
+        )
     kept = origin.get("filter")
     return Position(offsets, ids, None if kept is None else Subscription.from_json(kept))
 

@@ -46,6 +46,13 @@ def test_an_offset_of_an_earlier_release_is_taken_and_said_to_be_unchecked_once(
     assert "cannot be detected" in record.getMessage()
 
 
+def test_an_offset_of_a_later_release_is_refused() -> None:
+    """Its other keys would be dropped with the next micro-batch."""
+    later: dict[str, object] = {"T": {"0": 7}, "@": {"topics": {}, "epochs": {"T": [1]}}}
+    with pytest.raises(ConfigError, match=r"'epochs' in '@', which this release .* or a newer one"):
+        from_json(later, ["T"])
+
+
 def test_a_topic_that_was_made_again_is_an_error_that_names_it() -> None:
     now = IDS | {"T": "3" * 32}
     with pytest.raises(
