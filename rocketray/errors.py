@@ -78,7 +78,7 @@ class StoreLockedError(StoreError):
 
 
 class StoreVersionError(StoreError):
-    """The directory was written by a version of rocketray that this one cannot read."""
+    """A directory, or a file in it, is of a version of rocketray that this one cannot read."""
 
 
 class DataDirectoryError(StoreError):

@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "interpreter",
         "environment",
         "whole_file",
+        "file_form",
         "meant",
     ),
     ("kernels",),

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.file_forms import file_forms
 from support.source_tree import ROOT, package_files
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rocketray.actors.client.standalone import Producer
+from rocketray.actors.ipc import match_ring, ring
+from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.producers.producer_options import ProducerOptions, SendOptions
 from rocketray.cli.application import application
 from rocketray.cli.terminal.output import json_fields
@@ -251,6 +254,19 @@ def test_every_way_to_send_and_every_option_of_a_producer_is_described() -> None
     assert ways == {"send", "send_async", "send_many"}
     assert {name for name in ways if f"`{name}(" not in text} == set()
     assert {name for name in options if f"`{name}=" not in text} == set()
+
+
+def test_every_form_of_a_file_is_listed_with_its_version() -> None:
+    text = (ROOT / "docs/reference/store.md").read_text().partition("\n## Versions\n")[2]
+    listed = dict(re.findall(r"^\| `([^`]+)` \| `?(\w+)`? \|", text, re.MULTILINE))
+    versions = {name: str(form.version) for name, form in file_forms().items()}
+    assert listed == {**versions, "control": _first_bytes(ControlPage._FORMAT)}
+    for number in (ring._FORMAT, match_ring._FORMAT):
+        assert f"`{_first_bytes(number)}`" in text
+
+
+def _first_bytes(number: int) -> str:
+    return number.to_bytes(8, "little").decode()
 
 
 def test_readme_says_in_what_form_json_has_bodies() -> None:

@@ -2,7 +2,8 @@
 
 The file is RocketMQ's ``config/consumerFilter.json``, byte for byte; its ``dead`` is derived. A
 filter in the dialect "rocketray" has two more keys, ``dialect`` and ``dialectRules``, which a
-broker ignores; a filter without them is RocketMQ's. Source: RocketMQ 5.3.3, ``ConsumerFilterData``,
+broker ignores; a filter without them is RocketMQ's. The file has no version, so it is of version 1
+(file_form.py). Source: RocketMQ 5.3.3, ``ConsumerFilterData``,
 ``ConsumerFilterManager.encode``.
 """
 
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.errors import ConfigError, FilterSyntaxError
+from rocketray.file_form import FileForm, UnknownVersionError
 
 from .subscription import Subscription
 
 __all__ = ["SQL92", "ConsumerFilterData", "decode_filters", "encode_filters", "read_filters"]
 
 SQL92 = "SQL92"
+_FORM = FileForm("config/consumerFilter.json")
 _FILE_MAX_BYTES = 64 * 1024 * 1024
 _BITS_MAX = 8 * 32_747  # fits into a ConsumeQueueExt unit of 32767 bytes
 
@@ -68,7 +71,7 @@ def read_filters(path: Path) -> dict[str, dict[str, ConsumerFilterData]]:
         raw = file.read(_FILE_MAX_BYTES + 1)
     try:
         return decode_filters(raw)
-    except ValueError as error:
+    except (UnknownVersionError, ValueError) as error:
         raise ConfigError(f"{path} has no valid consumer filters: {error}") from None
 
 
@@ -80,11 +83,12 @@ def decode_filters(raw: bytes) -> dict[str, dict[str, ConsumerFilterData]]:
 
     Raises:
         ValueError: *raw* is not such a file, or exceeds the size limit.
+        UnknownVersionError: it is of a later version.
     """
     if len(raw) > _FILE_MAX_BYTES:
         raise ValueError(f"it has more than {_FILE_MAX_BYTES} bytes")
     try:
-        by_topic = json.loads(raw)["filterDataByTopic"]
+        by_topic = _FORM.content(json.loads(raw))["filterDataByTopic"]
         return {
             topic: {
                 group: data

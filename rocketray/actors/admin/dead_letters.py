@@ -57,6 +57,7 @@ from rocketray.errors import (
     StoreLockedError,
     TopicNotFoundError,
 )
+from rocketray.file_form import FileForm
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
@@ -66,6 +67,7 @@ from rocketray.store.formats.sys_flag import TRANSACTION
 
 __all__ = ["Journal", "letter_boxes", "letters", "redrive"]
 
+_FORM = FileForm("config/redriven/TOPIC.json")
 _DONE_MAX = 100_000_000
 _BATCH_MAX = 256
 _CALL_MAX = 1000  # a call has a minute
@@ -86,7 +88,7 @@ class Journal:
         read_state(self._path, self._take, owns=owns)
 
     def _take(self, value: dict[str, Any]) -> None:
-        if value.get("storeHost") != self._identity:
+        if _FORM.content(value).get("storeHost") != self._identity:
             value = {}
         done = [range(first, end) for first, end in value.get("done", [])]
         if sum(map(len, done)) > _DONE_MAX:
@@ -113,7 +115,7 @@ class Journal:
         self._save()
 
     def _save(self) -> None:
-        value = {
+        content = {
             "storeHost": self._identity,
             "done": _ranges(sorted(self.done)),
             "underWay": self.under_way,
@@ -121,7 +123,7 @@ class Journal:
             "firstId": self.first_id,
             **({"target": f"{self.target[0]}/{self.target[1]}"} if self.target else {}),
         }
-        write_json(self._path, value)
+        write_json(self._path, _FORM.of(content))
 
 
 def letter_boxes(node: NodeClient) -> list[LetterBox]:

@@ -28,17 +28,17 @@ from typing import Any
 
 from rocketray.actors.disks.joined_cluster import read_joined
 from rocketray.actors.files.home import identity_of
+from rocketray.actors.files.node_description import read_description
 from rocketray.actors.files.node_lock import lock_node, node_holder
 from rocketray.actors.files.paths import (
     broadcast_directory,
     config_directory,
     filters_file,
     identity_file,
-    node_file,
     shard_directory,
 )
 from rocketray.actors.files.private_files import is_own_directory
-from rocketray.actors.files.state_files import disk_use, read_json, write_json
+from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.runtime.machine import here, whereabouts
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.topic_files import check_is_there
@@ -49,7 +49,14 @@ from rocketray.store.files.mapped_file_queue import segment_name
 from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 
 from .file_copy import FileSum, copy_file, no_room, sum_of
-from .manifest import Manifest, content_directory, incomplete_file, manifest_file
+from .manifest import (
+    Manifest,
+    content_directory,
+    incomplete_disk,
+    incomplete_file,
+    manifest_file,
+    mark_incomplete,
+)
 from .queue_bounds import CopyBounds, bounds_of, starts_in
 
 __all__ = ["OnProgress", "back_up"]
@@ -341,7 +348,7 @@ def _held(data: Path) -> Iterator[str]:
     try:
         lock = lock_node(data)
     except StoreLockedError:
-        node = read_json(node_file(data))
+        node = read_description(data)
         _check_running(data, node)
         yield str((node or {}).get("cluster", cluster))
         return
@@ -381,8 +388,7 @@ def _begun(backup: Path, disk: str, begun_ms: int) -> Iterator[None]:
         _check_target(backup, disk)
         shutil.rmtree(content_directory(backup), ignore_errors=True)
         with no_room(backup):
-            mark = {"version": 1, "disk": disk, "begunMs": begun_ms}
-            write_json(incomplete_file(backup), mark, backup=False)
+            mark_incomplete(backup, disk, begun_ms)
             content_directory(backup).mkdir(mode=0o700)
         yield
     finally:
@@ -399,11 +405,11 @@ def _check_target(backup: Path, disk: str) -> None:
         raise StoreError(f"{backup} belongs to another user; name a directory of your own")
     if manifest_file(backup).exists():
         raise ConfigError(f"{backup} has a backup already; name another directory")
-    mark = read_json(incomplete_file(backup))
-    if mark is None and any(backup.iterdir()):
+    marked = incomplete_disk(backup)
+    if marked is None and any(backup.iterdir()):
         raise ConfigError(f"{backup} is not empty; name a new or an empty directory")
-    if mark is not None and mark.get("disk") != disk:
+    if marked not in {None, disk}:
         raise ConfigError(
-            f"{backup} has an incomplete backup of another data directory ({mark.get('disk')}); "
+            f"{backup} has an incomplete backup of another data directory ({marked}); "
             "name another directory, or remove it"
         )

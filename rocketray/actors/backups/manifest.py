@@ -17,14 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.state_files import UnknownVersionError, read_json, write_json
+from rocketray.actors.files.state_files import read_json, write_json
 from rocketray.errors import StoreError
+from rocketray.file_form import FileForm
 
 from .file_copy import FileSum
 
-__all__ = ["Manifest", "content_directory", "incomplete_file", "manifest_file", "read_manifest"]
+__all__ = [
+    "Manifest",
+    "content_directory",
+    "incomplete_disk",
+    "incomplete_file",
+    "manifest_file",
+    "mark_incomplete",
+    "read_manifest",
+]
 
-_VERSION = 1
+_FORM = FileForm("manifest.json")
+_MARK = FileForm("incomplete.json")
 _PARTS = ("config", "broadcast", "shards")
 
 
@@ -36,6 +46,22 @@ def manifest_file(backup: Path) -> Path:
 def incomplete_file(backup: Path) -> Path:
     """Return the mark of a backup that has no manifest yet."""
     return backup / "incomplete.json"
+
+
+def mark_incomplete(backup: Path, disk: str, begun_ms: int) -> None:
+    """Mark *backup* as one of *disk* that has no manifest yet; durable on return."""
+    content = {"disk": disk, "begunMs": begun_ms}
+    write_json(incomplete_file(backup), _MARK.of(content), backup=False)
+
+
+def incomplete_disk(backup: Path) -> str | None:
+    """Return the disk of an incomplete backup; None if the mark is missing.
+
+    Raises:
+        StoreError: it is damaged, or of a later version.
+    """
+    mark = read_json(incomplete_file(backup), _MARK)
+    return None if mark is None else str(mark.get("disk"))
 
 
 def content_directory(backup: Path) -> Path:
@@ -64,8 +90,7 @@ class Manifest:
 
     def write(self, backup: Path) -> None:
         """Write the manifest; durable on return. The backup is complete."""
-        value = {
-            "version": _VERSION,
+        content = {
             "disk": self.disk,
             "cluster": self.cluster,
             "begunMs": self.begun_ms,
@@ -76,7 +101,7 @@ class Manifest:
                 for path, each in self.files.items()
             ],
         }
-        write_json(manifest_file(backup), value, backup=False, is_indented=False)
+        write_json(manifest_file(backup), _FORM.of(content), backup=False, is_indented=False)
 
 
 def read_manifest(backup: Path) -> Manifest:
@@ -91,18 +116,14 @@ def read_manifest(backup: Path) -> Manifest:
         if incomplete_file(backup).exists():
             what = "is incomplete: the backup was interrupted, or is still being made"
         raise StoreError(f"{backup} {what}; name the directory of a complete backup")
-    value = read_json(path)
+    value = read_json(path, _FORM)
     try:
         return _parsed(value or {})
-    except UnknownVersionError as error:
-        raise StoreError(f"{path}: {error}") from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise StoreError(f"{path} is damaged ({error!r}); use another backup") from None
 
 
 def _parsed(value: dict[str, Any]) -> Manifest:
-    if value["version"] != _VERSION:
-        raise UnknownVersionError(value["version"], _VERSION)
     return Manifest(
         disk=str(value["disk"]),
         cluster=str(value["cluster"]),

@@ -14,9 +14,9 @@ from typing import Any
 
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.files.home import Home
+from rocketray.actors.files.node_description import read_description
 from rocketray.actors.files.node_lock import node_holder
 from rocketray.actors.files.paths import node_file
-from rocketray.actors.files.state_files import read_json
 from rocketray.actors.ray_process.ray_runtime import (
     RayError,
     cluster_of,
@@ -33,6 +33,7 @@ from rocketray.errors import (
     ShardUnavailableError,
     StoreError,
 )
+from rocketray.file_form import UnknownVersionError
 
 from .actor_names import find_actor
 from .client_ray import CLIENT_RAY
@@ -147,18 +148,20 @@ def _clusters() -> list[str]:
 
 def _read_description(directory: Path) -> dict[str, Any] | None:
     """Return the content of node.json; None if there is no such file."""
-    path = node_file(directory)
     try:
-        return read_json(path)
+        return read_description(directory)
     except StoreError as error:
         runs = node_holder(directory)
         if runs is None:
             raise NodeNotRunningError(
                 f"no node runs on {directory}, and the description that the last node left is "
-                f"damaged ({error}); start one with: rocketray start --data {directory}"
+                f"damaged, or of another release ({error}); start one with: rocketray start --data "
+                f"{directory}"
             ) from None
+        if isinstance(error, UnknownVersionError):
+            raise
         raise NodeNotRunningError(
-            f"the node on {directory} ({runs}) runs, but cannot be found because {path} is "
-            f"damaged; end it with: kill {runs.removeprefix('pid ')}, and start it again with: "
-            f"rocketray start --data {directory}"
+            f"the node on {directory} ({runs}) runs, but cannot be found because "
+            f"{node_file(directory)} is damaged; end it with: kill {runs.removeprefix('pid ')}, "
+            f"and start it again with: rocketray start --data {directory}"
         ) from None

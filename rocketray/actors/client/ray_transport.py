@@ -28,8 +28,7 @@ from rocketray.actors.calls.endpoint import (
     run_in_thread,
 )
 from rocketray.actors.disks.disks_api import DISKS, DiskReport, DisksApi
-from rocketray.actors.files.paths import node_file
-from rocketray.actors.files.state_files import read_json
+from rocketray.actors.files.node_description import read_description
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayError,
@@ -164,7 +163,7 @@ class RayTransport:
             except GetTimeoutError:
                 if self.node and whereabouts(self.node) != "here":
                     directory = Path(str(self.node["data"]))
-                    self.node = read_json(node_file(directory)) or self.node  # the next one's
+                    self.node = read_description(directory) or self.node  # the next one's
                     raise ShardUnavailableError(
                         "or coordinator",
                         RETRY_AFTER_MS,

@@ -14,14 +14,14 @@ from typing import Any
 
 from rocketray.actors.files.file_documents import Documents, SavedDocuments
 from rocketray.actors.files.home import Home
-from rocketray.actors.files.state_files import UnknownVersionError
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.file_form import FileForm
 from rocketray.names import QueuesPerProcess, check_queues_per_process
 
 __all__ = ["CoordinatorSettings"]
 
 _NAME = "settings"
-_VERSION = 1
+_FORM = FileForm("settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,17 @@ class CoordinatorSettings:
         """Save the settings unless they are saved already."""
         if self.load(documents) == self:
             return
-        value = {
-            "version": _VERSION,
+        content = {
             "home": asdict(self.home),
             "rules": self.rules.to_json(),
             "shardSizes": dict(self.shard_sizes),
             "queuesPerProcess": self.queues_per_process,
         }
-        documents.save(_NAME, value)
+        documents.save(_NAME, _FORM.of(content))
 
 
 def _parsed(value: dict[str, Any]) -> CoordinatorSettings:
-    if value["version"] != _VERSION:
-        raise UnknownVersionError(value["version"], _VERSION)
+    value = _FORM.content(value)
     data, disk, machine, node, cluster, cluster_id = (
         str(value["home"][name])
         for name in ("data", "uuid", "machine", "ray_node", "cluster", "cluster_id")

@@ -1,7 +1,7 @@
 """The saved consumer groups: one snapshot, the document ``groups``, replaced atomically.
 
 Format: a JSON object on one line, of at most 64 MiB.
-  - ``version``: 1. A document of another version is refused.
+  - ``version``: 1. A document of a later version is refused (file_form.py).
   - ``stopped``: null while a coordinator runs. After a clean stop, the machine's boot id and the
     coordinator's steady clock: members silent since then count as gone.
   - ``subscriptionGroupTable``, ``offsetTable``: in the forms of RocketMQ's
@@ -29,16 +29,17 @@ import orjson
 
 from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import UnknownVersionError, read_state
+from rocketray.actors.files.state_files import read_state
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.runtime.machine import here
 from rocketray.errors import StoreError
+from rocketray.file_form import FileForm
 
 __all__ = ["GroupsFile", "rocketmq_files"]
 
 _NAME = "groups"
-_VERSION = 1
+_FORM = FileForm("config/groups.json")
 
 
 class GroupsFile:
@@ -63,7 +64,7 @@ class GroupsFile:
             StoreError: the snapshot is damaged, or of another version.
         """
         parse = partial(_parse, journals, now_ms)
-        found = self._documents.load(_NAME, lambda value: parse(_checked(value))) or parse({})
+        found = self._documents.load(_NAME, lambda value: parse(_FORM.content(value))) or parse({})
         self.names_stop = found.value.get("stopped") is not None
         return found.registry
 
@@ -83,7 +84,7 @@ class GroupsFile:
                 self._encoded[name] = orjson.Fragment(orjson.dumps(table))
             registry.saved()
             stopped = {"bootId": here()["bootId"], "steadyMs": stopped_ms} if is_stop else None
-            value = {"version": _VERSION, "stopped": stopped, **self._encoded}
+            value = _FORM.of({"stopped": stopped, **self._encoded})
             self._taken = _Snapshot(self._taken.number + 1, value)
             self.names_stop = is_stop
         return self._taken.number
@@ -111,7 +112,7 @@ def rocketmq_files(data: Path) -> dict[str, dict[str, Any]]:
         StoreError: the file is missing, damaged, or of another version.
     """
     path = config_directory(data) / f"{_NAME}.json"
-    value = read_state(path, _checked)
+    value = read_state(path, _FORM.content)
     if value is None:
         raise StoreError(f"{path} does not exist; start the node and let a consumer join a group")
     tables = {
@@ -135,13 +136,6 @@ def _parse(journals: GroupJournals, now_ms: int, value: dict[str, Any]) -> _Pars
     registry = GroupRegistry(journals)
     registry.load(value, _seen_ms(value, now_ms))
     return _Parsed(registry, value)
-
-
-def _checked(value: dict[str, Any]) -> dict[str, Any]:
-    version = value["version"]
-    if version != _VERSION:
-        raise UnknownVersionError(version, _VERSION)
-    return value
 
 
 def _seen_ms(value: dict[str, Any], now_ms: int) -> int:

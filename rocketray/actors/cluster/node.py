@@ -30,10 +30,10 @@ from rocketray.actors.disks.disks_api import DISKS
 from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
 from rocketray.actors.fetching.service_identity import choose_port
 from rocketray.actors.files.home import Home, settle_identity
+from rocketray.actors.files.node_description import write_description
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, token_file
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
-from rocketray.actors.files.state_files import write_json
 from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
@@ -152,7 +152,7 @@ class Node:
             self._join(self.owner)
         else:
             self._begin()
-        write_json(node_file(self.data), self.description(), backup=False)
+        write_description(self.data, self.description())
 
     def _check_register(self, disk: str) -> str:
         """Return the id of the cluster that would have its coordinator here, "" on a joined disk.
@@ -274,7 +274,6 @@ class Node:
     def description(self) -> dict[str, Any]:
         """Return the content of node.json."""
         return {
-            "version": 1,
             "address": ray.get_runtime_context().gcs_address,
             "raylet": self._watch.raylet,
             "cluster": self._home.cluster,

@@ -29,10 +29,10 @@ from typing import Any, Protocol
 from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
 from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.file_documents import Documents
-from rocketray.actors.files.state_files import UnknownVersionError
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreError, StreamError
+from rocketray.file_form import FileForm
 
 from .cluster_state import ClusterState
 
@@ -40,7 +40,7 @@ __all__ = ["MovingDisks", "MovingShards", "QueueMoves"]
 
 _LOG = logging.getLogger(__name__)
 _NAME = "moves"
-_VERSION = 1
+_FORM = FileForm("config/moves.json")
 _MOVES_AT_ONCE = 2
 _WAIT_MAX_S = 20.0
 _ROUNDS_MAX = 10
@@ -264,13 +264,12 @@ class QueueMoves:
     def _save(self, moves: dict[str, _Move]) -> None:
         with self._lock:
             values = [asdict(each) for each in moves.values()]
-            self._documents.save(_NAME, {"version": _VERSION, "moves": values})
+            self._documents.save(_NAME, _FORM.of({"moves": values}))
             self._moves = moves
 
 
 def _parsed(value: dict[str, Any]) -> dict[str, _Move]:
-    if value["version"] != _VERSION:
-        raise UnknownVersionError(value["version"], _VERSION)
+    value = _FORM.content(value)
     moves = [
         _Move(
             topic=str(each["topic"]),

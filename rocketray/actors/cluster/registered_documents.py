@@ -31,10 +31,11 @@ from rocketray.actors.disks.disk_register import DiskRegister, SavedDisks, saved
 from rocketray.actors.files.file_documents import Documents, FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import config_directory, coordinator_directory, filters_file
-from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
+from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.register import Register, open_register
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
+from rocketray.file_form import FileForm
 
 from .coordinator_settings import CoordinatorSettings
 
@@ -50,7 +51,7 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_VERSION = 1
+_FORM = FileForm("config/register.json")
 _LAST = "disks"
 _NAMES = ("groups", "moves", "settings", "topics", _LAST)
 _NOT_INDENTED = {"groups"}
@@ -304,13 +305,8 @@ def _used(data: Path) -> _Used | None:
 
 
 def _note(data: Path, used: _Used) -> None:
-    value = {
-        "version": _VERSION,
-        "url": used.url,
-        "isComplete": used.is_complete,
-        "startId": used.start_id,
-    }
-    write_json(_file(data), value)
+    content = {"url": used.url, "isComplete": used.is_complete, "startId": used.start_id}
+    write_json(_file(data), _FORM.of(content))
 
 
 def _file(data: Path) -> Path:
@@ -318,6 +314,5 @@ def _file(data: Path) -> Path:
 
 
 def _parsed(value: dict[str, Any]) -> _Used:
-    if value["version"] != _VERSION:
-        raise UnknownVersionError(value["version"], _VERSION)
+    value = _FORM.content(value)
     return _Used(str(value["url"]), bool(value["isComplete"]), str(value.get("startId", "")))

@@ -1,8 +1,8 @@
 """The offsets of one broadcast client in one topic, in a file of its own.
 
-``DIRECTORY/<client id>/<group>/<topic>.json``, in the form of RocketMQ's ``LocalFileOffsetStore``.
-The file is written whole, at most once in ``SAVE_INTERVAL_MS`` and at the end. After a crash, the
-messages since the last write are redelivered.
+``DIRECTORY/<client id>/<group>/<topic>.json``, in the form of RocketMQ's ``LocalFileOffsetStore``,
+which ignores our version. The file is written whole, at most once in ``SAVE_INTERVAL_MS`` and at
+the end. After a crash, the messages since the last write are redelivered.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rocketray.actors.files.paths import broadcast_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.errors import ConfigError
+from rocketray.file_form import FileForm
 from rocketray.store.files.file_system import SYSTEM_FILES
 
 __all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]
@@ -25,6 +26,7 @@ __all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]
 SAVE_INTERVAL_MS = 5_000
 _LOG = logging.getLogger(__name__)
 _CLIENT_ID = re.compile(r"(?!\.)[A-Za-z0-9._@%|-]{1,255}", re.ASCII)
+_FORM = FileForm("broadcast/CLIENT/GROUP/TOPIC.json")
 _TABLE = "offsetTable"
 
 
@@ -38,7 +40,7 @@ class LocalOffsets:
 
         Raises:
             ConfigError: *client_id* cannot be a file name, or another process uses it.
-            StoreError: the file is damaged.
+            StoreError: the file is damaged, or of a later version.
         """
         if _CLIENT_ID.fullmatch(client_id) is None:
             raise ConfigError(
@@ -82,7 +84,7 @@ class LocalOffsets:
         self._saved_ms = self._clock_ms()
         if self._changed:
             table = {str(queue): offset for queue, offset in self._offsets.items()}
-            write_json(self._path, {_TABLE: table})
+            write_json(self._path, _FORM.of({_TABLE: table}))
             self._changed = False
 
     def close(self) -> None:
@@ -93,8 +95,9 @@ class LocalOffsets:
             self._lock.release()
 
 
-def _offsets(value: Mapping[str, Any]) -> dict[int, int]:
-    return {int(queue): int(offset) for queue, offset in value.get(_TABLE, {}).items()}
+def _offsets(value: dict[str, Any]) -> dict[int, int]:
+    table = _FORM.content(value).get(_TABLE, {})
+    return {int(queue): int(offset) for queue, offset in table.items()}
 
 
 def open_local_offsets(

@@ -3,6 +3,8 @@
 In DATA/config: ``delayOffset.json``, for each level the offset of its first message that still
 waits, in RocketMQ's form, for tools that read it; and ``deliveriesUnderWay.json``, the note that
 the schedule writes before it sends a batch. The note outlives the process, not a power failure.
+
+    {"version": 1, "underWay": {"SCHEDULE_TOPIC_XXXX/2": [4711, 4712]}}
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import StreamError
+from rocketray.file_form import FileForm
 from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage, StoredMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.batches.forward import encode_forwarded
@@ -38,6 +41,7 @@ from .waiting_records import WaitingLog
 __all__ = ["DelayService"]
 
 _LOG = logging.getLogger(__name__)
+_FORM = FileForm("config/deliveriesUnderWay.json")
 _TIDY_INTERVAL_MS = 10_000
 _ROLL_INTERVAL_MS = 10 * 60_000
 _OFFSET_MAX = 1 << 62
@@ -138,20 +142,21 @@ def _noted(path: Path) -> dict[Place, list[int]]:
     """Return the messages that the previous process was delivering; none if not known."""
     found: dict[Place, list[int]] = {}
     try:
-        for name, offsets in (read_json(path) or {}).items():
+        noted = read_json(path, _FORM) or {}
+        for name, offsets in noted.get("underWay", {}).items():
             topic, _, queue_id = name.rpartition("/")
             found[topic, int(queue_id)] = [
                 int(offset) for offset in offsets if 0 <= int(offset) < _OFFSET_MAX
             ]
-    except (StreamError, TypeError, ValueError) as error:
+    except (StreamError, AttributeError, TypeError, ValueError) as error:
         _LOG.warning("%s is not used: %s", path, error)
     return found
 
 
 def _note(path: Path, offsets: Mapping[Place, Sequence[int]]) -> None:
     """Record the messages that are delivered next, in a file that is replaced and not synced."""
-    content = orjson.dumps({f"{topic}/{queue}": one for (topic, queue), one in offsets.items()})
-    replace_file(path, content, sync=False)
+    under_way = {f"{topic}/{queue}": one for (topic, queue), one in offsets.items()}
+    replace_file(path, orjson.dumps(_FORM.of({"underWay": under_way})), sync=False)
 
 
 class _Targets:

@@ -23,16 +23,16 @@ from uuid import UUID
 
 from rocketray.actors.files.file_documents import Documents, FileDocuments, SavedDocuments
 from rocketray.actors.files.home import Home
-from rocketray.actors.files.state_files import UnknownVersionError
 from rocketray.actors.topics.placement import DiskSpace, spread_over
 from rocketray.errors import ConfigError
+from rocketray.file_form import FileForm
 
 from .disks_api import DiskReport
 
 __all__ = ["DiskRegister", "SavedDisks", "rename_disks", "saved_disks"]
 
 _NAME = "disks"
-_VERSION = 1
+_FORM = FileForm("config/disks.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +153,13 @@ def rename_disks(data: Path, cluster: str, renamed: Callable[[str], str]) -> Non
 
 
 def _write(documents: Documents, saved: SavedDisks) -> None:
-    value = {
-        "version": _VERSION,
+    content = {
         "cluster": saved.cluster,
         "id": saved.cluster_id,
         "disks": {name: _to_json(each) for name, each in saved.joined.items()},
         "draining": sorted(saved.draining),
     }
-    documents.save(_NAME, value)
+    documents.save(_NAME, _FORM.of(content))
 
 
 def _to_json(home: Home) -> dict[str, Any]:
@@ -170,8 +169,7 @@ def _to_json(home: Home) -> dict[str, Any]:
 
 
 def _parsed(value: dict[str, Any]) -> SavedDisks:
-    if value["version"] != _VERSION:
-        raise UnknownVersionError(value["version"], _VERSION)
+    value = _FORM.content(value)
     homes = {}
     for uuid, kept in value["disks"].items():
         data, machine, node, cluster = (

@@ -15,14 +15,15 @@ from typing import Any
 
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import UnknownVersionError, read_state, write_json
+from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.cluster import check_cluster
 from rocketray.errors import ConfigError
+from rocketray.file_form import FileForm
 
 __all__ = ["JoinedCluster", "note_joined", "read_joined", "write_joined"]
 
-_VERSION = 1
+_FORM = FileForm("config/joined.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def note_joined(home: Home, coordinator: Home) -> None:
 
 def write_joined(data: Path, cluster: JoinedCluster) -> None:
     """Write the record of the cluster that a disk joined; durable on return."""
-    write_json(_file(data), {"version": _VERSION, **asdict(cluster)})
+    write_json(_file(data), _FORM.of(asdict(cluster)))
 
 
 def _file(data: Path) -> Path:
@@ -78,7 +79,6 @@ def _file(data: Path) -> Path:
 
 
 def _parsed(value: dict[str, Any]) -> JoinedCluster:
-    if value["version"] != _VERSION:
-        raise UnknownVersionError(value["version"], _VERSION)
+    value = _FORM.content(value)
     check_cluster(value["cluster"])
     return JoinedCluster(value["cluster"], str(uuid.UUID(value["id"])))

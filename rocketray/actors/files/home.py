@@ -2,6 +2,8 @@
 
     DATA/directory.json     {"version": 1, "uuid": …}
 
+The version is that of the whole directory (file_form.py, rule 3).
+
 A path does not identify a directory: on another machine, or before a disk is mounted, it may lead
 to another directory or to none. So the first start of a node gives the directory a UUID, and every
 actor that touches its files is told which UUID to expect.
@@ -24,14 +26,15 @@ from typing import Any
 
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import DataDirectoryError
+from rocketray.file_form import FileForm
 
 from .node_lock import lock_file, lock_node
 from .paths import identity_file
-from .state_files import UnknownVersionError, read_state, write_json
+from .state_files import read_state, write_json
 
 __all__ = ["Home", "has_identity", "holds_messages", "identity_of", "settle_identity"]
 
-_VERSION = 1
+_FORM = FileForm("directory.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ def settle_identity(data: Path, new: str | None = None) -> str:
     found = _read_identity(data, owns=True)
     if found is None:
         found = str(uuid.uuid4()) if new is None else new
-        write_json(identity_file(data), {"version": _VERSION, "uuid": found})
+        write_json(identity_file(data), _FORM.of({"uuid": found}))
     return found
 
 
@@ -133,6 +136,4 @@ def _read_identity(data: Path, *, owns: bool = False) -> str | None:
 
 
 def _parsed(value: dict[str, Any]) -> str:
-    if value["version"] != _VERSION:
-        raise UnknownVersionError(value["version"], _VERSION)
-    return str(uuid.UUID(value["uuid"]))
+    return str(uuid.UUID(_FORM.content(value)["uuid"]))

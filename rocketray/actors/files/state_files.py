@@ -21,6 +21,7 @@ import orjson
 
 from rocketray.actors.runtime.processes import is_alive
 from rocketray.errors import StoreError, StreamError
+from rocketray.file_form import FileForm, UnknownVersionError
 from rocketray.store.retention import DiskUse
 from rocketray.whole_file import replace_file, sync_directory, write_beside
 
@@ -28,7 +29,6 @@ from .paths import broadcast_directory, config_directory
 
 __all__ = [
     "JSON_MAX_BYTES",
-    "UnknownVersionError",
     "disk_error",
     "disk_use",
     "read_json",
@@ -45,23 +45,6 @@ JSON_MAX_BYTES = 64 * 1024 * 1024
 _DAMAGED = "*.json.damaged"
 _HALF_WRITTEN = re.compile(r"(.+)\.(\d{1,19})\.tmp", re.ASCII)
 _DAMAGE = (StreamError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-
-
-class UnknownVersionError(StoreError):
-    """State is of a version that this release does not read; *parse* raises it without *place*."""
-
-    def __init__(self, version: object, known: int, place: str = "") -> None:
-        super().__init__(version, known, place)
-        self.version = version
-        self.known = known
-        self.place = place
-
-    def __str__(self) -> str:
-        where = f"{self.place}: " if self.place else ""
-        return (
-            f"{where}its version is {self.version!r:.40}, and this release reads version "
-            f"{self.known}; start the node with the release that wrote it"
-        )
 
 
 def disk_error(data: Path, error: OSError) -> StoreError:
@@ -97,11 +80,12 @@ def write_json(path: Path, value: object, *, backup: bool = True, is_indented: b
     sync_directory(path.parent)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in *path*; None if there is no such file.
+def read_json(path: Path, form: FileForm | None = None) -> dict[str, Any] | None:
+    """Return the object in *path*, which is of a *form* of ours; None if there is no such file.
 
     Raises:
         StoreError: the file exists and is not a JSON object of at most 64 MiB.
+        UnknownVersionError: it is of a later version.
     """
     try:
         with path.open("rb") as file:
@@ -122,7 +106,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
         ) from None
     if not isinstance(value, dict):
         raise StoreError(f"{path} holds no JSON object; restore it from a copy")
-    return value
+    try:
+        return value if form is None else form.content(value, path)
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}); restore it from a copy") from None
 
 
 def read_state(
@@ -136,7 +123,8 @@ def read_state(
     owner makes the copy the same.
 
     Raises:
-        StoreError: both are damaged, or there is no copy; or they are of another version.
+        StoreError: both are damaged, or there is no copy.
+        UnknownVersionError: they are of a later version; nothing is changed.
     """
     if owns:
         remove_half_written(path.parent)
@@ -152,7 +140,7 @@ def read_state(
         reason = "missing, and was being replaced"
     except _DAMAGE as error:
         if isinstance(error, UnknownVersionError) and not _backup(path).exists():
-            raise StoreError(f"{path}: {error}") from None
+            raise error.at(path) from None
         reason = f"damaged ({_in_short(path, error)})"
     parsed = _parse_copy(path, parse, reason)
     _LOG.warning("%s: %s; its copy %s is used", path, reason, _backup(path))
@@ -218,7 +206,7 @@ def _parse_copy(path: Path, parse: Callable[[dict[str, Any]], _T], reason: str) 
             return parse(value)
         why = f"there is no {copy}"
     except UnknownVersionError as error:
-        raise StoreError(f"{path}: {error}") from None
+        raise error.at(path) from None
     except _DAMAGE as error:
         why = f"so is {copy} ({_in_short(copy, error)})"
     raise StoreError(

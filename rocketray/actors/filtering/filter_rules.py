@@ -18,12 +18,14 @@ from typing import Any
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json, write_json
 from rocketray.errors import ConfigError, FilterError, StoreError, SubscriptionRefusedError
+from rocketray.file_form import FileForm
 from rocketray.filters.class_filter import check_predicate
 from rocketray.filters.subscription import Subscription
 
 __all__ = ["FilterRules"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", re.ASCII)
+_FORM = FileForm("config/filterRules.json")
 _LIMIT_MS_MAX = 60_000
 _SQL_IS_OFF = (
     "SYSTEM_ERROR (1): SQL92 is switched off on this node; subscribe by tags, or have the node "
@@ -97,9 +99,9 @@ class FilterRules:
         """Return the rules saved last; without any, the defaults, which allow no predicate.
 
         Raises:
-            StoreError: the file holds no such rules.
+            StoreError: the file holds no such rules, or is of a later version.
         """
-        value = read_json(_path(data))
+        value = read_json(_path(data), _FORM)
         try:
             return cls() if value is None else cls.from_json(value)
         except (KeyError, TypeError, ValueError) as error:
@@ -110,7 +112,7 @@ class FilterRules:
 
     def save(self, data: Path) -> None:
         """Save the rules for the next start."""
-        write_json(_path(data), self.to_json(), backup=False)
+        write_json(_path(data), _FORM.of(self.to_json()), backup=False)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> FilterRules:

@@ -247,7 +247,10 @@ class ControlPage:
         if create and kind.load() == 0:
             kind.publish(self._FORMAT)
         if kind.load() != self._FORMAT:
-            raise StoreVersionError(f"{path} is not a control page that this version can read")
+            raise StoreVersionError(
+                f"{path} is not a control page that this release of rocketray can read; use the "
+                "release that wrote it, or a newer one"
+            )
 
     def take_epoch(self) -> int:
         """Begin a new incarnation of the writer and return its epoch; earlier ones are fenced."""

@@ -49,7 +49,10 @@ class ControlView:
         if size == 0 or (kind == 0 and size >= _PAGE_BYTES):
             raise FileNotFoundError(f"{path} is not complete yet")
         if kind != _FORMAT:
-            raise StoreVersionError(f"{path} is not a control page that this version can read")
+            raise StoreVersionError(
+                f"{path} is not a control page that this release of rocketray can read; use the "
+                "release that wrote it, or a newer one"
+            )
 
     def visible(self) -> int:
         """Return the queue offset after the last message that readers may see."""

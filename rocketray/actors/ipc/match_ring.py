@@ -126,7 +126,10 @@ class MatchRing:
             self._scanned.publish(description.start)
             kind.publish(_FORMAT)
         if kind.load() != _FORMAT or len(self._file.bytes) < size:
-            raise StoreVersionError(f"{path} is not a match ring that this version can read")
+            raise StoreVersionError(
+                f"{path} is not a match ring that this release of rocketray can read; use one "
+                "release for the node and its programs"
+            )
         entries = self._file.bytes[_ENTRIES_START:size].view(np.int64)
         self._entries = entries.reshape(CAPACITY, _ENTRY_FIELDS)
 

@@ -127,7 +127,10 @@ class _Ring:
         if size is not None:
             kind.publish(_FORMAT)
         if kind.load() != _FORMAT or len(self._file.bytes) <= _DATA_START + LINE_BYTES:
-            raise StoreVersionError(f"{path} is not a ring that this version can read")
+            raise StoreVersionError(
+                f"{path} is not a ring that this release of rocketray can read; use one release "
+                "for the node and its programs"
+            )
         self._slots = self._file.memory[_PAGE_BYTES:_DATA_START]
         self._data = self._file.memory[_DATA_START:]
         self._capacity = len(self._data) & ~31

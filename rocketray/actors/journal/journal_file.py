@@ -23,6 +23,7 @@ from pathlib import Path
 import orjson
 
 from rocketray.actors.files.state_files import remove_half_written
+from rocketray.file_form import FileForm
 from rocketray.whole_file import replace_file
 
 from .group_journal import (
@@ -39,7 +40,8 @@ __all__ = ["JournalFiles"]
 
 _LOG = logging.getLogger(__name__)
 _SUFFIX = ".journal"
-_HEADER = orjson.dumps({"journal": "group", "version": 1})
+_FORM = FileForm("config/groupJournal/GROUP.journal")
+_HEADER = orjson.dumps({"journal": "group", "version": _FORM.version})
 _CRC_CHARS = 8
 _LINE_MAX_BYTES = _CRC_CHARS + 1 + ENTRY_MAX_BYTES + 1
 _FILE_MAX_BYTES = 32 * BYTES_MAX  # BYTES_MAX leaves out the STATE entries

@@ -42,8 +42,9 @@ from typing import Any, NoReturn, TypeVar
 
 import orjson
 
-from rocketray.actors.files.state_files import JSON_MAX_BYTES, UnknownVersionError
+from rocketray.actors.files.state_files import JSON_MAX_BYTES
 from rocketray.errors import RegisterUnavailableError, StoreError, StreamError, SupersededError
+from rocketray.file_form import FileForm, UnknownVersionError
 
 from .register import Register, check_create_only
 from .register_keys import check_size
@@ -51,7 +52,7 @@ from .register_keys import check_size
 __all__ = ["RegisterDocuments"]
 
 _T = TypeVar("_T")
-_VERSION = 1
+_FORM = FileForm("NAME/NUMBER")
 _KEPT = 4
 """So many versions stay: who listed the newest still finds it after a few saves."""
 _ATTEMPTS_MAX = 50
@@ -132,7 +133,7 @@ class RegisterDocuments:
                 raise TypeError("no JSON object")
             return parse(newest.value)
         except UnknownVersionError as error:
-            raise UnknownVersionError(error.version, error.known, place) from None
+            raise error.at(place) from None
         except _DAMAGE as error:
             raise _damaged(place, error) from None
 
@@ -232,7 +233,7 @@ class RegisterDocuments:
         return sorted(int(part) for part in parts if _NUMBER.fullmatch(part))
 
     def _encoded(self, name: str, value: object) -> bytes:
-        version = {"version": _VERSION, "writer": self._writer, "value": value}
+        version = _FORM.of({"writer": self._writer, "value": value})
         content = orjson.dumps(version, option=orjson.OPT_NON_STR_KEYS)
         if len(content) > JSON_MAX_BYTES:
             raise StoreError(
@@ -247,13 +248,12 @@ class RegisterDocuments:
     def _decoded(self, name: str, number: int, content: bytes) -> _Version:
         place = self._place(name, number)
         try:
-            found = orjson.loads(_decompressed(content))
-            version, writer, value = found["version"], str(found["writer"]), found["value"]
+            found = _FORM.content(orjson.loads(_decompressed(content)), place)
+            return _Version(number, str(found["writer"]), found["value"])
+        except UnknownVersionError:
+            raise
         except (*_DAMAGE, zlib.error) as error:
             raise _damaged(place, error) from None
-        if version != _VERSION:
-            raise UnknownVersionError(version, _VERSION, place)
-        return _Version(number, writer, value)
 
     def _place(self, name: str, number: int) -> str:
         return f"{self._register.address}/{_key(name, number)}"

@@ -27,6 +27,7 @@ from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.file_form import FileForm
 from rocketray.meant import meant
 from rocketray.names import (
     SHARED,
@@ -71,6 +72,7 @@ _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 _BITMAPS = "filter.bitmaps"
 _TOPIC_ID = "topic.id"
 _MADE = "queues.made"
+_FORM = FileForm("config/topics.json")
 _TOPIC_ID_FORM = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _IDS_OF_OLD_TOPICS = uuid.UUID("6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11")
 BitmapMode = Literal["auto", "on", "off"]
@@ -405,7 +407,12 @@ class TopicCatalog:
 
 
 def parse_catalog(value: dict[str, Any]) -> TopicCatalog:
-    """Return the catalog of :func:`catalog_json`; raises :class:`ConfigError` if it is none."""
+    """Return the catalog of :func:`catalog_json`.
+
+    Raises:
+        ConfigError: it is none. UnknownVersionError: it is of a later version.
+    """
+    value = _FORM.content(value)
     topics, deleted = (
         {name: TopicConfig.from_json(entry) for name, entry in table.items()}
         for table in (value["topicConfigTable"], value.get("deletedTopics", {}))
@@ -414,12 +421,13 @@ def parse_catalog(value: dict[str, Any]) -> TopicCatalog:
 
 
 def catalog_json(catalog: TopicCatalog) -> dict[str, Any]:
-    """Return a catalog in the form of RocketMQ's ``topics.json``."""
-    return {
+    """Return a catalog in the form of RocketMQ's ``topics.json``, with keys that it ignores."""
+    content = {
         "topicConfigTable": {name: topic.to_json() for name, topic in catalog.topics.items()},
         "nextShardNumber": catalog.next_shard_number,
         "deletedTopics": {name: topic.to_json() for name, topic in catalog.deleted.items()},
     }
+    return _FORM.of(content)
 
 
 def is_shared(process: str) -> bool:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from rocketray.actors.retries.deliveries import Place
+from rocketray.file_form import FileForm
 from rocketray.transaction import Ending, Verdict
 
 __all__ = ["Decided", "Fate", "Pending", "TransactionLimits", "TransactionProgress"]
+
+_FORM = FileForm("config/transactions.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +42,22 @@ class TransactionProgress:
     checks: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
+    def from_json(cls, value: dict[str, Any]) -> Self:
         """Return the progress of :meth:`to_json`; missing values are the beginning."""
+        value = _FORM.content(value)
         half, op, end = (max(int(value.get(f"{log}Offset", 0)), 0) for log in ("half", "op", "end"))
         checks = {int(half): int(count) for half, count in value.get("checks", {}).items()}
         return cls(half, op, end, checks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the progress as it is saved."""
-        return {
-            "version": 1,
+        content = {
             "halfOffset": self.half_next,
             "opOffset": self.op_next,
             "endOffset": self.end_next,
             "checks": {str(half): count for half, count in self.checks.items()},
         }
+        return _FORM.of(content)
 
 
 @dataclass(slots=True)

@@ -11,25 +11,25 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from rocketray.errors import StoreError
+from rocketray.file_form import FileForm
 
 from .file_system import FileSystem, replace_file
 
 __all__ = ["check_disk", "note_failed_disk", "remove_failed_disk"]
 
 _NAME = "failed_disk.json"
-_VERSION = 1
+_FORM = FileForm(_NAME)
 _MAX_BYTES = 64 * 1024
 _LOG = logging.getLogger(__name__)
 
 
 def note_failed_disk(file_system: FileSystem, directory: Path, reason: str, time_ms: int) -> None:
     """Write the file; a failure is only logged."""
-    content = orjson.dumps({"version": _VERSION, "reason": reason, "time_ms": time_ms})
+    content = orjson.dumps(_FORM.of({"reason": reason, "time_ms": time_ms}))
     try:
         replace_file(file_system, directory / _NAME, content)
     except (OSError, StoreError) as error:
@@ -42,9 +42,9 @@ def check_disk(file_system: FileSystem, directory: Path) -> None:
     if not file_system.exists(path):
         return
     try:
-        value: Any = orjson.loads(file_system.read(path, _MAX_BYTES))
+        value = _FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)))
         reason = str(value["reason"])
-    except (OSError, LookupError, TypeError, ValueError) as error:
+    except (StoreError, OSError, LookupError, TypeError, ValueError) as error:
         reason = f"{_NAME} is not readable, {error}"
     raise StoreError(
         f"{directory}: {reason}; its disk may fail again: check it "

@@ -24,6 +24,7 @@ import orjson
 
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
+from rocketray.file_form import FileForm
 
 from .file_system import SYSTEM_FILES, FileSystem, replace_file
 from .lock import StoreLock
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 _NAME = "store.json"
-_VERSION = 2
+_FORM = FileForm(_NAME, 2)
 _MAX_BYTES = 64 * 1024
 _NOT_OF_THE_DIRECTORY = {"flush_interval_ms"}  # may differ between openings
 
@@ -74,10 +75,11 @@ def settle_config(
     found = _read(file_system, directory / _NAME)
     if found is not None:
         version, kept = found
-        if version < _VERSION and not read_only:
+        if version < _FORM.version and not read_only:
             raise StoreVersionError(
-                f"{directory} has version {version}, this rocketray writes version {_VERSION}; "
-                f"upgrade it with: rocketray store upgrade {directory}"
+                f"{directory / _NAME}: its version is {version}, and this release of rocketray "
+                f"writes version {_FORM.version}; upgrade it with: rocketray store upgrade "
+                f"{directory}"
             )
         return _agreed(directory, kept, given)
     if read_only or (salvage is not Salvage.NOTHING and given is not None):
@@ -128,7 +130,7 @@ def upgrade_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> in
         if found is None:
             raise ConfigError(f"{directory} has no {_NAME}: it is not a store of rocketray")
         version, config = found
-        if version < _VERSION:
+        if version < _FORM.version:
             _write(file_system, directory, config)
         return version
     finally:
@@ -210,12 +212,7 @@ def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None
         return None
     try:
         value: Any = orjson.loads(raw)
-        version = value.pop("version")
-        if isinstance(version, int) and version > _VERSION:
-            raise StoreVersionError(
-                f"{path} has version {version}, this rocketray reads up to {_VERSION}; "
-                "open it with the newer one"
-            )
+        version = _FORM.content(value, path).pop("version")
         value["store_host"] = (str(value["store_host"][0]), int(value["store_host"][1]))
         return int(version), StoreConfig(**value)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -226,6 +223,5 @@ def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None
 
 
 def _write(file_system: FileSystem, directory: Path, config: StoreConfig) -> None:
-    content = {"version": _VERSION, **asdict(config)}
-    raw = orjson.dumps(content, option=orjson.OPT_INDENT_2)
+    raw = orjson.dumps(_FORM.of(asdict(config)), option=orjson.OPT_INDENT_2)
     replace_file(file_system, directory / _NAME, raw)

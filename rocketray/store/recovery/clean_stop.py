@@ -1,7 +1,8 @@
 """``stopped.json``: the content of a store at its close, so that the next opening notices a loss.
 
-    {"log": [0, 4711], "queues": {"Trade/0": [0, 12]}, "index": [["2026…", 37, 4500]],
-     "checkpoint": 17…, "checksums": {"consumequeue/Trade/0": {"00000000000000000000": [240, 34…]}}}
+    {"version": 1, "log": [0, 4711], "queues": {"Trade/0": [0, 12]},
+     "index": [["2026…", 37, 4500]], "checkpoint": 17…,
+     "checksums": {"consumequeue/Trade/0": {"00000000000000000000": [240, 34…]}}}
 
 It is written when everything else is on disk, and removed before anything is written again. A file
 that was lost or cut short while the store was closed shows as a difference. RocketMQ does not
@@ -22,6 +23,7 @@ from typing import Any
 import orjson
 
 from rocketray.errors import CorruptRecordError
+from rocketray.file_form import FileForm, UnknownVersionError
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.file_system import FileSystem, replace_file
 from rocketray.store.files.mapped_file_queue import MappedFileQueue
@@ -34,6 +36,7 @@ from rocketray.store.queues.queue_table import QueueTable
 __all__ = ["CleanStop"]
 
 _NAME = "stopped.json"
+_FORM = FileForm(_NAME)
 _CHECKSUMS = "checksums"
 _MAX_BYTES = 256 * 1024 * 1024  # a million queues
 
@@ -56,7 +59,7 @@ class CleanStop:
             for files, sums in _summed(queue)
         }
         ends = _ends(log, queues, index, checkpoint)
-        content = orjson.dumps({**ends, _CHECKSUMS: sums})
+        content = orjson.dumps(_FORM.of({**ends, _CHECKSUMS: sums}))
         replace_file(self._file_system, self._path, content)
 
     def changed_files(self, queues: QueueTable) -> list[str]:
@@ -88,7 +91,7 @@ class CleanStop:
         if before is None:
             is_new = not log.files.starts and not now["queues"] and not now["index"]
             return None if is_new else f"there is no readable {_NAME}"
-        if before.keys() != {*now, _CHECKSUMS}:
+        if before.keys() != _FORM.of({**now, _CHECKSUMS: {}}).keys():
             return f"{_NAME} is not of this version"
         for name, value in now.items():
             if before[name] != value:
@@ -120,11 +123,13 @@ class CleanStop:
         return files.directory.relative_to(self._path.parent).as_posix()
 
     def _read(self) -> dict[str, Any] | None:
+        """Return what was written; nothing of another version, None if it is not readable."""
         try:
-            value: Any = orjson.loads(self._file_system.read(self._path, _MAX_BYTES))
+            return _FORM.content(orjson.loads(self._file_system.read(self._path, _MAX_BYTES)))
+        except UnknownVersionError:
+            return {}
         except (FileNotFoundError, ValueError):
             return None
-        return value if isinstance(value, dict) else None
 
 
 def _summed(queue: ConsumeQueue) -> Iterator[tuple[MappedFileQueue, WrittenSums]]:

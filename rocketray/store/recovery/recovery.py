@@ -39,11 +39,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from rocketray.errors import StoreError
+from rocketray.file_form import FileForm
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
 from rocketray.store.files.mapped_file_queue import rewrite_files
@@ -77,6 +77,7 @@ __all__ = [
 
 _NO_LIMIT = 1 << 62
 _REPORT = "recovered.json"
+_FORM = FileForm(_REPORT)
 _REPORT_MAX_BYTES = 1 << 20
 _HOLES_MAX = 1000  # the first ones; the log has a line for each
 _LOG = logging.getLogger(__name__)
@@ -349,7 +350,7 @@ def write_past_recovery(
 ) -> None:
     """Write *report* to *directory*; a failure is only logged."""
     kept = replace(report, holes=report.holes[:_HOLES_MAX])
-    content = orjson.dumps({"time_ms": time_ms, **asdict(kept)})
+    content = orjson.dumps(_FORM.of({"time_ms": time_ms, **asdict(kept)}))
     try:
         replace_file(file_system, directory / _REPORT, content)
     except (OSError, StoreError) as error:
@@ -361,7 +362,8 @@ def read_past_recovery(
 ) -> PastRecovery | None:
     """Return the last recovery of *directory*; None if there was none, or no readable report."""
     try:
-        value: Any = orjson.loads(file_system.read(directory / _REPORT, _REPORT_MAX_BYTES))
+        raw = file_system.read(directory / _REPORT, _REPORT_MAX_BYTES)
+        value = _FORM.content(orjson.loads(raw))
         holes = tuple(
             Hole(_number(one["start"]), _number(one["end"]), str(one["reason"]))
             for one in value["holes"]

@@ -96,7 +96,7 @@ def test_a_newer_or_damaged_description_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.json"
     good = path.read_text()
     path.write_text(good.replace('"version": 2', '"version": 3'))
-    with pytest.raises(StoreVersionError, match="has version 3"):
+    with pytest.raises(StoreVersionError, match="its version is 3"):
         open_store(tmp_path)
     for bad in ("", "[]", "{}", '{"version": 2, "what": 2}', good.replace("4096", '"x"')):
         path.write_text(bad)

@@ -131,7 +131,7 @@ def change(backup: Path, **fields: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"version": 2}, "its version is 2, and this release reads version 1"),
+        ({"version": 2}, "its version is 2, and this release of rocketray reads versions up to 1"),
         ({"files": [["../escaped", 1, 1, "0"]]}, r"is damaged .*\.\./escaped"),
         ({"files": [["config/../../escaped", 1, 1, "0"]]}, r"is damaged .*escaped"),
         ({"files": [["node.json", 1, 1, "0"]]}, "is damaged"),

@@ -11,9 +11,11 @@ import pytest
 
 from rocketray.actors.client.finding import find_node
 from rocketray.actors.cluster.node import ensure_node
+from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file
+from rocketray.actors.files.state_files import write_json
 from rocketray.actors.runtime.machine import here
-from rocketray.errors import NodeElsewhereError, NodeNotRunningError
+from rocketray.errors import NodeElsewhereError, NodeNotRunningError, StoreVersionError
 
 BY_NAME = "use it by the name of its cluster (ROCKETRAY_CLUSTER, or --cluster)"
 
@@ -34,6 +36,18 @@ def test_a_node_on_another_machine_is_refused_in_one_line(copied: Path) -> None:
         "no node runs there any more, start one here with: rocketray start "
         f"--data {copied}"
     )
+
+
+def test_a_node_of_a_later_release_is_not_used(tmp_path: Path) -> None:
+    write_json(node_file(tmp_path), {"version": 2})
+    with pytest.raises(NodeNotRunningError, match=r"no node runs .*its version is 2"):
+        find_node(tmp_path)
+    lock = lock_node(tmp_path)
+    try:
+        with pytest.raises(StoreVersionError, match=r"node\.json: its version is 2"):
+            find_node(tmp_path)
+    finally:
+        os.close(lock)
 
 
 def test_a_program_starts_no_second_node_where_one_runs_on_another_machine(copied: Path) -> None:

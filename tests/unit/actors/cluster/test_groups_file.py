@@ -120,7 +120,7 @@ def test_a_file_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) 
         path = tmp_path / "config" / f"groups.json{suffix}"
         path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2', 1))
     before = path.read_bytes()
-    message = r"groups\.json: its version is 2, .* reads version 1; start the node with the release"
+    message = r"groups\.json: its version is 2, .* reads versions up to 1; use the release that"
     with pytest.raises(StoreError, match=message):
         loaded(tmp_path)
     with pytest.raises(StoreError, match="its version is 2"):

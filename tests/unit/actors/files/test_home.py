@@ -88,10 +88,10 @@ def test_no_actor_makes_anything_where_its_directory_is_not(
     [
         (
             '{"version": 2, "uuid": "x"}',
-            "directory.json: its version is 2, .* start the node with the release that wrote",
+            "directory.json: its version is 2, .* use the release that wrote it, or a newer",
         ),
-        ('{"uuid": "x"}', r"damaged \(KeyError\('version'\)\), and there is no "),
-        ('{"version": "1", "uuid": "x"}', "its version is '1'"),
+        ('{"uuid": "x"}', "damaged .*badly formed.*, and there is no "),
+        ('{"version": "1", "uuid": "x"}', "damaged .*version is '1'"),
         ('{"version": 1, "uuid": "x"}', "damaged .*badly formed"),
         ('{"version": 1}', r"damaged \(KeyError\('uuid'\)\)"),
         ("[]", "no JSON object"),

@@ -26,6 +26,7 @@ from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
 from rocketray.errors import StoreError
+from rocketray.file_form import FileForm
 from rocketray.testing import node as testing_node
 
 
@@ -217,6 +218,12 @@ def test_a_copy_that_cannot_be_written_keeps_nobody_waiting(
     in_the_way.mkdir()
     assert read_state(state, number, owns=True) == 2
     assert "the copy of state.json, is not updated yet" in caplog.text
+
+
+def test_a_file_whose_version_is_no_number_is_damaged(state: Path) -> None:
+    state.write_text('{"version": "1"}')
+    with pytest.raises(StoreError, match=r"is damaged \(version is '1'\); restore it from a copy"):
+        read_json(state, FileForm("state.json"))
 
 
 def test_more_than_can_be_read_again_is_not_written(

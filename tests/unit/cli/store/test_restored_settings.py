@@ -173,7 +173,7 @@ def test_settings_of_a_newer_version_are_left_alone(data: Path) -> None:
     (shard / "store.json").write_bytes(raw)
     done = run_here("store", "recover", shard)
     assert done.code != 0
-    assert "has version 3" in done.err
+    assert "its version is 3" in done.err
     assert (shard / "store.json").read_bytes() == raw
 
 

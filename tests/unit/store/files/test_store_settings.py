@@ -36,7 +36,7 @@ def test_an_older_store_is_read_and_not_written(old: Path) -> None:
         assert [each.body for each in store.reads.scan()] == [message(1).body]
     with QueueReader(old, "Trade", 0) as reader:
         assert reader.bodies(reader.entries(0, 1)) == [message(1).body]
-    with pytest.raises(StoreVersionError, match=r"version 1.*rocketray store upgrade"):
+    with pytest.raises(StoreVersionError, match=r"version is 1.*rocketray store upgrade"):
         reopen(old)
     assert (old / "store.json").read_bytes() == before
 
@@ -58,7 +58,7 @@ def test_a_store_that_is_open_is_not_upgraded(old: Path) -> None:
 
 def test_what_is_newer_or_no_store_of_ours_is_left_alone(old: Path, tmp_path: Path) -> None:
     (old / "store.json").write_bytes(b'{"version": 3}')
-    with pytest.raises(StoreVersionError, match="version 3"):
+    with pytest.raises(StoreVersionError, match="its version is 3"):
         upgrade_store(old)
     (tmp_path / "other").mkdir()
     with pytest.raises(ConfigError, match="not a store of rocketray"):
