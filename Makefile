@@ -7,6 +7,7 @@
 #   make lint        check style, formatting and types
 #   make docs        build the documentation site and run its examples; make site only builds it
 #   make bench       measure, one question at a time             (options: BENCH_ARGS=--quick)
+#   make corpus      write the directories of this release, which later ones must open
 #   make interop     exchange stores with a real RocketMQ broker  (needs Java, and Maven or ROCKETMQ_HOME)
 #   make clean       remove .venv
 #
@@ -29,7 +30,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo check test test-slow lint docs site bench interop clean
+.PHONY: demo check test test-slow lint docs site bench corpus interop clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -71,6 +72,9 @@ site: .venv/.docs
 
 bench: .venv/.demo
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+
+corpus: .venv/.dev
+	PYTHONPATH=tests $(BIN)/python -m support.release_corpus
 
 interop: .venv/.dev
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)

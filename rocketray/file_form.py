@@ -9,10 +9,11 @@ Rules
   2. A release reads all versions up to its own. What an older one lacks is filled in where the file
      is parsed, unless a command converts it, as ``rocketray store upgrade`` does.
   3. Each directory has one file whose version is raised with that of any other: ``directory.json``
-     for a data directory, ``store.json`` for a store. It is read before others are opened, and
-     vouches for files that have no version of their own.
+     for a data directory, ``manifest.json`` for a backup of one, ``store.json`` for a store. It is
+     read before others are opened, and vouches for files that have no version of their own. The
+     release that raises it writes nothing in an older directory before ``rocketray store upgrade``.
 
-docs/reference/store.md lists all forms.
+``tests/data/releases`` has a directory of each release; docs/reference/store.md lists all forms.
 """
 
 from __future__ import annotations
