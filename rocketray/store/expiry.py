@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 
 from rocketray.errors import StoreError
 
+from .age_clock import AgeClock
 from .queues.consume_queue import ConsumeQueue, QueueEntry
 from .retention import DiskUse, ExpiredFile, LogFile, RetentionPolicy, expired_files
 from .store_files import StoreFiles
@@ -29,10 +30,12 @@ _LOG = logging.getLogger(__name__)
 class Expiry:
     """The retention rounds of one store. For one thread at a time."""
 
-    def __init__(self, files: StoreFiles, name: str) -> None:
-        """Expire *files*; messages name the store *name*."""
+    def __init__(self, files: StoreFiles, name: str, clock: AgeClock) -> None:
+        """Expire *files*, whose store times are from *clock*; messages name the store *name*."""
         self._files = files
         self._name = name
+        self._clock = clock
+        self._seen_ms: dict[int, int] = {}  # when a file was first seen full, by the steady clock
         self._store_times: dict[int, int | None] = {}  # of checked files that stay
 
     def run(
@@ -41,7 +44,6 @@ class Expiry:
         *,
         disk: DiskUse,
         needed: Mapping[tuple[str, int], int],
-        now_ms: int,
         guard: AbstractContextManager[object],
         flush: Callable[[], object],
         announce: Callable[[], None],
@@ -61,7 +63,6 @@ class Expiry:
                 log_end=log.max_offset,
                 needed_from=self._needed_from(needed),
                 disk=disk,
-                now_ms=now_ms,
             )
         if gone:
             flush()
@@ -69,6 +70,7 @@ class Expiry:
                 self._files.forget_before(gone[-1].file.end)
                 announce()
         for one in gone:
+            self._seen_ms.pop(one.file.start, None)
             self._store_times.pop(one.file.start, None)
             _LOG.log(
                 logging.WARNING if one.was_held else logging.INFO,
@@ -87,12 +89,18 @@ class Expiry:
         return gone
 
     def _log_files(self) -> Iterator[LogFile]:
-        log = self._files.log
-        for start in log.files.starts:
-            end = start + log.files.segment_bytes
-            if start not in self._store_times and end < log.max_offset:
-                self._store_times[start] = self._last_store_ms(start, end)
-            yield LogFile(start, log.files.segment_bytes, self._store_times.get(start))
+        log, now_ms = self._files.log, self._clock.steady_ms()
+        size = log.files.segment_bytes
+        full = [start for start in log.files.starts if start + size < log.max_offset]
+        for start in full:
+            self._seen_ms.setdefault(start, now_ms)
+        for start in full:
+            if start not in self._store_times:
+                self._store_times[start] = self._last_store_ms(start, start + size)
+            stored_ms, age_ms = self._store_times[start], None
+            if stored_ms is not None:
+                age_ms = self._clock.age_ms(stored_ms, self._seen_ms[start], now_ms)
+            yield LogFile(start, size, age_ms)
 
     def _last_store_ms(self, start: int, end: int) -> int | None:
         """Return the store time of a file's last record, or of the next one if no queue has it."""

@@ -37,6 +37,7 @@ from rocketray.errors import (
 )
 from rocketray.message import Message, PhysicalOffset, QueueOffset
 
+from .age_clock import AgeClock
 from .append_window import AppendWindow, open_window
 from .batches.batch_form import EncodedBatch, store_times
 from .batches.encoded_batch import RecordOptions, encode_messages
@@ -149,7 +150,7 @@ class MessageStore:
         self._log, self._queues, self._index = files.log, files.queues, files.index
         self._clock_ms = clock_ms
         self._closed = False
-        self._expiry = Expiry(files, str(directory))
+        self._expiry = Expiry(files, str(directory), AgeClock.of(clock_ms))
         self._last_timestamp_ms = files.last_timestamp_ms
         self._window: AppendWindow | None = None
 
@@ -326,7 +327,6 @@ class MessageStore:
                 policy,
                 disk=disk,
                 needed=needed or {},
-                now_ms=self._clock_ms(),
                 guard=guard or nullcontext(),
                 flush=partial(self.flush, everything=True),
                 announce=announce,

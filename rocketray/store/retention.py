@@ -1,7 +1,7 @@
 """The retention policy: which files of a log to remove for their age, for size or for a full disk.
 
-Pure: the input is facts (the files with the store time of their last record, the use of the disk,
-the groups' needs, the time), the output the leading files to remove, each with its reason.
+Pure: the input is facts (the files with the age of their last record, the use of the disk, the
+groups' needs), the output the leading files to remove, each with its reason.
 
 Rules
   1. Only whole files are removed, oldest first, and a file that stays keeps all behind it. The
@@ -15,7 +15,8 @@ Rules
      disk is: for a node's own queues, whose single reader says which messages it has finished.
 
 Source: RocketMQ 5.3.3, ``DefaultMessageStore.CleanCommitLogService``, which dates a file by its
-last modification. That changes when a file is copied, restored or flushed late; store times do not.
+last modification. That changes when a file is copied, restored or flushed late; store times do not
+(age_clock.py says how old they make a file).
 """
 
 from __future__ import annotations
@@ -106,11 +107,11 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a log. ``last_store_ms`` is None if unknown: no time limit applies then."""
+    """One file of a log. ``age_ms`` is None if unknown: no time limit applies then."""
 
     start: int
     size: int
-    last_store_ms: int | None
+    age_ms: int | None
 
     @property
     def end(self) -> int:
@@ -143,7 +144,6 @@ def expired_files(
     log_end: int,
     needed_from: int | None,
     disk: DiskUse,
-    now_ms: int,
 ) -> list[ExpiredFile]:
     """Return the leading *files*, in order, to remove now.
 
@@ -161,12 +161,12 @@ def expired_files(
             if is_held:
                 break
             is_limited = policy.max_age_ms is not None or policy.max_bytes is not None
-            if is_limited and _reason(file, policy, 1, log_end, now_ms) is None:
+            if is_limited and _reason(file, policy, 1, log_end) is None:
                 break
             gone.append(ExpiredFile(file, Reason.UNNEEDED, was_held=False))
             continue
         factor = _HELD_FACTOR if is_held and not disk.reaches(CROWDED) else 1
-        reason = _reason(file, policy, factor, log_end, now_ms)
+        reason = _reason(file, policy, factor, log_end)
         if reason is None and disk.reaches(FORCIBLY):
             reason = Reason.DISK
         if reason is None:
@@ -176,12 +176,10 @@ def expired_files(
     return gone
 
 
-def _reason(
-    file: LogFile, policy: RetentionPolicy, factor: int, log_end: int, now_ms: int
-) -> Reason | None:
+def _reason(file: LogFile, policy: RetentionPolicy, factor: int, log_end: int) -> Reason | None:
     """Return the policy's limit, *factor* times as large, that the file exceeds."""
-    age, size, stored_ms = policy.max_age_ms, policy.max_bytes, file.last_store_ms
-    if age is not None and stored_ms is not None and now_ms - stored_ms >= factor * age:
+    age, size = policy.max_age_ms, policy.max_bytes
+    if age is not None and file.age_ms is not None and file.age_ms >= factor * age:
         return Reason.TIME
     if size is not None and log_end - file.end >= factor * size:
         return Reason.SIZE

@@ -24,7 +24,7 @@ class Clock:
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self._now_ms = start_ms
-        self._jumped_ms = 0
+        self._jumped_ms = self._stood_still_ms = 0
         self._followers: list[Follower] = []
 
     def __call__(self) -> int:
@@ -32,7 +32,14 @@ class Clock:
         return self._now_ms
 
     def steady(self) -> int:
-        """Return the milliseconds that passed, whatever the clock was set to: leases use it."""
+        """Return the milliseconds that passed, whatever the clock was set to: leases use it.
+
+        It stands still while no member comes or goes; :meth:`elapsed` does not.
+        """
+        return self.elapsed() - self._stood_still_ms
+
+    def elapsed(self) -> int:
+        """Return the milliseconds that passed, whatever the clock was set to: ages use it."""
         return self._now_ms - self._jumped_ms
 
     def advance(
@@ -71,7 +78,7 @@ class Clock:
         Without *is_steady* no lease runs out meanwhile, so none has to be renewed.
         """
         if not is_steady:
-            self._jumped_ms += now_ms - self._now_ms
+            self._stood_still_ms += now_ms - self._now_ms
         self._now_ms = now_ms
 
     def follow(self, follower: Follower) -> None:

@@ -24,6 +24,7 @@ from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import ShardApi
 from rocketray.actors.topics.catalog import SHARED_PROCESS
 from rocketray.errors import ShardUnavailableError
+from rocketray.store.age_clock import AgeClock
 from rocketray.transaction import END_TOPIC
 
 from .clock import Clock
@@ -80,7 +81,13 @@ class SteppedNode:
             self._serving,
         ]
         self.node = LocalNode(
-            data, _SIZES, clock, rules, clock.steady, around=self._call, on_open=self._opened
+            data,
+            _SIZES,
+            AgeClock(clock, clock.elapsed),
+            rules,
+            clock.steady,
+            around=self._call,
+            on_open=self._opened,
         )
         self.node.calls.shares_memory = False  # so that a batch is stored when its call returns
         clock.follow(self)

@@ -1,6 +1,7 @@
 """A store that forgets against a list: whatever is put, expired, reopened or killed, the rest stays.
 
 The model keeps every message for ever and says, by its place in the log, whether it should be gone.
+It knows the true ages, all that the clocks ever read, and what the store should make of it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.machines import run_histories
-from support.stores import SMALL, FakeClock, kill, message, read_all
+from support.stores import SMALL, kill, message, read_all
 
 from rocketray.errors import OffsetOutOfRangeError
+from rocketray.store.age_clock import AgeClock
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import GetMessageStatus
 from rocketray.store.retention import DiskUse, RetentionPolicy
+from rocketray.testing import Clock
 
 QUEUES = [("Trade", 0), ("Trade", 1), ("%RETRY%group", 0)]
 SEGMENT = SMALL.commit_log_segment_bytes
 DISK = DiskUse(0, 1 << 40)
+SETTLING_MS = 1000
 
 
 class Put(NamedTuple):
@@ -34,13 +38,15 @@ class Put(NamedTuple):
     physical_offset: int
     stored_ms: int
     number: int
+    born_ms: int  # by the steady clock
 
 
 class ForgettingStore(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
-        self.clock = FakeClock()
+        self.clock = Clock()
+        self.last_ms = 0  # the last store time
         self.puts: list[Put] = []
         self.counts = dict.fromkeys(QUEUES, 0)
         self.log_min = 0
@@ -55,7 +61,30 @@ class ForgettingStore(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = MessageStore(self.directory, self.config, clock_ms=self.clock)
+        self.process = AgeClock(self.clock, self.clock.elapsed, settling_ms=SETTLING_MS)
+        self.begun_ms = self.clock.elapsed()
+        self.seen_ms: dict[int, int] = {}  # of the full files, in this process
+        self.read: list[int] = []
+        self.read_clock()
+        self.store = MessageStore(self.directory, self.config, clock_ms=self.process)
+
+    def read_clock(self) -> None:
+        """Have the process read its clock: it knows only of steps that it could see."""
+        self.read.append(self.process() - self.clock.elapsed())
+
+    @rule(
+        seconds=st.sampled_from([-100_000, -7, 7, 100_000]),
+        age=st.sampled_from([None, 1, 4000, 16_000]),
+        is_for_a_moment=st.booleans(),
+    )
+    def set_clock(self, seconds: int, age: int | None, is_for_a_moment: bool) -> None:
+        self.clock.jump(seconds=seconds)
+        self.read_clock()
+        if age is not None:
+            self.expire_by_time(age, None)
+        if is_for_a_moment:
+            self.clock.jump(seconds=-seconds)
+            self.read_clock()
 
     @rule(
         queue=st.sampled_from(QUEUES),
@@ -66,29 +95,39 @@ class ForgettingStore(RuleBasedStateMachine):
     def put(self, queue: tuple[str, int], batches: int, size: int, pause_ms: int) -> None:
         for _ in range(batches):
             numbers = range(len(self.puts), len(self.puts) + 9)
+            self.last_ms = max(self.clock(), self.last_ms)
+            born_ms = self.clock.elapsed()
             placed = self.store.put([message(n, queue[0], size) for n in numbers], queue[1])
             for number, one in zip(numbers, placed, strict=True):
                 assert one.queue_offset == self.counts[queue]  # goes on, also in an empty queue
                 self.counts[queue] += 1
                 self.puts.append(
-                    Put(queue, one.queue_offset, one.physical_offset, self.clock.now_ms, number)
+                    Put(
+                        queue,
+                        one.queue_offset,
+                        one.physical_offset,
+                        self.last_ms,
+                        number,
+                        born_ms,
+                    )
                 )
-            self.clock.now_ms += pause_ms
+            self.clock.advance(milliseconds=pause_ms)
 
     @rule(age=st.sampled_from([1, 4000, 16_000]), needed=st.none() | st.integers(0, 200))
     def expire_by_time(self, age: int, needed: int | None) -> None:
         holds = {} if needed is None else {QUEUES[0]: needed}
+        self.see_files()
         self.store.expire(RetentionPolicy(max_age_ms=age), DISK, needed=holds)
         held = self.held_from(needed)
         for start in range(self.log_min, self.newest_file(), SEGMENT):
-            inside = [put for put in self.puts if start <= put.physical_offset < start + SEGMENT]
             limit = age if held >= start + SEGMENT else 2 * age
-            if self.clock.now_ms - max(put.stored_ms for put in inside) < limit:
+            if self.age_ms(start) < limit:
                 break
             self.log_min = start + SEGMENT
 
     @rule(size=st.sampled_from([1, SEGMENT, 3 * SEGMENT]))
     def expire_by_size(self, size: int) -> None:
+        self.see_files()
         self.store.expire(RetentionPolicy(max_bytes=size), DISK)
         end = self.store.reads.max_physical_offset
         for start in range(self.log_min, self.newest_file(), SEGMENT):
@@ -127,7 +166,7 @@ class ForgettingStore(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), back_ms=st.integers(-2, 20_000))
     def find_by_time(self, queue: tuple[str, int], back_ms: int) -> None:
-        at = self.clock.now_ms - back_ms
+        at = self.last_ms - back_ms
         left = self.left(queue)
         first = self.counts[queue] - len(left)
         lower = self.store.reads.queue_offset_by_time(*queue, at)
@@ -176,6 +215,22 @@ class ForgettingStore(RuleBasedStateMachine):
         return [
             put for put in self.puts if put.queue == queue and put.physical_offset >= self.log_min
         ]
+
+    def see_files(self) -> None:
+        for start in range(self.log_min, self.newest_file(), SEGMENT):
+            self.seen_ms.setdefault(start, self.clock.elapsed())
+
+    def age_ms(self, start: int) -> int:
+        """What the store makes of a file's age, which is never above the true one of this run."""
+        inside = [put for put in self.puts if start <= put.physical_offset < start + SEGMENT]
+        stored_ms = max(put.stored_ms for put in inside)
+        now_ms = self.clock.elapsed()
+        age_ms = now_ms - self.seen_ms[start]
+        if now_ms >= self.begun_ms + SETTLING_MS:
+            age_ms = max(age_ms, min(self.read) + now_ms - stored_ms)
+        true_ms = now_ms - max(put.born_ms for put in inside)
+        assert age_ms <= true_ms or true_ms > now_ms - self.begun_ms
+        return age_ms
 
     def newest_file(self) -> int:
         last = self.puts[-1].physical_offset if self.puts else 0

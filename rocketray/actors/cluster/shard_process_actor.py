@@ -17,13 +17,14 @@ from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import ray
-from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi
 from rocketray.actors.shards.shard_process import Opened, ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.config import StoreConfig
 from rocketray.kernels import compile_once
+from rocketray.store.age_clock import AgeClock
 
 from .system_services import SystemServices
 
@@ -41,7 +42,8 @@ class ShardProcessActor(ServedObjects):
         compile_once()
         data = home.directory()
         _allow_many_files()
-        self._process = ShardProcess(data, name, sizes, clock_ms=system_clock_ms)
+        clock = AgeClock(system_clock_ms, steady_clock_ms)
+        self._process = ShardProcess(data, name, sizes, clock_ms=clock)
         self.serve(ShardApi, self._process.shard)
         self.serve(LookupApi, lambda *place: self._process.shard(*place).lookups)
         self._services: SystemServices | None = None
@@ -52,7 +54,7 @@ class ShardProcessActor(ServedObjects):
             services = self._services = SystemServices(
                 self._process,
                 lambda: NodeClient(data, RayTransport(data, home.cluster)),
-                clock_ms=system_clock_ms,
+                clock_ms=clock,
                 submit=self._deliveries.submit,
             )
             services.serve(self)

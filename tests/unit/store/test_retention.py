@@ -18,8 +18,7 @@ from rocketray.store.retention import (
     expired_files,
 )
 
-NOW_MS = 1_000_000
-FILES = [LogFile(start, 100, NOW_MS - 500 + start) for start in range(0, 500, 100)]
+FILES = [LogFile(start, 100, 500 - start) for start in range(0, 500, 100)]
 LOG_END = 450  # ages are 500, 400, 300, 200; behind the files are 350, 250, 150, 50 bytes
 EMPTY, CROWDED, FORCIBLY = DiskUse(0, 10_000), DiskUse(8_000, 2_000), DiskUse(8_650, 1_350)
 TIME, SIZE, DISK = Reason.TIME, Reason.SIZE, Reason.DISK
@@ -38,7 +37,6 @@ def gone(
         log_end=log_end,
         needed_from=needed_from,
         disk=disk,
-        now_ms=NOW_MS,
     )
     assert [one.file for one in expired] == FILES[: len(expired)]
     return [(one.reason, one.was_held) for one in expired]
@@ -111,7 +109,6 @@ def test_a_file_that_nothing_dates_is_kept_by_time_and_counted_by_size() -> None
             log_end=LOG_END,
             needed_from=None,
             disk=EMPTY,
-            now_ms=NOW_MS,
         )
         assert len(expired) == count
 
@@ -127,7 +124,6 @@ def test_no_file_is_looked_at_behind_the_first_that_stays() -> None:
         log_end=LOG_END,
         needed_from=None,
         disk=EMPTY,
-        now_ms=NOW_MS,
     )
     assert len(expired) == 1
 
