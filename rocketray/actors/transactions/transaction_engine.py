@@ -1,6 +1,7 @@
 """Transactions on the node: reads halves and decisions, and stores committed messages.
 
-A plain object that is stepped. It runs where the node's own topics are; the time is an argument.
+A plain object that is stepped. It runs where the node's own topics are. The time is an argument, by
+the wall clock; checks and the age of a half are timed by an :class:`AgeClock`.
 
 Its state is in its logs: a half is pending until an op message marks it as done. The saved progress
 is only the position from which to read the logs again.
@@ -49,6 +50,7 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.store.age_clock import AgeClock
 from rocketray.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
@@ -117,15 +119,18 @@ class TransactionEngine:
         progress: TransactionProgress | None = None,
         limits: TransactionLimits | None = None,
         *,
+        clock: AgeClock,
         submit: Submit = at_once,
     ) -> None:
         """Resume from an earlier :meth:`progress`, or start from the beginning of the logs.
 
+        *clock* gives the halves their store times.
         *submit* runs storing tasks, possibly in other threads.
         """
         self._log = log
         self._targets = targets
         self._limits = limits or TransactionLimits()
+        self._clock = clock
         self._pending: dict[int, Pending] = {}
         self._decided: dict[int, Decided] = {}
         self._ended: Counter[str] = Counter()
@@ -148,7 +153,7 @@ class TransactionEngine:
         self._read_halves()
         while self._read_decisions():
             self._carry_out(now_ms)
-        self._give_up(now_ms)
+        self._give_up()
         self._carry_out(now_ms)
         if self._deliveries.under_way():
             return now_ms + LOOK_MS
@@ -187,15 +192,15 @@ class TransactionEngine:
                 return Verdict("abandon", stored.store_timestamp_ms, "node")
         raise _no_such_half(wanted)
 
-    def checks(self, group: str, now_ms: int) -> list[StoredMessage]:
+    def checks(self, group: str) -> list[StoredMessage]:
         """Return the halves that a producer of *group* is to check now, as they were sent."""
-        due = []
+        due, now_ms = [], self._clock.steady_ms()
         for offset, half in self._pending.items():
             wait = max(half.immune_ms, self._limits.timeout_ms)
             is_due = (
                 half.group == group
                 and offset not in self._decided
-                and now_ms - half.stored_ms >= wait
+                and self._age_ms(half, now_ms) >= wait
                 and now_ms - half.asked_ms >= self._limits.check_interval_ms
                 and half.checks < self._limits.checks_max
             )
@@ -246,7 +251,11 @@ class TransactionEngine:
         while self._read_decisions(in_doubt=True):
             pass
 
+    def _age_ms(self, half: Pending, now_ms: int) -> int:
+        return self._clock.age_ms(half.stored_ms, half.seen_ms, now_ms)
+
     def _read_halves(self) -> None:
+        now_ms = self._clock.steady_ms()
         while halves := self._log.read(HALF_TOPIC, self._half_next, _READ_MAX):
             for half in halves:
                 self._pending[half.queue_offset] = Pending(
@@ -254,6 +263,7 @@ class TransactionEngine:
                     half.unique_key or "",
                     half.store_timestamp_ms,
                     immunity_ms(half),
+                    now_ms,
                     self._op_next,
                 )
             self._half_next = halves[-1].queue_offset + 1
@@ -284,13 +294,13 @@ class TransactionEngine:
             self._end_next = stored[-1].queue_offset + 1
         return bool(stored)
 
-    def _give_up(self, now_ms: int) -> None:
+    def _give_up(self) -> None:
         """Abandon undecided halves that reached a limit."""
-        limits = self._limits
+        limits, now_ms = self._limits, self._clock.steady_ms()
         for offset, half in self._pending.items():
             unanswered = now_ms - half.asked_ms >= limits.check_interval_ms
             is_over = half.checks >= limits.checks_max and unanswered
-            is_old = now_ms - half.stored_ms >= limits.age_max_ms
+            is_old = self._age_ms(half, now_ms) >= limits.age_max_ms
             if (is_over or is_old) and offset not in self._decided:
                 decision = Decision(offset, half.unique_key, half.group, "abandon", "node")
                 try:

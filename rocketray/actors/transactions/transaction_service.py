@@ -16,6 +16,7 @@ from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.actors.topics.system_retention import DECIDED
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
+from rocketray.store.age_clock import AgeClock
 from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
 
 from .transaction_engine import TransactionEngine
@@ -43,13 +44,14 @@ class TransactionService:
     ) -> None:
         """Take *node*, called only when a message is committed, and *submit*, which runs that.
 
-        *wake* has :meth:`step` called soon.
+        *clock_ms* gives the messages of *log* their store times. *wake* has :meth:`step` called
+        soon.
         """
         self._wake = wake
         self._log = log
         self._links = NodeLinks(node)
         self._path = config_directory(data) / "transactions.json"
-        self._clock_ms = clock_ms
+        self._clock = AgeClock.of(clock_ms)
         self._submit = submit
         self._lock = threading.Lock()
         self._engine: TransactionEngine | None = None
@@ -87,7 +89,7 @@ class TransactionService:
     def checks(self, group: str) -> list[StoredMessage]:
         """See :meth:`TransactionEngine.checks`."""
         with self._lock:
-            return self._engine.checks(group, self._clock_ms()) if self._engine else []
+            return self._engine.checks(group) if self._engine else []
 
     def overview(self, most: int) -> TransactionOverview:
         """See :meth:`TransactionEngine.overview`."""
@@ -98,14 +100,16 @@ class TransactionService:
         """Save the progress; the last call before the shards are closed."""
         with self._lock:
             if self._engine is not None:
-                self._engine.settle(self._clock_ms())
-                self._save(self._clock_ms())
+                self._engine.settle(self._clock())
+                self._save(self._clock())
             self._links.close()
 
     def _begun(self) -> TransactionEngine:
         if self._engine is None:
             progress = read_state(self._path, TransactionProgress.from_json, owns=True)
-            self._engine = TransactionEngine(self._log, self._links, progress, submit=self._submit)
+            self._engine = TransactionEngine(
+                self._log, self._links, progress, clock=self._clock, submit=self._submit
+            )
         return self._engine
 
     def _save(self, now_ms: int) -> None:

@@ -62,12 +62,16 @@ class TransactionProgress:
 
 @dataclass(slots=True)
 class Pending:
-    """A half without an outcome; ``op_offset`` is the end of the ops when it was read."""
+    """A half without an outcome; ``op_offset`` is the end of the ops when it was read.
+
+    ``stored_ms`` is by the wall clock, when it was read and last checked by the steady clock.
+    """
 
     group: str
     unique_key: str
     stored_ms: int
     immune_ms: int
+    seen_ms: int
     op_offset: int
     checks: int = 0
     asked_ms: int = -(10**18)

@@ -25,6 +25,7 @@ from rocketray.errors import (
     TransactionDecidedError,
 )
 from rocketray.message import StoredMessage
+from rocketray.store.age_clock import AgeClock
 from rocketray.testing import Broker
 from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
 
@@ -206,8 +207,7 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
                 return "maybe"  # type: ignore[return-value]
 
     with NodeProducer(node, group="payments", check=check) as second:
-        now_ms = time.time_ns() // 1_000_000 + 7_000
-        monkeypatch.setattr(node.services.transactions, "_clock_ms", lambda: now_ms)
+        monkeypatch.setattr(AgeClock, "age_ms", lambda *_: 7_000)
         wait_for(lambda: second.transactions.answer_checks() >= 0 and len(asked) == 4)
         wait_for(lambda: len(visible(node)) == 1)
         assert second.transactions.answer_checks() == 0, (
@@ -297,6 +297,17 @@ def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restar
         with pytest.raises(TransactionDecidedError, match=r"the node decided before.*abandon"):
             transaction.commit()
         assert broker.stored("Trade") == []
+
+
+def test_a_clock_that_is_days_ahead_for_a_moment_ends_no_transaction(broker: Broker) -> None:
+    with NodeProducer(broker.node, group="orders", check=unknown) as producer:
+        transaction = begin(producer, "Trade", b"1")
+        broker.clock.advance(minutes=11)
+        broker.clock.jump(seconds=80 * 3600)
+        broker.clock.advance(seconds=2)
+        broker.clock.jump(seconds=-80 * 3600)
+        transaction.commit()
+    assert [message.body for message in broker.stored("Trade")] == [b"1"]
 
 
 @pytest.mark.parametrize("is_stored", [False, True])

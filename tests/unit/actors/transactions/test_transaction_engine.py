@@ -23,6 +23,8 @@ from rocketray.message import (
     StoredMessage,
     decode_properties,
 )
+from rocketray.store.age_clock import SETTLING_MS, AgeClock
+from rocketray.testing import Clock
 from rocketray.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
@@ -48,7 +50,7 @@ class FakePlaces:
 
     def __init__(self) -> None:
         self.logs: dict[str, list[StoredMessage]] = {HALF_TOPIC: [], END_TOPIC: [], OP_TOPIC: []}
-        self.now_ms = 0
+        self.clock = Clock(0)
         self.topics = {"Trade", "Bill", GIVEN_UP_TOPIC, SCHEDULE_TOPIC, TRANSACTION_LETTERS}
         self.random = Random(0)
         self.trouble: list[type[BaseException]] = []
@@ -66,7 +68,7 @@ class FakePlaces:
         return StoredMessage(
             topic, 0, QueueOffset(offset), PhysicalOffset(offset * 100), 100, body, properties,
             f"{topic}{offset}", 0, body_crc=0, born_timestamp_ms=5, born_host=("192.0.2.1", 1),
-            store_timestamp_ms=self.now_ms, store_host=("192.0.2.1", 1), reconsume_times=0, **given,
+            store_timestamp_ms=self.clock(), store_host=("192.0.2.1", 1), reconsume_times=0, **given,
         )  # fmt: skip
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
@@ -116,8 +118,8 @@ class Node:
 
     def __init__(self) -> None:
         self.places = FakePlaces()
-        self.engine = TransactionEngine(self.places, self.places, None, LIMITS)
         self.keys: list[str] = []
+        self.restart(None)
 
     def begin(self, topic: str, queue_id: int = 0, properties: Any = None) -> int:
         key = f"key{len(self.keys)}"
@@ -129,11 +131,19 @@ class Node:
         self.places.add(decision_message(Decision(half, self.keys[half], group, outcome)))
 
     def step(self, later_ms: int = 0) -> int | None:
-        self.places.now_ms += later_ms
-        return self.engine.step(self.places.now_ms)
+        clock = self.places.clock
+        clock.advance(milliseconds=later_ms)
+        return self.engine.step(clock())
+
+    def checks(self, group: str = GROUP, *, at_ms: int | None = None) -> list[StoredMessage]:
+        if at_ms is not None:
+            self.places.clock.set(at_ms)
+        return self.engine.checks(group)
 
     def restart(self, progress: Any) -> None:
-        self.engine = TransactionEngine(self.places, self.places, progress, LIMITS)
+        places = self.places
+        clock = AgeClock(places.clock, places.clock.elapsed)
+        self.engine = TransactionEngine(places, places, progress, LIMITS, clock=clock)
 
 
 @pytest.fixture
@@ -211,13 +221,13 @@ def test_strangers_decide_nothing(node: Node) -> None:
 def test_a_producer_is_asked_in_time_and_not_too_often(node: Node) -> None:
     node.begin("Trade")
     node.begin("Trade", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
-    node.step(5_999)
-    assert node.engine.checks(GROUP, 5_999) == []
-    assert node.engine.checks("others", 6_000) == []
-    [asked] = node.engine.checks(GROUP, 6_000)
+    node.step()
+    assert node.checks(at_ms=5_999) == []
+    assert node.checks("others", at_ms=6_000) == []
+    [asked] = node.checks(at_ms=6_000)
     assert (asked.topic, asked.unique_key) == ("Trade", "key0")
-    assert node.engine.checks(GROUP, 35_999) == []
-    assert [one.unique_key for one in node.engine.checks(GROUP, 66_000)] == ["key0", "key1"]
+    assert node.checks(at_ms=35_999) == []
+    assert [one.unique_key for one in node.checks(at_ms=66_000)] == ["key0", "key1"]
 
 
 def test_what_nobody_decides_is_kept_apart(node: Node) -> None:
@@ -225,9 +235,9 @@ def test_what_nobody_decides_is_kept_apart(node: Node) -> None:
     now = 6_000
     for _ in range(LIMITS.checks_max):
         node.step()
-        assert len(node.engine.checks(GROUP, now)) == 1
+        assert len(node.checks(at_ms=now)) == 1
         now += 30_000
-    node.places.now_ms = now - 1
+    node.places.clock.set(now - 1)
     node.step()
     assert node.engine.overview(0).undecided == 1, "the last question may still be answered"
     node.step(1)
@@ -243,10 +253,40 @@ def test_without_a_producer_a_half_waits_until_it_is_too_old(node: Node) -> None
     assert node.places.delivered(GIVEN_UP_TOPIC, 0) == [b"key0"]
 
 
+def test_a_step_of_the_wall_clock_abandons_nothing_and_asks_nobody(node: Node) -> None:
+    clock = node.places.clock
+    node.begin("Trade")
+    node.step()
+    clock.advance(milliseconds=SETTLING_MS)
+    assert len(node.checks()) == 1
+    clock.jump(seconds=80 * 3600)
+    node.begin("Trade")
+    node.step()
+    assert node.checks() == []
+    assert node.engine.overview(0).undecided == 2
+    clock.jump(seconds=-80 * 3600)
+    node.step()
+    assert len(node.checks(at_ms=clock() + 30_000)) == 2, "in time, though one is of the future"
+
+
+def test_a_clock_that_is_wrong_at_a_restart_abandons_nothing(node: Node) -> None:
+    clock = node.places.clock
+    node.begin("Trade")
+    node.step()
+    clock.jump(seconds=80 * 3600)
+    node.restart(node.engine.progress())
+    node.step(SETTLING_MS - 1)
+    clock.jump(seconds=-80 * 3600)
+    node.step(1)
+    assert node.engine.overview(0).undecided == 1
+    node.step(LIMITS.age_max_ms)
+    assert node.engine.overview(0).counts.abandoned == 1
+
+
 def test_questions_are_still_counted_after_a_restart(node: Node) -> None:
     node.begin("Trade")
     node.step()
-    node.engine.checks(GROUP, 6_000)
+    assert len(node.checks(at_ms=6_000)) == 1
     node.restart(node.engine.progress())
     assert node.engine.progress().checks == {0: 1}
 
@@ -302,7 +342,7 @@ def live(node: Node, steps: Sequence[Any]) -> dict[int, str]:
                 case "step":
                     node.step(one)
                 case "check":
-                    node.engine.checks(GROUP, node.places.now_ms)
+                    node.checks()
                 case "save":
                     progress = node.engine.progress()
         except Died:
