@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
     from rocketray.actors.groups.member_options import MemberOptions
     from rocketray.actors.producers.producer import NodeProducer
-    from rocketray.actors.producers.producer_options import AckMode
+    from rocketray.actors.topics.ack_mode import AckMode
     from rocketray.actors.topics.topics import Topics
     from rocketray.cluster import Cluster
     from rocketray.filters.subscription import Subscription
@@ -48,8 +48,8 @@ class AppNode(Protocol):
     def clock_ms(self) -> int:
         """Return the node's clock, in milliseconds since 1970."""
 
-    def producer(self, *, ack: AckMode = ...) -> NodeProducer:
-        """Return a producer for any topic; *ack* says whether stored means in memory or on disk."""
+    def producer(self, *, ack: AckMode | None = ...) -> NodeProducer:
+        """Return a producer; *ack*, or else a topic, says if stored means in memory or on disk."""
 
     @property
     def topics(self) -> Topics:

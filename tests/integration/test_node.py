@@ -466,6 +466,6 @@ def test_a_node_that_was_stopped_starts_with_all_it_had_and_another_process_join
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[-3:-1] == [
         "hello from Guests",
-        "100 messages, offset 60, 40 left",
+        "100 messages, offset 60, 40 left, ack disk",
     ]
     assert not node_file(tmp_path / "data").exists()

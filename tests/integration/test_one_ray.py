@@ -143,7 +143,8 @@ def test_a_cluster_continues_on_an_empty_directory_with_its_register(
     url = (tmp_path / "register").as_uri()
     options = NodeOptions(queues_per_process="shared", register=url)
     first, second = tmp_path / "first", tmp_path / "second"
-    with Node(first, options) as node, node.connection() as connection:
+    begin = replace(options, ack="disk")
+    with Node(first, begin) as node, node.connection() as connection:
         assert send_one(node) == 1
         read_all(connection)
         assert offsets(connection) == {0: 1}
@@ -163,6 +164,7 @@ def test_a_cluster_continues_on_an_empty_directory_with_its_register(
         with connection.producer() as producer:
             producer.send("Audit", b"after")
             producer.send("Far", b"to the joined disk", queue_id=far)
+        assert {each.default_ack for each in connection.topics.all().values()} == {"disk"}
         (tmp_path / "register").rename(tmp_path / "away")
         with pytest.raises(RegisterUnavailableError, match=f"the register {url} is unavailable"):
             connection.topics.ensure("New", 1)

@@ -20,13 +20,13 @@ from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.store.formats.compression import CompressionKind
@@ -86,7 +86,7 @@ class LocalNode(node.LocalNode):
         }
 
     def producer(
-        self, *, ack: AckMode = "memory", compression: CompressionKind | None = None
+        self, *, ack: AckMode | None = None, compression: CompressionKind | None = None
     ) -> NodeProducer:
         return NodeProducer(self, ack=ack, compression=compression)
 

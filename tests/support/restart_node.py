@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import ray
 
@@ -23,7 +24,7 @@ ONE_PROCESS = NodeOptions(queues_per_process="shared")
 def main(data: str) -> None:
     """Store 100 messages, read 60, stop; start again, let a guest in, and read the rest."""
     assert not ray.is_initialized()
-    with Node(data, ONE_PROCESS) as node, node.connection() as connection:
+    with Node(data, replace(ONE_PROCESS, ack="disk")) as node, node.connection() as connection:
         connection.topics.ensure("Kept", 1)
         with connection.producer() as producer:
             producer.send_many("Kept", [Message("Kept", b"%d" % n) for n in range(100)])
@@ -34,6 +35,7 @@ def main(data: str) -> None:
         connection.topics.ensure("Guests", 1)
         subprocess.run([sys.executable, __file__, data, "guest"], check=True, timeout=100)
         total = connection.shard_statistics("Kept")[0].max_queue_offset
+        ack = connection.topics.get("Kept").default_ack
         (group,) = connection.groups.all()
         with connection.consumer("g", "Kept", ALL) as member:
             left = 0
@@ -41,7 +43,7 @@ def main(data: str) -> None:
                 left += sum(len(batch) for batch in member.poll(0.5))
                 if left == 40:
                     break
-    sys.stdout.write(f"{total} messages, offset {group.offsets[0]}, {left} left\n")
+    sys.stdout.write(f"{total} messages, offset {group.offsets[0]}, {left} left, ack {ack}\n")
 
 
 def join(data: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rocketray.actors.calls.endpoint import CallTransport, Endpoint, client_of
 from rocketray.actors.shards.shard_api import LookupApi, StoredFacts, lookups_of
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.catalog import shard_of_host
 from rocketray.actors.topics.topics import Topics
 from rocketray.errors import InvalidMessageError
 from rocketray.message import StoredMessage
@@ -32,7 +32,7 @@ class NodeMessages:
         """
         wanted = decode_offset_id(offset_message_id)
         topics = self._topics.all()
-        place = TopicCatalog(topics).shard_of_host(wanted.store_host)
+        place = shard_of_host(topics, wanted.store_host)
         if place is not None:
             found = self._in(*place).view(wanted.physical_offset)
             if found is not None:

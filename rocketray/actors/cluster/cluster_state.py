@@ -149,7 +149,9 @@ class ClusterState:
             self.registry,
             self._looking,
             self._changing,
-            queues=lambda: self.topics.catalog.queues(),  # noqa: PLW0108 - of the time of a call
+            queues=lambda: {
+                name: topic.queues for name, topic in self.topics.catalog.topics.items()
+            },
             check=rules.check,
             end_of=self._end_of,
             wall_ms=clock_ms,

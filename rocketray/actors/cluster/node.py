@@ -55,6 +55,7 @@ from rocketray.actors.ray_process.ray_watch import end_processes
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.machine import here
 from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.topics import TOPICS
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError, SupersededError
@@ -266,6 +267,8 @@ class Node:
         )
         ray.get([actor.home.remote() for actor in (self._filter, self._coordinator)])
         self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self._starts_ray)
+        if (ack := self._options.ack) is not None:
+            client_of(RayTransport(self.data, self._home.cluster), TOPICS).set_node_ack(ack)
         if register is not None:
             [group] = WAITING_GROUP
             wait = self._coordinator.superseded.options(concurrency_group=group)

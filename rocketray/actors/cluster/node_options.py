@@ -9,6 +9,7 @@ from typing import Any
 
 from rocketray.actors.files.private_files import DATA_MODE
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.cluster import check_cluster
 from rocketray.errors import ConfigError
 from rocketray.names import QueuesPerProcess, check_queues_per_process
@@ -43,9 +44,11 @@ class NodeOptions:
     ``queues_per_process``: how many queues of a new topic share a process, or ``shared``; None has
     as many processes as cores for each topic (see placement.py).
     ``data_mode``: the permissions of a new data directory; an existing one keeps its own.
+    ``ack``: when a message counts as stored if neither its sender nor its topic says, at first
+    "memory" (see rocketray/actors/topics/ack_mode.py).
 
-    ``allow_predicates``, ``predicate_time_limit_ms`` and ``property_filter`` are kept for the next
-    start; None keeps the last value.
+    ``allow_predicates``, ``predicate_time_limit_ms``, ``property_filter`` and ``ack`` are kept for
+    the next start; None keeps the last value.
     """
 
     ray_address: str | None = None
@@ -61,9 +64,11 @@ class NodeOptions:
     own_predicates: tuple[str, ...] = ()
     queues_per_process: QueuesPerProcess = None
     data_mode: int = DATA_MODE
+    ack: AckMode | None = None
 
     def __post_init__(self) -> None:
         check_queues_per_process(self.queues_per_process)
+        check_ack(self.ack)
         if self.cluster is not None:
             check_cluster(self.cluster)
         if self.joins and (self.cluster is None or self.ray_address is None):
@@ -85,6 +90,7 @@ class NodeOptions:
             "--predicate-time-limit-ms": self.predicate_time_limit_ms,
             "--property-filter": self.property_filter,
             "--queues-per-process": self.queues_per_process,
+            "--ack": self.ack,
         }
         named = [name for name, value in given.items() if value is not None]
         if named or self.shard_sizes or self.own_predicates:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, Unpack
 
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.actors.topics.catalog import TopicConfig, TopicOptions
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import (
@@ -120,6 +121,14 @@ class TopicService:
         topic = self._topics.change(name, lambda topics: topics.with_bitmaps(name, mode))
         self.order_bitmaps()
         return topic
+
+    def set_ack(self, name: str, ack: AckMode | None) -> TopicConfig:
+        """See :meth:`TopicsApi.set_ack`."""
+        return self._topics.change(name, lambda topics: topics.with_ack(name, ack))
+
+    def set_node_ack(self, ack: AckMode) -> None:
+        """See :meth:`TopicsApi.set_node_ack`."""
+        self._topics.set_node_ack(ack)
 
     def delete(self, name: str) -> None:
         """Remove the topic and all its messages."""

@@ -15,7 +15,7 @@ from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
 from rocketray.actors.journal.passages import PlaceHistory, history_of
 from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
 from rocketray.actors.shards.shard_api import StoredFacts
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.catalog import shard_of_host
 from rocketray.errors import ConfigError, PredicateError
 from rocketray.filters.filter_verdict import ExplainStep, FilterVerdict, explain_filter
 from rocketray.filters.subscription import Subscription
@@ -245,7 +245,7 @@ class _Inquiry:
             place = decode_offset_id(wanted)
         except ConfigError:
             return
-        shard = TopicCatalog(dict(self._node.topics.all())).shard_of_host(place.store_host)
+        shard = shard_of_host(self._node.topics.all(), place.store_host)
         if shard is None:
             return
         topic, queue = shard

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, Self, TypeVar, Unpack, overload
 
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.errors import ConfigError, StoreError, StoreFullError
 from rocketray.message import Message
 
@@ -25,7 +26,7 @@ from .batch import SendResult, SendResults
 from .links import CLOSED
 from .many import Table
 from .producer import NodeProducer
-from .producer_options import AckMode, ManyOptions, NoAck, SendOptions
+from .producer_options import ManyOptions, NoAck, SendOptions
 from .send_future import MessageFuture, SendFuture
 from .transactional_sends import Transaction
 

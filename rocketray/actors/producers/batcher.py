@@ -53,7 +53,8 @@ _REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
 class BatchSettings:
     """The options of a producer, checked (producer_options.py)."""
 
-    durability: Durability = Durability.MEMORY
+    durability: Durability | None = None
+    """When a message counts as stored; None: as its topic says."""
     timeout_s: float = 10.0
     records: RecordOptions = field(default_factory=RecordOptions)
     born_host: tuple[str, int] = ("127.0.0.1", 0)
@@ -68,7 +69,8 @@ MessageFields = tuple[bytes, str | None, Sequence[str], Mapping[str, str] | None
 class Handling:
     """How a message is sent."""
 
-    durability: Durability
+    durability: Durability | None
+    """When it counts as stored; None: as the topic of its queue says."""
     one_way: bool = False
     """Whether its failure is counted, as it has no result."""
     at_once: bool = False
@@ -142,7 +144,7 @@ class Batcher:
         batch = link.collecting
         if batch is None:
             return False
-        if batch.durability is not handling.durability:
+        if batch.durability is not _durability(link, handling):
             return True
         return len(batch.columns) >= BATCH_MAX or batch.columns.size >= BATCH_BYTES
 
@@ -153,12 +155,12 @@ class Batcher:
         link.check_open()
         if link.is_closed_topic and not handling.of_node:
             check_open_topic(link.topic)
-        batch = link.collecting
-        if batch is not None and batch.durability is not handling.durability:
+        batch, durability = link.collecting, _durability(link, handling)
+        if batch is not None and batch.durability is not durability:
             self.hand_over(link, handling.timeout_s)
             batch = None
         if batch is None:
-            batch = link.collecting = Batch(link, link.form, handling.durability)
+            batch = link.collecting = Batch(link, link.form, durability)
         if isinstance(content, tuple):
             index = batch.columns.add(*content)
         else:
@@ -363,6 +365,10 @@ class Batcher:
             return not link.has_collected
         finally:
             link.lock.release()
+
+
+def _durability(link: QueueLink, handling: Handling) -> Durability:
+    return link.durability if handling.durability is None else handling.durability
 
 
 def _first_in_flight(links: Iterable[QueueLink]) -> dict[QueueLink, Batch]:

@@ -1,8 +1,8 @@
 """The topics that a producer sends to, and its link to each of their queues.
 
 A topic is looked up when the first message goes to it, a link is opened when the first message goes
-to its queue. :meth:`QueueLinks.refresh` follows topics that get more queues, are deleted, or are
-created again, and queues that move to another disk.
+to its queue. :meth:`QueueLinks.refresh` follows topics that get more queues or another ack mode,
+are deleted, or are created again, and queues that move to another disk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.runtime.outage_log import OutageLog
+from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
 from rocketray.errors import (
@@ -173,7 +174,7 @@ class QueueLinks:
             threading.Thread(target=self.refresh, daemon=True, name="topics").start()
 
     def refresh(self) -> None:
-        """Update the number and the places of the queues of topics, and leave deleted topics."""
+        """Follow the queues and the ack modes of topics, and leave deleted topics."""
         with self._refreshing:
             for name, known in list(self._topics.items()):
                 if self.is_closed:
@@ -190,11 +191,14 @@ class QueueLinks:
                     if config.store_hosts[: known.queues] != known.store_hosts:
                         reason = f"topic {name!r} was deleted and recreated meanwhile; send again"
                         self._leave(name, StoreError(reason))
-                    elif config.queues > known.queues:
+                    elif config != known:
                         with self._lock:
                             links = self._links.get(name, [])
                             links += [None] * (config.queues - known.queues) if links else []
                             self._topics[name] = config
+                            for link in links:
+                                if link is not None:
+                                    link.durability = durability_of(config.default_ack)
                     self._follow(config)
 
     def lose(self, error: StreamError) -> None:

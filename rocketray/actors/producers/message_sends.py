@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, Message, with_sharding_key
 
 from .batcher import Batcher, Handling, MessageFields
 from .links import QueueLinks
-from .producer_options import AckMode, NoAck, SendOptions, check_send, delay_in, durability_of
+from .producer_options import NoAck, SendOptions, check_send, delay_in
 from .queue_link import QueueLink
 from .queue_selector import select_queue
 from .send_future import MessageFuture
@@ -93,7 +94,7 @@ class MessageSends:
                 message, delay, queue_id, sharding_key, self._batcher.settings.clock_ms()
             )
             message, queue_id, sharding_key = placed.message, placed.queue_id, None
-            handling = replace(handling, of_node=True)
+            handling = self._waiting(topic, handling)
         return self._add(self._links.link(message.topic, queue_id, sharding_key), message, handling)
 
     def _begin_half(
@@ -115,9 +116,18 @@ class MessageSends:
         level = options.get("delay_level") or 0
         half = transactions.half(message, queue_id, transaction, level)
         link = self._links.link(half.topic, 0, None)
-        future = self._add(link, half, replace(handling, of_node=True))
+        waiting = self._waiting(message.topic, handling)
+        future = self._add(link, half, waiting)
         transaction.half = future
+        transaction.to_disk = waiting.durability is Durability.DISK
         return future
+
+    def _waiting(self, topic: str, handling: Handling) -> Handling:
+        """Return the handling of a message for *topic* that first waits in one of the node's."""
+        durability = handling.durability
+        if durability is None:
+            durability = durability_of(self._links.topic(topic).default_ack)
+        return replace(handling, of_node=True, durability=durability)
 
     def _add(
         self, link: QueueLink, content: Message | MessageFields, handling: Handling

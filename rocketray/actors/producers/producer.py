@@ -23,7 +23,9 @@ from dataclasses import replace
 from typing import Self, Unpack, overload
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.ipc.ring import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError, StreamError
 from rocketray.message import ForwardedMessage, Message
@@ -36,13 +38,11 @@ from .links import QueueLinks
 from .many import Table, check_messages, delayed_parts, parts_of
 from .message_sends import MessageSends
 from .producer_options import (
-    AckMode,
     ManyOptions,
     NoAck,
     ProducerOptions,
     SendOptions,
     batch_settings,
-    durability_of,
 )
 from .send_future import ListFuture, SendFuture
 from .transactional_sends import Transaction, Transactions
@@ -81,10 +81,7 @@ class NodeProducer:
         self._transactions: Transactions | None = None
         group, check = options.get("group"), options.get("check")
         if group is not None and check is not None:
-            to_disk = options.get("ack") == "disk"
-            self._transactions = Transactions(
-                node, group, check, self._ids.next_id, to_disk=to_disk
-            )
+            self._transactions = Transactions(node, group, check, self._ids.next_id)
         self.singles = MessageSends(self._links, self._batcher, self._transactions)
         """Sends of single messages, for :class:`~.async_producer.NodeAsyncProducer`."""
 
@@ -195,10 +192,11 @@ class NodeProducer:
         parts = parts_of(self._links, "send_many", topic, messages, options, now_ms=now_ms)
         timeout_s = options.get("timeout_s")
         if ack == "none":
+            durability = self._durability_of(topic, None)
             for part in parts:
-                self._batcher.send_part(part, self._durability, one_way=True, timeout_s=timeout_s)
+                self._batcher.send_part(part, durability, one_way=True, timeout_s=timeout_s)
             return None
-        durability = self._durability if ack is None else durability_of(ack)
+        durability = self._durability_of(topic, ack)
         return ListFuture(self._batcher, parts, durability).result(timeout_s)
 
     def begin_many(
@@ -221,7 +219,7 @@ class NodeProducer:
             parts = delayed_parts(self._links, messages, delays, queues, now_ms)
         else:
             parts = parts_of(self._links, "begin_many", topic, messages, options, now_ms=now_ms)
-        durability = self._durability if ack is None else durability_of(ack)
+        durability = self._durability_of(topic, ack)
         future = ListFuture(self._batcher, parts, durability)
         with suppress(ShardUnavailableError):  # the result sends what is left
             future.send(options.get("timeout_s"))
@@ -271,7 +269,7 @@ class NodeProducer:
             if link.forwarding is not None:
                 batch = link.forwarding[1]
             else:
-                durability = self._durability if ack is None else durability_of(ack)
+                durability = self._durability_of(topic, ack)
                 batch = Batch(link, link.form, durability)
                 payload = memoryview(batch.pack_forwarded(messages))
                 self._batcher.send_whole(link, batch, payload)
@@ -284,6 +282,17 @@ class NodeProducer:
             raise ShardUnavailableError(link.name, 0, "it was busy with earlier batches")
         batch.check()
         return SendResults([(batch, range(len(messages)))])
+
+    def _durability_of(self, topic: str, ack: AckMode | None) -> Durability:
+        """Return when messages to *topic* count as stored: as *ack*, or this producer, or it says.
+
+        It is that of the topic that they are for, also if they wait in another one.
+        """
+        if ack is not None:
+            return durability_of(ack)
+        if self._durability is not None:
+            return self._durability
+        return durability_of(self._links.topic(topic).default_ack)
 
     def choose_queue(
         self, topic: str, queue_id: int | None = None, sharding_key: str | None = None

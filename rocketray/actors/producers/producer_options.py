@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.delay import Delay, DelayOptions
 from rocketray.errors import ConfigError
 from rocketray.meant import refuse_unknown
@@ -17,7 +17,6 @@ from .queue_selector import QueueSelector
 from .transactional_sends import Check, Transaction
 
 __all__ = [
-    "AckMode",
     "ManyOptions",
     "NoAck",
     "ProducerOptions",
@@ -25,20 +24,17 @@ __all__ = [
     "batch_settings",
     "check_send",
     "delay_in",
-    "durability_of",
 ]
 
-AckMode = Literal["memory", "disk"]
-"""When a message counts as stored: in the memory of its files, or after fdatasync."""
 NoAck = Literal["none"]
 """No result: the send returns None at once, and failures are logged and counted."""
-_DURABILITY: Mapping[object, Durability] = {"memory": Durability.MEMORY, "disk": Durability.DISK}
 
 
 class ProducerOptions(TypedDict, total=False):
     """The options of a producer.
 
-    ``ack``: when a message counts as stored: "memory", the default, or "disk", after fdatasync.
+    ``ack``: when a message counts as stored: "memory", or "disk", after fdatasync. By default what
+    its topic says, or else the node (see ack_mode.py), which says "memory" at first.
     ``timeout_s``: how long a send waits for room, and then for the acknowledgement; 10 s.
     ``compression``: store bodies compressed ("zlib", "lz4" or "zstd") if that makes them smaller.
     ``compress_over``: from this many bytes of a body on; 4096.
@@ -46,7 +42,7 @@ class ProducerOptions(TypedDict, total=False):
     undecided ones (:class:`~.transactions.Transactions`); both or neither.
     """
 
-    ack: AckMode
+    ack: AckMode | None
     timeout_s: float
     compression: CompressionKind | None
     compress_over: int
@@ -110,19 +106,12 @@ def batch_settings(options: ProducerOptions) -> BatchSettings:
             "that decides what one of these left undecided"
         )
     over = COMPRESS_OVER_BYTES if over is None else over
+    ack = options.get("ack")
     return BatchSettings(
-        durability_of(options.get("ack", "memory")),
+        None if ack is None else durability_of(ack),
         _check_timeout(options.get("timeout_s", 10.0)),
         RecordOptions(compression and Compression(compression, over)),
     )
-
-
-def durability_of(ack: object) -> Durability:
-    """Return the durability of an ack mode; raise :class:`ConfigError` for another text."""
-    try:
-        return _DURABILITY[ack]
-    except (KeyError, TypeError):
-        raise ConfigError(f"ack {ack!r:.60} is not 'memory' or 'disk'; give one of them") from None
 
 
 def _check_timeout(timeout_s: float) -> float:

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.ipc.ring import SLOT_COUNT
+from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
@@ -94,6 +95,8 @@ class QueueLink:
         self.topic = topic.name
         self.is_closed_topic = is_closed_topic(topic.name)
         """Whether programs may not send here, only the node's own parts."""
+        self.durability = durability_of(topic.default_ack)
+        """When a message counts as stored if its sender does not say."""
         self.queue_id = queue_id
         self.lock = threading.RLock()
         self.store_host = topic.store_hosts[queue_id]

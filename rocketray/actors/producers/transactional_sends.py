@@ -62,6 +62,8 @@ class Transaction:
         """The unique key of its message, now and when it is committed."""
         self.half: MessageFuture | None = None
         """Its half message, once that is sent."""
+        self.to_disk = False
+        """Whether its decision is to be on disk: as its half message is."""
         self._outcome: Outcome | None = None
         _OPEN[unique_key] = self
 
@@ -137,7 +139,9 @@ class Transaction:
             )
         self.close()
         if self.half is not None:
-            self.transactions.decide(self.half_offset, self.message_id, outcome)
+            self.transactions.decide(
+                self.half_offset, self.message_id, outcome, to_disk=self.to_disk
+            )
         self._outcome = outcome
 
     def close(self) -> None:
@@ -154,8 +158,6 @@ class Transactions:
         group: str,
         check: Check,
         new_unique_key: Callable[[], str],
-        *,
-        to_disk: bool,
     ) -> None:
         """Take *check*, which returns the outcome of a message's work, from the message alone.
 
@@ -171,7 +173,6 @@ class Transactions:
         for topic in (GIVEN_UP_TOPIC, OP_TOPIC, END_TOPIC, HALF_TOPIC):
             node.topics.ensure(topic, 1)
         self._may_delay = False  # whether the topic in which delayed messages wait exists
-        self._to_disk = to_disk
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep_answering, daemon=True, name="checks")
         self._thread.start()
@@ -195,12 +196,18 @@ class Transactions:
         return half_message(message, queue_id, self._group, transaction.message_id, level)
 
     def decide(
-        self, half_offset: int, unique_key: str, outcome: Outcome, decider: Decider = "producer"
+        self,
+        half_offset: int,
+        unique_key: str,
+        outcome: Outcome,
+        decider: Decider = "producer",
+        *,
+        to_disk: bool = True,
     ) -> None:
-        """Decide on a half message; raises as :meth:`Transaction.commit`."""
+        """Decide on a half message, and bring that *to_disk*; raises as ``Transaction.commit``."""
         wanted = Decision(half_offset, unique_key, self._group, outcome, decider)
         try:
-            found = self._node.transactions.decide(wanted, to_disk=self._to_disk)
+            found = self._node.transactions.decide(wanted, to_disk=to_disk)
         except ShardUnavailableError as error:
             raise ShardUnavailableError(
                 error.shard,

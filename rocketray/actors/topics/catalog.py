@@ -16,7 +16,6 @@ Invariants
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,8 +39,10 @@ from rocketray.names import (
 )
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
+from .ack_mode import AckMode, check_ack, durability_of
 from .placement import ONE_EACH, Placement
 from .system_retention import default_retention, is_kept_by_node
+from .topic_attributes import disks_in, processes_in, queues_per_process_in, topic_id_in
 
 __all__ = [
     "SHARED_PROCESS",
@@ -52,6 +53,7 @@ __all__ = [
     "catalog_json",
     "is_shared",
     "parse_catalog",
+    "shard_of_host",
 ]
 
 _SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
@@ -70,11 +72,10 @@ _DISKS = "queues.disks"
 _MOVES = "queues.moves"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 _BITMAPS = "filter.bitmaps"
+_ACK = "ack.mode"
 _TOPIC_ID = "topic.id"
 _MADE = "queues.made"
 _FORM = FileForm("config/topics.json")
-_TOPIC_ID_FORM = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_IDS_OF_OLD_TOPICS = uuid.UUID("6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11")
 BitmapMode = Literal["auto", "on", "off"]
 _NEAR = 0.75
 """The least similarity of a topic that is suggested in place of an unknown one."""
@@ -88,11 +89,14 @@ class TopicOptions(TypedDict, total=False):
     ``internal``: it belongs to an app itself; patterns and lists leave it out.
     ``queues_per_process``: how many of its queues share a process, ``"shared"`` with those of other
     topics, which suits topics with few messages. None leaves that to the node.
+    ``ack``: when a message to it counts as stored, unless its sender says; None leaves that to the
+    node (see ack_mode.py).
     """
 
     retention: RetentionPolicy
     internal: bool
     queues_per_process: QueuesPerProcess
+    ack: AckMode | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,8 @@ class TopicConfig:
     that has the coordinator; it is empty if all queues are there.
     ``bitmaps`` says whether the shards keep filter bitmaps: always, never, or if that pays off (see
     bitmap_orders.py). ``made`` are the queues that have answered once. ``moves`` counts how
-    often a queue was moved to another disk.
+    often a queue was moved to another disk. ``ack`` is that of :class:`TopicOptions`, ``node_ack``
+    that of the catalog.
     """
 
     name: str
@@ -124,6 +129,13 @@ class TopicConfig:
     made: frozenset[int] = field(default=frozenset(), compare=False)
     disks: tuple[str, ...] = ()
     moves: int = 0
+    ack: AckMode | None = None
+    node_ack: AckMode = "memory"
+
+    @property
+    def default_ack(self) -> AckMode:
+        """When a message to it counts as stored if its sender does not say."""
+        return self.ack or self.node_ack
 
     @property
     def writable(self) -> bool:
@@ -182,6 +194,7 @@ class TopicConfig:
             _MOVES: self.moves or None,
             _BITMAPS: None if self.bitmaps == "auto" else self.bitmaps,
             _MADE: ",".join(map(str, sorted(self.made))) or None,
+            _ACK: self.ack,
         }
         return {
             "topicName": self.name,
@@ -197,7 +210,7 @@ class TopicConfig:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> TopicConfig:
+    def from_json(cls, value: Mapping[str, Any], node_ack: AckMode = "memory") -> TopicConfig:
         """Return the topic that :meth:`to_json` wrote; raises :class:`ConfigError` otherwise."""
         try:
             name, attributes = check_topic(value["topicName"]), value["attributes"]
@@ -207,16 +220,18 @@ class TopicConfig:
                 name=name,
                 queues=check_queue_count(value["readQueueNums"]),
                 store_hosts=hosts,
-                topic_id=_topic_id(attributes.get(_TOPIC_ID), name, hosts[0]),
+                topic_id=topic_id_in(attributes.get(_TOPIC_ID), name, hosts[0]),
                 perm=int(value["perm"]),
                 retention=_retention(attributes),
                 internal=attributes.get(_INTERNAL) == "true" or is_internal_by_name(name),
-                processes=_processes(attributes.get(_PROCESSES), name, len(hosts)),
-                queues_per_process=_queues_per_process(attributes.get(_QUEUES_PER_PROCESS)),
+                processes=processes_in(attributes.get(_PROCESSES), name, len(hosts)),
+                queues_per_process=queues_per_process_in(attributes.get(_QUEUES_PER_PROCESS)),
                 bitmaps=_bitmap_mode(attributes.get(_BITMAPS, "auto")),
                 made=frozenset(map(int, filter(None, attributes.get(_MADE, "").split(",")))),
-                disks=_disks(attributes.get(_DISKS)),
+                disks=disks_in(attributes.get(_DISKS)),
                 moves=int(attributes.get(_MOVES, 0)),
+                ack=check_ack(attributes.get(_ACK)),
+                node_ack=node_ack,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
@@ -241,6 +256,8 @@ class TopicCatalog:
     next_shard_number: int = 1
     deleted: Mapping[str, TopicConfig] = field(default_factory=dict)
     """Deleted topics that may still have files (invariant 2)."""
+    ack: AckMode = "memory"
+    """The ack mode of topics that have none of their own."""
 
     @classmethod
     def load(cls, data: Path) -> TopicCatalog:
@@ -260,10 +277,6 @@ class TopicCatalog:
             open_topics = [name for name, each in self.topics.items() if not each.internal]
             near = meant(topic, open_topics, cutoff=_NEAR) if isinstance(topic, str) else []
             raise TopicNotFoundError(topic, near="".join(near)) from None
-
-    def queues(self) -> dict[str, int]:
-        """Return the number of queues of each topic."""
-        return {name: topic.queues for name, topic in self.topics.items()}
 
     def with_topic(
         self,
@@ -312,7 +325,13 @@ class TopicCatalog:
         new_id = uuid.uuid4().hex
         asked = SHARED if internal else check_queues_per_process(options.get("queues_per_process"))
         topic = existing or TopicConfig(
-            name, 0, (), new_id, retention=retention, internal=internal, queues_per_process=asked
+            name,
+            *(0, (), new_id),
+            retention=retention,
+            internal=internal,
+            queues_per_process=asked,
+            ack=check_ack(options.get("ack")),
+            node_ack=self.ack,
         )
         present = topic.disks or ("",) * topic.queues
         disks = ("",) * queues if internal else placement.spread(present, queues)
@@ -381,6 +400,16 @@ class TopicCatalog:
         """Return the catalog with another bitmap mode of a topic: auto, on or off."""
         return self._with(replace(self.get(name), bitmaps=_bitmap_mode(mode)))
 
+    def with_ack(self, name: str, ack: AckMode | None) -> TopicCatalog:
+        """Return the catalog with another ack mode of a topic; None leaves it to the node."""
+        return self._with(replace(self.get(name), ack=check_ack(ack)))
+
+    def with_node_ack(self, ack: AckMode) -> TopicCatalog:
+        """Return the catalog with another ack mode of topics that have none of their own."""
+        durability_of(ack)
+        topics = {name: replace(topic, node_ack=ack) for name, topic in self.topics.items()}
+        return replace(self, topics=topics, ack=ack)
+
     def without_topic(self, name: str) -> TopicCatalog:
         """Return the catalog without a topic, which may still have files; its hosts are used up."""
         return replace(
@@ -398,13 +427,6 @@ class TopicCatalog:
     def _with(self, topic: TopicConfig) -> TopicCatalog:
         return replace(self, topics={**self.topics, topic.name: topic})
 
-    def shard_of_host(self, host: tuple[str, int]) -> tuple[str, int] | None:
-        """Return the (topic, queue id) whose messages have *host* in their offset ids, or None."""
-        for topic in self.topics.values():
-            if host in topic.store_hosts:
-                return topic.name, topic.store_hosts.index(host)
-        return None
-
 
 def parse_catalog(value: dict[str, Any]) -> TopicCatalog:
     """Return the catalog of :func:`catalog_json`.
@@ -413,11 +435,12 @@ def parse_catalog(value: dict[str, Any]) -> TopicCatalog:
         ConfigError: it is none. UnknownVersionError: it is of a later version.
     """
     value = _FORM.content(value)
+    ack: AckMode = check_ack(value.get("ackMode")) or "memory"
     topics, deleted = (
-        {name: TopicConfig.from_json(entry) for name, entry in table.items()}
+        {name: TopicConfig.from_json(entry, ack) for name, entry in table.items()}
         for table in (value["topicConfigTable"], value.get("deletedTopics", {}))
     )
-    return TopicCatalog(topics, int(value["nextShardNumber"]), deleted)
+    return TopicCatalog(topics, int(value["nextShardNumber"]), deleted, ack)
 
 
 def catalog_json(catalog: TopicCatalog) -> dict[str, Any]:
@@ -425,9 +448,20 @@ def catalog_json(catalog: TopicCatalog) -> dict[str, Any]:
     content = {
         "topicConfigTable": {name: topic.to_json() for name, topic in catalog.topics.items()},
         "nextShardNumber": catalog.next_shard_number,
+        "ackMode": catalog.ack,
         "deletedTopics": {name: topic.to_json() for name, topic in catalog.deleted.items()},
     }
     return _FORM.of(content)
+
+
+def shard_of_host(
+    topics: Mapping[str, TopicConfig], host: tuple[str, int]
+) -> tuple[str, int] | None:
+    """Return the (topic, queue id) whose messages have *host* in their offset ids, or None."""
+    for topic in topics.values():
+        if host in topic.store_hosts:
+            return topic.name, topic.store_hosts.index(host)
+    return None
 
 
 def is_shared(process: str) -> bool:
@@ -439,44 +473,6 @@ def _bitmap_mode(mode: str) -> BitmapMode:
     if mode not in get_args(BitmapMode):
         raise ConfigError(f"bitmaps are {mode!r}; give auto, on or off")
     return cast("BitmapMode", mode)
-
-
-def _processes(written: str | None, name: str, queues: int) -> tuple[int, ...]:
-    """Return the stored numbers; a topic older than they has a process for each queue.
-
-    System topics of that age are in the shared process, as those of any age.
-    """
-    if written is None:
-        return () if is_internal_by_name(name) else tuple(range(queues))
-    processes = tuple(map(int, filter(None, written.split(","))))
-    if any(process < 0 for process in processes):
-        raise ConfigError(f"topics.json: topic {name!r} has a process below 0")
-    return processes
-
-
-def _disks(written: str | None) -> tuple[str, ...]:
-    if written is None:
-        return ()
-    return tuple(str(uuid.UUID(disk)) if disk else "" for disk in written.split(","))
-
-
-def _queues_per_process(written: str | None) -> QueuesPerProcess:
-    if written is None:
-        return None
-    return check_queues_per_process(written if written == SHARED else int(written))
-
-
-def _topic_id(written: str | None, name: str, first_host: tuple[str, int]) -> str:
-    """Return the stored id; for a topic older than ids, one derived from its first store host.
-
-    Store hosts are never reused, and the first one stays, so that id is the same at each load.
-    """
-    if written is None:
-        ip, port = first_host
-        return uuid.uuid5(_IDS_OF_OLD_TOPICS, f"{name}@{ip}:{port}").hex
-    if not _TOPIC_ID_FORM.fullmatch(written):
-        raise ConfigError(f"the id {written!r:.80} of topic {name!r} is not 32 hexadecimal digits")
-    return written
 
 
 def _store_host(number: int) -> tuple[str, int]:

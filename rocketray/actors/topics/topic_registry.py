@@ -16,6 +16,7 @@ from typing import Unpack
 
 from rocketray.actors.files.file_documents import Documents
 
+from .ack_mode import AckMode
 from .catalog import TopicCatalog, TopicConfig, TopicOptions, catalog_json, parse_catalog
 from .placement import Placement
 from .topic_files import check_no_files, remove_files
@@ -62,6 +63,12 @@ class TopicRegistry:
         with self._changing:
             self._save(change(self.catalog))
             return self.catalog.get(name)
+
+    def set_node_ack(self, ack: AckMode) -> None:
+        """Save the ack mode of topics that have none of their own."""
+        with self._changing:
+            if self.catalog.ack != ack:
+                self._save(self.catalog.with_node_ack(ack))
 
     def note_made(self, made: Mapping[str, Iterable[int]]) -> None:
         """Save which queues of topics, by name, have answered: their directories exist for good."""

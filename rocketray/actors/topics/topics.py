@@ -12,6 +12,7 @@ from rocketray.meant import refuse_unknown
 from rocketray.names import check_queue_count, check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
+from .ack_mode import AckMode, check_ack, durability_of
 from .catalog import TopicConfig, TopicOptions
 from .topic_start import STEP_S, QueueStarter, Started, TopicProgress
 
@@ -54,6 +55,15 @@ class TopicsApi(Protocol):
     @waits
     def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
         """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, where that pays."""
+
+    def set_ack(self, name: str, ack: AckMode | None) -> TopicConfig:
+        """Set when a message counts as stored, unless its sender says; None leaves it to the node.
+
+        The producers that have the topic learn it within half a minute.
+        """
+
+    def set_node_ack(self, ack: AckMode) -> None:
+        """Set the ack mode of all topics that have none of their own, for later starts too."""
 
     @waits
     def delete(self, name: str) -> None:
@@ -123,6 +133,7 @@ class Topics:
         if existing is not None:
             queues = max(existing.queues, WAITING_QUEUES.get(topic, 0))
         _check(options.get("retention", KEEP_ALL))
+        check_ack(options.get("ack"))
         created = self._coordinator.create(topic, queues, **options)
         return self._start_queues(created, on_progress, is_new=existing is None)
 
@@ -144,6 +155,18 @@ class Topics:
     def set_bitmaps(self, topic: str, mode: str) -> TopicConfig:
         """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, where that pays."""
         return self._coordinator.set_bitmaps(topic, mode)
+
+    def set_ack(self, topic: str, ack: AckMode | None) -> TopicConfig:
+        """Set when a message counts as stored, unless its sender says; None leaves it to the node.
+
+        New producers follow at once, and those that have the topic within half a minute.
+        """
+        return self._coordinator.set_ack(topic, check_ack(ack))
+
+    def set_node_ack(self, ack: AckMode) -> None:
+        """Set the ack mode of all topics that have none of their own, for later starts too."""
+        durability_of(ack)
+        self._coordinator.set_node_ack(ack)
 
     def delete(self, topic: str) -> None:
         """Remove a topic and all its messages."""

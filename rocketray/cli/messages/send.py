@@ -67,12 +67,13 @@ def send(
         typer.Option(metavar="KEY", help="Messages with the same key go to one queue, in order."),
     ] = None,
     ack: Annotated[
-        Literal["memory", "disk"],
+        Literal["memory", "disk"] | None,
         typer.Option(
             help="When a message is acknowledged: safe from process failures (memory), or power "
-            "loss (disk)."
+            "loss (disk).  [default: as the topic says, or else the node, at first memory]",
+            show_default=False,
         ),
-    ] = "memory",
+    ] = None,
     delay_level: Annotated[
         int | None, typer.Option(metavar="N", help="Delay it by RocketMQ's delay level N.")
     ] = None,

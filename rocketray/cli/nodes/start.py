@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -109,6 +109,15 @@ def start(
             "all topics.  [default: as many processes as cores for each topic]",
         ),
     ] = None,
+    ack: Annotated[
+        Literal["memory", "disk"] | None,
+        typer.Option(
+            help="When a message is acknowledged, if neither its sender nor its topic says: safe "
+            "from process failures (memory), or power loss (disk).  [default: as at the last start, "
+            "at first memory]",
+            show_default=False,
+        ),
+    ] = None,
     data_mode: Annotated[
         str,
         typer.Option(
@@ -143,6 +152,7 @@ def start(
         property_filter=property_filter,
         queues_per_process=per_process,
         data_mode=mode,
+        ack=ack,
     )
     with ExitStack() as stack:
         with waiting("starting Ray and the node's actors"):

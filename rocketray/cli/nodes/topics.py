@@ -124,6 +124,14 @@ def create(
     retention: _KeepOption = None,
     retention_bytes: _KeepBytesOption = None,
     bitmaps: _BitmapsOption = None,
+    ack: Annotated[
+        Literal["memory", "disk"] | None,
+        typer.Option(
+            help="When a message is acknowledged, unless its sender says: safe from process "
+            "failures (memory), or power loss (disk).  [default: what the node says]",
+            show_default=False,
+        ),
+    ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -140,7 +148,12 @@ def create(
         exists = topic in connection.topics.all()
         with TopicWait() as wait:
             config = connection.topics.ensure(
-                topic, queues, on_progress=wait, retention=policy, queues_per_process=per_process
+                topic,
+                queues,
+                on_progress=wait,
+                retention=policy,
+                queues_per_process=per_process,
+                ack=ack,
             )
         if exists and wait.started:
             progress(
@@ -173,10 +186,13 @@ def list_all(
             print_json(_fields(config))
     else:
         rows = [
-            (config.name, config.queues, _permission(config), _keeps(config), config.bitmaps)
+            (
+                *(config.name, config.queues, _permission(config), _keeps(config), config.bitmaps),
+                _ack(config),
+            )
             for config in configs
         ]
-        print_table(("topic", "queues", "allows", "keeps", "bitmaps"), rows)
+        print_table(("topic", "queues", "allows", "keeps", "bitmaps", "ack"), rows)
 
 
 @topics.command()
@@ -207,17 +223,27 @@ def alter(
     retention: _KeepOption = None,
     retention_bytes: _KeepBytesOption = None,
     bitmaps: _BitmapsOption = None,
+    ack: Annotated[
+        Literal["memory", "disk", "node"] | None,
+        typer.Option(
+            help="When a message is acknowledged, unless its sender says: safe from process "
+            "failures (memory), or power loss (disk); node: as the node says."
+        ),
+    ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a topic: more queues, other permissions or limits.
+    """Change a topic: queues, permissions, limits, acknowledgement.
 
     --retention none and --retention-bytes none remove the limit. --bitmaps takes effect at once,
-    for messages that arrive from then on.
+    for messages that arrive from then on. --ack takes effect at once for producers that start, and
+    within half a minute for those that run.
     """
-    if all(option is None for option in (queues, permission, retention, retention_bytes, bitmaps)):
+    changes = queues, permission, retention, retention_bytes, bitmaps, ack
+    if all(option is None for option in changes):
         raise typer.BadParameter(
-            "name what to change: --queues, --perm, --retention, --retention-bytes or --bitmaps"
+            "name what to change: --queues, --perm, --retention, --retention-bytes, --bitmaps or "
+            "--ack"
         )
     _retention(retention, retention_bytes)
     with connect(data) as connection:
@@ -232,6 +258,8 @@ def alter(
             config = connection.topics.set_retention(topic, policy)
         if bitmaps is not None:
             config = connection.topics.set_bitmaps(topic, bitmaps)
+        if ack is not None:
+            config = connection.topics.set_ack(topic, None if ack == "node" else ack)
         _show(connection, config, as_json=as_json)
 
 
@@ -282,7 +310,7 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
     print_line(
         f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
         f"keeps {_keeps(config)}; filter bitmaps {config.bitmaps}"
-        f"{', kept now' if kept else ', none kept now'}"
+        f"{', kept now' if kept else ', none kept now'}; ack {_ack(config)}"
     )
     columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
     rows = [[queue[column] for column in columns] for queue in queues]
@@ -299,6 +327,8 @@ def _fields(config: TopicConfig) -> dict[str, Any]:
         "retentionMs": config.retention.max_age_ms,
         "retentionBytes": config.retention.max_bytes,
         "bitmaps": config.bitmaps,
+        "ack": config.default_ack,
+        "ackOfTopic": config.ack,
     }
 
 
@@ -325,6 +355,10 @@ def _keeps(config: TopicConfig) -> str:
     if config.retention.max_bytes is not None:
         limits.append(f"{format_bytes(config.retention.max_bytes)} a queue")
     return " or ".join(limits) or "all messages"
+
+
+def _ack(config: TopicConfig) -> str:
+    return config.default_ack if config.ack else f"{config.default_ack}, as the node"
 
 
 def _permission(config: TopicConfig) -> str:

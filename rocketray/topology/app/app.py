@@ -25,7 +25,7 @@ from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.groups.member_options import FetchCompression, check_compression
-from rocketray.actors.producers.producer_options import AckMode
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.cluster import Cluster, chosen_node
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, StreamError
@@ -321,12 +321,12 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         retention: Any = None,
         delay: Delay | None = None,
         *,
-        ack: AckMode = "memory",
+        ack: AckMode | None = None,
     ) -> asyncio.Future[StoredMetadata]:
         """Queue *message* for sending (see outbox.py), and for delivery after *delay*.
 
         Its topic is created with *queues* and *retention* if necessary. The future is done when the
-        message is in the node's memory, or on disk, as *ack* says.
+        message is in the node's memory, or on disk, as *ack* says, or else its topic.
         """
         outbox = await self._outboxes.get(ack)
         if not self.declarations.knows(message.topic):

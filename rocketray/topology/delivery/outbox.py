@@ -8,9 +8,8 @@ If a shard is unavailable for a moment, the send is repeated. A batch that canno
 its futures, is logged, and is remembered: from then on each ``flush`` raises it. So an app never
 commits input whose output was lost, nor in the commits that follow the one that failed.
 
-An app has two outboxes. Its own messages are stored when the node has them in memory, as with a
-producer. Changes of tables are stored when they are on disk, because the offsets committed behind
-them are.
+An app has two outboxes. Its own messages are stored when their topics say so, as with a producer.
+Changes of tables are stored when they are on disk, because the offsets committed behind them are.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from faust.types.tuples import TP
 
 from rocketray.actors.producers.batch import SendResult, SendResults
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.producers.send_future import SendFuture
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
@@ -177,11 +176,11 @@ class Outboxes:
     def __init__(self, connect: Callable[[], Awaitable[AppNode]]) -> None:
         """Take *connect*, which returns the node that the outboxes send to."""
         self._connect = connect
-        self._opened: dict[AckMode, Outbox] = {}
+        self._opened: dict[AckMode | None, Outbox] = {}
         self._opening = asyncio.Lock()
 
-    async def get(self, ack: AckMode) -> Outbox:
-        """Return the outbox whose messages are stored when they are in memory, or on disk."""
+    async def get(self, ack: AckMode | None) -> Outbox:
+        """Return the outbox whose messages are stored as *ack* says, or else their topics."""
         outbox = self._opened.get(ack)
         if outbox is None:
             async with self._opening:

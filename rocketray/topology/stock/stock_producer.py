@@ -13,7 +13,7 @@ from typing import Any
 from faust.transport.producer import Producer
 from faust.types.tuples import TP, RecordMetadata
 
-from rocketray.actors.producers.producer_options import AckMode
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.errors import InvalidMessageError
 from rocketray.topology.delivery.outbox import Outboxes
 from rocketray.topology.values.wire import key_hash, message_of, topic_name
@@ -48,7 +48,7 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         if partition is None and key is not None:
             partition = self._choose(key, queues)
         message = message_of(topic_name(topic), key, value, headers, timestamp)
-        ack: AckMode = "disk" if topic in self.transport.changelogs else "memory"
+        ack: AckMode | None = "disk" if topic in self.transport.changelogs else None
         outbox = await self._outboxes.get(ack)
         future = await outbox.put(message, partition)
         if message.topic == topic:

@@ -15,7 +15,7 @@ from support.command_server import run_here
 from support.commands import rocketray
 
 from rocketray import __version__
-from rocketray.actors.producers.producer_options import AckMode
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.actors.topics.catalog import BitmapMode
 from rocketray.cli.application import application
 from rocketray.filters.sql92 import Dialect
@@ -142,7 +142,7 @@ def test_the_choices_of_an_option_are_those_of_the_library() -> None:
         for kind in (hint, *get_args(hint))
         if get_origin(kind) is Literal
     }
-    of_a_command = {("limits", ("golden", "broker"))}
+    of_a_command = {("limits", ("golden", "broker")), ("ack", (*get_args(AckMode), "node"))}
     assert offered - of_a_command == {(name, get_args(kind)) for name, kind in choices.items()}
 
 

@@ -17,7 +17,6 @@ from rocketray.actors.calls.endpoint import InProcess, ServedObjects
 from rocketray.actors.files.paths import CONTROL_PAGE, shard_directory
 from rocketray.actors.files.state_files import write_json
 from rocketray.actors.producers.producer import NodeProducer, SendResults
-from rocketray.actors.producers.producer_options import AckMode
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.retries.retry_records import (
     FAILURE_REASON,
@@ -26,6 +25,7 @@ from rocketray.actors.retries.retry_records import (
     dead_lettered,
     topic_of,
 )
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.errors import (
     ConfigError,
     FilterError,

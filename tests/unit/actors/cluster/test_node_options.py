@@ -47,3 +47,10 @@ def test_a_joined_disk_may_have_the_register_and_no_option_of_the_whole_cluster(
     replace(join, register="file:///shared").check_joining()
     with pytest.raises(ConfigError, match=r"^--queues-per-process: a disk that joins cluster"):
         replace(join, queues_per_process=2).check_joining()
+    with pytest.raises(ConfigError, match=r"^--ack: a disk that joins cluster"):
+        replace(join, ack="disk").check_joining()
+
+
+def test_an_ack_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"ack 'none' is not 'memory' or 'disk'"):
+        NodeOptions(ack="none")  # type: ignore[arg-type]

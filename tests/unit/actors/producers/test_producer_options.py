@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketray.actors.ipc.ring import Durability
-from rocketray.actors.producers.producer_options import durability_of
+from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.files.paths import config_directory
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog, TopicConfig
+from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog, TopicConfig, shard_of_host
 from rocketray.actors.topics.placement import Placement
 from rocketray.errors import ConfigError, InvalidNameError, StoreError, TopicNotFoundError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -21,8 +21,8 @@ def test_every_shard_has_its_own_store_host_for_ever() -> None:
     gone = catalog.without_topic("A").without_deleted("A")
     again = gone.with_topic("A", 2).get("A").store_hosts
     assert len({*hosts, *again}) == 5
-    assert catalog.shard_of_host(hosts[2]) == ("B", 0)
-    assert catalog.shard_of_host(("10.9.9.9", 1)) is None
+    assert shard_of_host(catalog.topics, hosts[2]) == ("B", 0)
+    assert shard_of_host(catalog.topics, ("10.9.9.9", 1)) is None
 
 
 def test_a_topic_keeps_its_id_and_one_made_again_has_another(tmp_path: Path) -> None:
@@ -46,6 +46,24 @@ def test_it_says_of_each_queue_whether_it_was_made_once(tmp_path: Path) -> None:
     assert loaded.get("B").made == frozenset()
     again = loaded.without_topic("A").without_deleted("A").with_topic("A", 3)
     assert again.get("A").made == frozenset()
+
+
+def test_an_ack_is_of_the_topic_or_else_of_the_node(tmp_path: Path) -> None:
+    catalog = TopicCatalog().with_topic("Own", 1, ack="memory").with_node_ack("disk")
+    catalog = catalog.with_topic("Other", 1).with_topic("Own", 2, ack="disk")
+    catalog.save(tmp_path)
+    loaded = TopicCatalog.load(tmp_path)
+    assert loaded == catalog
+    assert (loaded.get("Own").ack, loaded.get("Own").default_ack) == ("memory", "memory")
+    assert (loaded.get("Other").ack, loaded.get("Other").default_ack) == (None, "disk")
+    changed = loaded.with_ack("Own", None).with_ack("Other", "disk").with_node_ack("memory")
+    assert changed.get("Own").default_ack == "memory"
+    assert changed.get("Other").default_ack == "disk"
+    path = tmp_path / "config" / "topics.json"
+    value = json.loads(path.read_text())
+    del value["ackMode"]
+    path.write_text(json.dumps(value))
+    assert TopicCatalog.load(tmp_path).get("Other").default_ack == "memory", "an older release's"
 
 
 def test_a_topic_older_than_ids_has_one_that_does_not_change(tmp_path: Path) -> None:

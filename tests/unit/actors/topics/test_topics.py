@@ -111,8 +111,8 @@ def test_a_new_delay_level_gets_its_queue_on_a_node_that_has_the_others(
 def test_an_option_that_no_topic_has_is_refused(topics: Topics) -> None:
     with pytest.raises(ConfigError, match=r"no option retentoin=; did you mean retention=\?"):
         topics.create("Trade", 4, retentoin=KEEP_ALL)  # type: ignore[call-arg]
-    with pytest.raises(ConfigError, match="no option acks=; it has retention, internal, queues"):
-        topics.ensure("Trade", acks="all")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="no option colour=; it has retention, internal, queues"):
+        topics.ensure("Trade", colour="red")  # type: ignore[call-arg]
     assert topics.all() == {}
 
 

@@ -71,6 +71,22 @@ def test_the_same_command_completes_what_was_interrupted_and_says_so(
         producer.send("Trade", b"x", queue_id=11)
 
 
+def test_a_topic_says_when_its_messages_are_acknowledged(node: LocalNode) -> None:
+    def shown(*command: str) -> tuple[str, str | None]:
+        [fields] = run_here("topics", *command, "--json").lines()
+        return fields["ack"], fields["ackOfTopic"]
+
+    assert shown("create", "Plain", "--queues", "1") == ("memory", None)
+    assert shown("create", "Safe", "--queues", "1", "--ack", "disk") == ("disk", "disk")
+    assert node.topics.get("Safe").ack == "disk"
+    assert shown("alter", "Plain", "--ack", "memory") == ("memory", "memory")
+    node.topics.set_node_ack("disk")
+    assert shown("describe", "Plain") == ("memory", "memory")
+    assert shown("alter", "Plain", "--ack", "node") == ("disk", None)
+    assert "; ack disk, as the node\n" in run_here("topics", "describe", "Plain").out
+    assert "; ack disk\n" in run_here("topics", "describe", "Safe").out
+
+
 def wait_through(*seconds: float, error: BaseException | None = None) -> None:
     """A progress of eight queues at each of those times, of 64."""
     now = [0.0]

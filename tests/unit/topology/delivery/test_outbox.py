@@ -12,7 +12,8 @@ from support.apps import committed, make_app, numbers, put, until
 from support.local_node import LocalNode
 
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
-from rocketray.actors.producers.producer_options import AckMode
+from rocketray.actors.shards.shard_appends import ShardAppends
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
@@ -274,6 +275,32 @@ def test_an_app_whose_output_was_lost_does_not_commit_its_input_when_it_stops(
         assert committed(node, "app-reader", "T") == 0
 
     asyncio.run(scenario())
+
+
+def test_what_an_app_sends_is_stored_as_its_topic_says(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.topics.ensure("T", 1)
+    node.topics.ensure("Out", 1, ack="disk")
+    synced: list[str] = []
+    flush = ShardAppends.flush
+
+    def watched(appends: ShardAppends) -> None:
+        if threading.current_thread().name == "writer":  # before it acknowledges
+            synced.append(appends.name)
+        flush(appends)
+
+    monkeypatch.setattr(ShardAppends, "flush", watched)
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        await app.start()
+        await (await topic.send(value=b"m"))
+        await (await app.topic("Out", value_serializer="raw").send(value=b"d"))
+        await app.stop()
+
+    asyncio.run(scenario())
+    assert {*synced} == {"Out/0"}
 
 
 def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> None:
