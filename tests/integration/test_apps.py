@@ -227,7 +227,9 @@ def test_a_filter_that_failed_is_shown_of_a_group_without_an_app(run: CommandSer
     where = "consume", "Trade", "--group", "audit", "--sql", "amount > 100"
     assert run(*where, "--max", "1", "--timeout", "5", "--json").out == ""
     said = {"group": "audit", "topic": "Trade", "filterErrors": 1, "held": []}
-    assert said in run("status", "--json").lines()
+    lines = run("status", "--json").lines()
+    assert said in lines
+    assert [line for line in lines if "unflushed" in line] == lines[-1:]
     assert "group audit, topic Trade: the filter failed on 1 message; " in run("status").out
 
 

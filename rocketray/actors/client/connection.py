@@ -73,6 +73,8 @@ class Connection(NodeClient):
         self.node = node
         """The content of node.json at first; None if the node was found by its cluster's name."""
         self._node = client_of(self._ray, NODE)
+        self.unflushed = self._node.unflushed
+        """See :meth:`NodeApi.unflushed`."""
         self._producers: list[NodeProducer] = []
         _CONNECTIONS.add(self)
 

@@ -16,6 +16,14 @@ class NodeApi(Protocol):
         """Return the problems of the node, a line each; none when it is healthy."""
 
     @waits
+    def unflushed(self) -> dict[str, int | None]:
+        """Return the age in ms of the oldest message that is not on disk, by ``topic/queue``.
+
+        It is 0 where all are on disk, and None where the shard's process does not answer. Closed
+        queues are left out.
+        """
+
+    @waits
     def open_gateway(self, disk: str) -> None:
         """Start the gateway of a disk; return when members on other machines may join."""
 

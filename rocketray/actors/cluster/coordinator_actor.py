@@ -179,6 +179,10 @@ class CoordinatorActor(ServedObjects):
         """Return the problems of the node, a line each."""
         return self._state.problems.lines()
 
+    def unflushed(self) -> dict[str, int | None]:
+        """See :meth:`NodeApi.unflushed`."""
+        return self._shards.unflushed(self._topics.all().values())
+
     def expire(self) -> None:
         """Have every shard remove files beyond retention that no group needs (store/retention.py).
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ __all__ = ["NodeShards"]
 
 _LOG = logging.getLogger(__name__)
 _PROCESS_THREADS = 16
-_CLOSED_TIMEOUT_S = 2.0
+_ANSWER_S = 2.0
 _BITMAPS_TIMEOUT_S = 10.0
 _STOP_S = 60.0
 _JOINED_S = 10.0
@@ -116,21 +116,39 @@ class NodeShards:
 
     def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
         """See :class:`TopicShards`; a process that does not answer in time is left out."""
+        found: dict[str, str | None] = {}
+        for places, closed in self._ask(topics, lambda actor: actor.closed.remote()):
+            if closed is not None:
+                found |= {place: closed.get(place) for place in places}
+        return found
+
+    def unflushed(self, topics: Iterable[TopicConfig]) -> dict[str, int | None]:
+        """See :meth:`NodeApi.unflushed`."""
+        found: dict[str, int | None] = {}
+        for places, ages in self._ask(topics, lambda actor: actor.unflushed.remote()):
+            known = dict.fromkeys(places) if ages is None else ages
+            found |= {place: known[place] for place in places if place in known}
+        return found
+
+    def _ask(
+        self, topics: Iterable[TopicConfig], ask: Callable[[Any], Any]
+    ) -> Iterator[tuple[list[str], Any]]:
+        """Yield the places of each process of *topics*, and its answer; None if it has none."""
         places: dict[str, list[str]] = {}
         for topic in topics:
             for process, queue_ids in topic.by_process().items():
                 of_process = places.setdefault(process_actor(process), [])
                 of_process += [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
         actors = {name: actor_or_none(self._home.cluster, name) for name in sorted(places)}
-        asked = {actor.closed.remote(): name for name, actor in actors.items() if actor is not None}
-        found: dict[str, str | None] = {}
+        asked = {ask(actor): name for name, actor in actors.items() if actor is not None}
+        answered: dict[str, Any] = {}
         if asked:
-            answers = ray.wait([*asked], num_returns=len(asked), timeout=_CLOSED_TIMEOUT_S)[0]
+            answers = ray.wait([*asked], num_returns=len(asked), timeout=_ANSWER_S)[0]
             for answer in answers:
                 with suppress(RayError):
-                    closed: dict[str, str] = ray.get(answer)
-                    found |= {place: closed.get(place) for place in places[asked[answer]]}
-        return found
+                    answered[asked[answer]] = ray.get(answer)
+        for name, of_process in places.items():
+            yield of_process, answered.get(name)
 
     def stop(self, topics: Iterable[TopicConfig]) -> None:
         """Stop the processes of all *topics* on the coordinator's disk: all is saved on return.

@@ -78,6 +78,10 @@ class ShardProcessActor(ServedObjects):
         """See :meth:`ShardProcess.closed`."""
         return self._process.closed()
 
+    def unflushed(self) -> dict[str, int]:
+        """See :meth:`ShardProcess.unflushed`."""
+        return self._process.unflushed()
+
     # Ray may repeat the other calls; repeating one of these would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
     def call_once(self, *call: Any, **options: Any) -> Any:

@@ -82,6 +82,7 @@ class OwnedShard:
             self.lookups = ShardLookups(self.writer, topic.name, queue_id, drain=self.drain)
             """The lookups of messages in this shard, for other processes."""
             self.statistics = self.writer.statistics
+            self.unflushed_ms = self.writer.unflushed_ms
             self.keep_bitmaps = self.writer.keep_bitmaps
             self._repeated = RepeatedBatches(self.writer.find_batch)
             self._compaction = Compaction(self.writer, topic.name, queue_id)

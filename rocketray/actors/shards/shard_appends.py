@@ -22,6 +22,8 @@ from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.formats.sys_flag import PREPARED
 from rocketray.store.message_store import MessageStore
 
+from .unflushed import Unflushed
+
 __all__ = ["ShardAppends"]
 
 _LOG = logging.getLogger(__name__)
@@ -32,9 +34,15 @@ class ShardAppends:
     """Appends to the store of one ``(topic, queueId)``, and their counters."""
 
     def __init__(
-        self, store: MessageStore, control: ControlPage, topic: str, queue_id: int
+        self,
+        store: MessageStore,
+        control: ControlPage,
+        topic: str,
+        queue_id: int,
+        unflushed: Unflushed,
     ) -> None:
         """Begin a new epoch."""
+        self._unflushed = unflushed
         self._store = store
         self._control = control
         self._topic = topic
@@ -87,6 +95,7 @@ class ShardAppends:
             return Ack(AppendStatus.MESSAGE_ILLEGAL)
         try:
             self.check_epoch()
+            self._unflushed.before_append()
             result = self._store.append(self._topic, self._queue_id, batch)
         except Exception as error:  # noqa: BLE001 - every failure has a status
             self.refuse(error)
@@ -108,6 +117,7 @@ class ShardAppends:
         """
         if not self.writable or self.is_disk_full or not self._store.is_sound:
             return 0, False
+        self._unflushed.before_append()
         to_disk = False
 
         def write(window: AppendWindow, store_timestamp_ms: int) -> int:
@@ -158,6 +168,7 @@ class ShardAppends:
 
     def flush(self) -> None:
         """Bring everything to disk; needs no lock."""
+        self._unflushed.before_flush()
         self._control.publish_flushed(self._store.flush())
 
     def refuse(self, error: Exception) -> None:

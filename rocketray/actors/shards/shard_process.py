@@ -187,11 +187,6 @@ class ShardProcess:
         """Return a shard of this process that is open, or None."""
         return self._shards.get((topic, queue_id))
 
-    def why_closed(self, topic: str, queue_id: int) -> StreamError | None:
-        """Return why a shard is closed that should be open, or None if it is not such a shard."""
-        closed = self._closed.get((topic, queue_id))
-        return None if closed is None else closed.reason
-
     def closed(self) -> dict[str, str]:
         """Return the shards that are closed and should be open, with the reasons."""
         with self._tables:
@@ -199,6 +194,13 @@ class ShardProcess:
                 f"{topic}/{queue_id}": str(closed.reason)
                 for (topic, queue_id), closed in self._closed.items()
             }
+
+    def unflushed(self) -> dict[str, int]:
+        """Return the age in ms of the oldest message that is not on disk, of each open shard."""
+        return {
+            f"{topic}/{queue_id}": shard.unflushed_ms()
+            for (topic, queue_id), shard in self._shards.items()
+        }
 
     def drain(self) -> int:
         """Store the batches in the rings of all shards; return their number."""

@@ -29,6 +29,7 @@ from rocketray.actors.filtering.shard_bitmaps import ShardBitmaps
 from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
+from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.topics.topic_files import check_store_host
 from rocketray.config import StoreConfig
 from rocketray.errors import OffsetOutOfRangeError, StoreFullError
@@ -41,6 +42,7 @@ from rocketray.store.retention import FULL, DiskUse, ExpiredFile, RetentionPolic
 from .shard_api import ShardStatistics
 from .shard_appends import ShardAppends
 from .shard_rings import ShardRings
+from .unflushed import Unflushed
 
 __all__ = ["ShardWriter"]
 
@@ -59,6 +61,7 @@ class ShardWriter:
         config: StoreConfig,
         *,
         clock_ms: Callable[[], int],
+        steady_ms: Callable[[], int] = steady_clock_ms,
     ) -> None:
         """Open the store, which recovers it, and begin a new epoch.
 
@@ -80,7 +83,10 @@ class ShardWriter:
         with ExitStack() as opened:
             opened.callback(self.store.close)
             self.control = ControlPage(directory / CONTROL_PAGE, create=True)
-            self.appends = ShardAppends(self.store, self.control, topic, queue_id)
+            unflushed = Unflushed(self.store.reads, steady_ms)
+            self.unflushed_ms = unflushed.age_ms
+            """Return the age of the oldest message that is not on disk; waits for nothing."""
+            self.appends = ShardAppends(self.store, self.control, topic, queue_id, unflushed)
             self.rings = ShardRings(self.appends, self._lock)
             self.bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
             self._publish_minimum()

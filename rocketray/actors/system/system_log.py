@@ -87,6 +87,6 @@ class SystemLog:
     def _shard(self, topic: str) -> OwnedShard | None:
         """Return the topic's shard, or None if the topic does not exist yet."""
         shard = self._process.find(topic, 0)
-        if shard is None and (reason := self._process.why_closed(topic, 0)) is not None:
-            raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, str(reason))
+        if shard is None and (reason := self._process.closed().get(f"{topic}/0")) is not None:
+            raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, reason)
         return shard

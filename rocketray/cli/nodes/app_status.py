@@ -17,7 +17,7 @@ from rocketray.cli.terminal.output import (
 from rocketray.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.topology.app.agent import AgentStatistics
@@ -29,6 +29,7 @@ __all__ = [
     "show_groups",
     "show_hosts",
     "show_problems",
+    "show_unflushed",
     "without_hosts",
 ]
 
@@ -171,6 +172,37 @@ def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
         for line in lines:
             print_line("")
             print_line(f"group {each.group}, topic {each.topic}: {line}")
+
+
+def show_unflushed(ages: Mapping[str, int | None], *, as_json: bool) -> None:
+    """Print the age of the oldest message that is not on disk: the worst queue of each topic.
+
+    *ages* are in ms by ``topic/queue``, None if it is unknown, which is worse than any age. As
+    JSON, print one line with all queues that have such a message, the worst first.
+    """
+    waiting = [
+        (*place.rpartition("/")[::2], age) for place, age in ages.items() if age is None or age > 0
+    ]
+    waiting.sort(key=lambda each: (each[2] is not None, -(each[2] or 0), each[0], int(each[1])))
+    if as_json:
+        names = ("topic", "queueId", "ageMs")
+        fields = [(topic, int(queue), age) for topic, queue, age in waiting]
+        print_json({"unflushed": [dict(zip(names, each, strict=True)) for each in fields]})
+        return
+    worst = {topic: (queue, age) for topic, queue, age in reversed(waiting)}
+    rows = [
+        (topic, queue, "unknown: its process does not answer" if age is None else _seconds(age))
+        for topic, (queue, age) in reversed(worst.items())
+    ]
+    print_line("")
+    if rows:
+        print_table(("topic", "queue", "oldest message not on disk"), rows)
+    else:
+        print_line("all stored messages are on disk")
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.1f} s"
 
 
 def show_problems(lines: list[str], *, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from .app_status import (
     show_groups,
     show_hosts,
     show_problems,
+    show_unflushed,
     without_hosts,
 )
 
@@ -141,7 +142,7 @@ def status(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the apps that are up, and the node's problems.
+    """Show apps that are up, what is not on disk, and problems.
 
     Below the tables are the last failure of each host since it was started, and the number of
     failures to decode a message. The counts are of the host's process: they begin at 0 after a
@@ -154,6 +155,10 @@ def status(
     coordinator started. These are all groups, or those of APP, and with --json objects with the key
     "group".
 
+    A table shows for each topic the queue whose oldest message that is not on disk has waited
+    longest. A flush is due every 0.5 s; a greater age says that a disk is slow, or that its flush
+    hangs. --json has all such queues in one object with the key "unflushed".
+
     A line "problem: ..." says what is wrong with the node and what to do about it, such as a
     damaged file of its state; with --json it is an object with the key "problem". If consumer
     groups are closed because of it, the exit code is 1.
@@ -162,6 +167,7 @@ def status(
 
     with connect(data) as connection, waiting("querying the node and the hosts of apps"):
         problems = connection.problems()
+        unflushed = connection.unflushed()
         groups = _groups_unless_closed(connection, problems)
         cluster = connection.cluster
         hosts = hosting.find_hosts(cluster) if app is None else _hosts_of(cluster, app)
@@ -171,6 +177,7 @@ def status(
         print_line(without_hosts(groups))
     if groups is not None:
         show_groups(groups if app is None else groups_of(hosts, groups), as_json=as_json)
+    show_unflushed(unflushed, as_json=as_json)
     show_problems(problems, as_json=as_json)
     if groups is None:
         raise typer.Exit(1)

@@ -96,6 +96,7 @@ class StartingRay:
         self.open: set[tuple[str, int]] = set()
         self.damaged: dict[str, dict[int, StreamError]] = {}
         self.closed: dict[str, dict[str, str]] = {}
+        self.unflushed: dict[str, dict[str, int]] = {}
 
     def is_initialized(self) -> bool:
         return True
@@ -145,6 +146,7 @@ class Handle:
         self._name = name
         self.open = _Call(self._open)
         self.closed = _Call(lambda: self._answer(lambda: dict(cluster.closed.get(name, {}))))
+        self.unflushed = _Call(lambda: self._answer(lambda: dict(cluster.unflushed.get(name, {}))))
         self.stop = _Call(lambda: self._answer(lambda: cluster.stopped.append(name)))
 
     def _open(self, topic: TopicConfig, queues: list[int]) -> Answer:
@@ -204,6 +206,8 @@ def test_the_processes_say_which_shards_are_closed(cluster: StartingRay) -> None
     cluster.silent = {"shards:T:1"}
     cluster.closed = {"shards:T:2": {"T/2": "its disk failed"}}
     assert shards_here().closed([topic]) == {"T/0": None, "T/2": "its disk failed"}
+    cluster.unflushed = {"shards:T:0": {"T/0": 17, "Gone/0": 5}}
+    assert shards_here().unflushed([topic]) == {"T/0": 17, "T/1": None, "T/3": None}, "2 is closed"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,9 @@ def wait_until(is_so: Callable[[], _T]) -> _T:
     return found
 
 
-def break_disk(monkeypatch: pytest.MonkeyPatch, directory: Path, fail: Callable[[], None]) -> None:
+def break_disk(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, fail: Callable[[], object]
+) -> None:
     """Have each sync of a file below *directory* call *fail* first."""
     flush = MappedFile.flush
 
@@ -229,6 +231,25 @@ def test_a_failed_sync_of_the_timer_closes_one_shard(
     repair(shard_directory(running.data, "T", 2))
     wait_until(lambda: not running.closed())
     assert senders[2].is_stored(senders[2].send(b"again", Durability.DISK))
+
+
+def test_the_age_of_what_is_not_on_disk_grows_while_the_timers_flush_hangs(
+    running: ShardProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    senders = [Sender(running, queue_id) for queue_id in range(QUEUES)]
+    goes_on = threading.Event()
+    with monkeypatch.context() as patch:
+        break_disk(patch, shard_directory(running.data, "T", 1), lambda: goes_on.wait(PATIENCE_S))
+        try:
+            senders[1].send(b"memory")
+            wait_until(lambda: running.unflushed()["T/1"] > 300)
+            senders[0].send(b"memory, on the same disk")
+            wait_until(lambda: running.unflushed()["T/0"] > 300)
+            assert running.unflushed()["T/1"] > running.unflushed()["T/0"]
+            assert running.unflushed()["T/2"] == 0
+        finally:
+            goes_on.set()
+    wait_until(lambda: not any(running.unflushed().values()))
 
 
 def test_a_shard_whose_store_is_damaged_when_it_is_opened_stays_closed_alone(data: Path) -> None:

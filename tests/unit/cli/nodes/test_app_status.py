@@ -15,6 +15,7 @@ from rocketray.cli.nodes.app_status import (
     show_groups,
     show_hosts,
     show_problems,
+    show_unflushed,
     without_hosts,
 )
 from rocketray.cli.terminal import output
@@ -147,6 +148,34 @@ def test_programs_see_the_last_error_in_parts(capsys: pytest.CaptureFixture[str]
             }
         ],
         None,
+    ]
+
+
+def test_the_worst_queue_of_each_topic_is_shown_that_is_not_on_disk(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_unflushed({"T/0": 0}, as_json=False)
+    assert capsys.readouterr().out == "\nall stored messages are on disk\n"
+    ages = {"T/0": 430, "T/10": 61_900, "T/2": 0, "A/0": 120, "%RETRY%g/1": None, "A/1": 90}
+    show_unflushed(ages, as_json=False)
+    empty, head, _, *rows = capsys.readouterr().out.splitlines()
+    assert (empty, head.split()) == (
+        "",
+        ["topic", "queue", "oldest", "message", "not", "on", "disk"],
+    )
+    assert [row.split(maxsplit=2) for row in rows] == [
+        ["%RETRY%g", "1", "unknown: its process does not answer"],
+        ["T", "10", "61.9 s"],
+        ["A", "0", "0.1 s"],
+    ]
+    show_unflushed(ages, as_json=True)
+    places = json.loads(capsys.readouterr().out)["unflushed"]
+    assert places[0] == {"topic": "%RETRY%g", "queueId": 1, "ageMs": None}
+    assert [(each["topic"], each["queueId"], each["ageMs"]) for each in places[1:]] == [
+        ("T", 10, 61_900),
+        ("T", 0, 430),
+        ("A", 0, 120),
+        ("A", 1, 90),
     ]
 
 

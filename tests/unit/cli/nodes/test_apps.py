@@ -25,11 +25,22 @@ def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosting, "find_hosts", lambda *_: [])
 
 
+def connect_to(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the commands of this process use *node*."""
+
+    def unflushed() -> dict[str, int]:
+        processes = node.processes.values()
+        return {place: age for each in processes for place, age in each.unflushed().items()}
+
+    monkeypatch.setattr(node, "unflushed", unflushed, raising=False)
+    monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(node))
+
+
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.02)
     with LocalNode(tmp_path) as local:
-        monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(local))
+        connect_to(local, monkeypatch)
         local.topics.ensure("T", 1)
         yield local
 
@@ -43,14 +54,18 @@ def test_a_filter_that_fails_is_shown_of_a_member_of_a_client(node: LocalNode) -
     ):
         while node.groups.all()[0].counters.errors < 2:
             member.poll(0.1)
+        for process in node.processes.values():
+            process.flush()
         assert run_here("status", "--json").lines() == [
-            {"group": "audit", "topic": "T", "filterErrors": 2, "held": []}
+            {"group": "audit", "topic": "T", "filterErrors": 2, "held": []},
+            {"unflushed": []},
         ]
         shown = run_here("status").out
     first, *complaints = shown.removesuffix("\n").split("\n\n")
     assert "groups have members: audit, healthy;" in first
     assert complaints == [
-        "group audit, topic T: the filter failed on 2 messages; see: rocketray filter stats"
+        "group audit, topic T: the filter failed on 2 messages; see: rocketray filter stats",
+        "all stored messages are on disk",
     ]
 
 
@@ -68,7 +83,7 @@ def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: Local
 
         async with running(app):
             await until(lambda: any(each.failing for each in node.groups.all()))
-            [group] = (await asyncio.to_thread(run_here, "status", "--json")).lines()
+            [group, _] = (await asyncio.to_thread(run_here, "status", "--json")).lines()
             shown = (await asyncio.to_thread(run_here, "status")).out
         [held] = group.pop("held")
         assert group == {"group": "app-reader", "topic": "T", "filterErrors": 0}
@@ -87,11 +102,12 @@ def test_where_groups_are_closed_status_shows_why_and_all_else(
     for suffix in ("", ".bak"):
         (tmp_path / "config" / f"groups.json{suffix}").write_bytes(b"\0\0{")
     with LocalNode(tmp_path) as node:
-        monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(node))
+        connect_to(node, monkeypatch)
         node.state.problems.note("other", "something else is wrong")
         shown, for_programs = run_here("status"), run_here("status", "--json")
     assert (shown.code, shown.err) == (for_programs.code, for_programs.err) == (1, "")
-    first, empty, closed, other = shown.out.splitlines()
+    first, *flushed, empty, closed, other = shown.out.splitlines()
+    assert flushed == ["", "all stored messages are on disk"]
     assert first == "no app was started with rocketray up, and consumer groups are closed"
     assert empty == ""
     assert closed.startswith("problem: consumer groups are closed")
