@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +12,29 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.batches.encoded_table import MeasuredTable
 
-__all__ = ["BODY_BYTES", "TOPIC", "encoded", "order_table"]
+__all__ = ["BODY_BYTES", "TOPIC", "encoded", "order_body", "order_options", "order_table"]
 
 TOPIC = "Bench"
 BODY_BYTES = 100
+_FILLING = bytes(BODY_BYTES - 12)
 _REGIONS = ("eu", "us", "ap", "cn")
+
+
+class _Options(TypedDict):
+    tags: str
+    keys: list[str]
+    properties: dict[str, str]
+
+
+def order_body(number: int) -> bytes:
+    """Return the body of one message."""
+    return b"%012d" % number + _FILLING
+
+
+def order_options(number: int) -> _Options:
+    """Return the options of one message: its key and a property are its own."""
+    properties = {"region": "eu", "amount": str(number % 1000)}
+    return {"tags": "pay", "keys": [f"order-{number}"], "properties": properties}
 
 
 def order_table(rows: int, *, body_bytes: int = BODY_BYTES, a_range: int = 100) -> pa.Table:

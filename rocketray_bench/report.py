@@ -24,6 +24,7 @@ __all__ = ["BENCHMARKS", "BenchOptions", "Row", "bench_directory", "counted", "r
 
 BENCHMARKS = {
     "send": "one producer, to four queues and to one: single, unbatched, lists, Arrow tables",
+    "acks": "ack=disk beside memory: 1 to 1024 messages a batch, 1 to 64 producers",
     "consume": "a backlog: an agent (bytes, JSON, Records, Arrow), a plain member, with filters",
     "remote": "a member on another machine: a backlog with and without compression, one message",
     "groups": "1, 10 and 100 groups on one topic, and the memory of a member that is far behind",

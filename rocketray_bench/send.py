@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypedDict
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.producers.producer import NodeProducer
@@ -20,14 +19,13 @@ from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.message import Message
 
 from .bench_node import bench_node
-from .orders import BODY_BYTES, order_table
+from .orders import order_body, order_options, order_table
 from .report import BenchOptions, Row, counted
 
 __all__ = ["run"]
 
 _QUEUES = (4, 1)
 _RECORD_BYTES = 260  # a record of this benchmark: key, two properties and unique key
-_FILLING = bytes(BODY_BYTES - 12)
 
 Work = Callable[[NodeProducer, str, int], None]
 """Sends a number of messages to a topic; returns when all are acknowledged."""
@@ -75,7 +73,7 @@ class _Bench:
         def work(producer: NodeProducer, topic: str, count: int) -> None:
             for number in range(count):
                 begun = time.perf_counter()
-                producer.send(topic, _body(number), **_options(number))
+                producer.send(topic, order_body(number), **order_options(number))
                 took.append(time.perf_counter() - begun)
 
         for row in self.rates(f"one at a time, acked (ack={ack})", full, work, ceiling, ack):
@@ -84,25 +82,10 @@ class _Bench:
             took.clear()
 
 
-class _Options(TypedDict):
-    tags: str
-    keys: list[str]
-    properties: dict[str, str]
-
-
-def _body(number: int) -> bytes:
-    return b"%012d" % number + _FILLING
-
-
-def _options(number: int) -> _Options:
-    """Return the options of one message: its key and a property are its own."""
-    properties = {"region": "eu", "amount": str(number % 1000)}
-    return {"tags": "pay", "keys": [f"order-{number}"], "properties": properties}
-
-
 def _unbatched(producer: NodeProducer, topic: str, count: int) -> None:
     sends = [
-        producer.send_async(topic, _body(number), **_options(number)) for number in range(count)
+        producer.send_async(topic, order_body(number), **order_options(number))
+        for number in range(count)
     ]
     for send in sends:
         send.result()
@@ -110,7 +93,9 @@ def _unbatched(producer: NodeProducer, topic: str, count: int) -> None:
 
 def _lists(size: int) -> Work:
     def work(producer: NodeProducer, topic: str, count: int) -> None:
-        messages = (Message(topic, _body(number), **_options(number)) for number in range(count))
+        messages = (
+            Message(topic, order_body(number), **order_options(number)) for number in range(count)
+        )
         while batch := list(itertools.islice(messages, size)):
             producer.send_many(topic, batch)
 
