@@ -35,14 +35,17 @@ MakeBitmaps = Callable[[_Bytes, _Int64s, _Int64s], _Bytes | None]
 _NO_INDEX = np.empty(0, np.uint8)
 
 
-def open_window(log: CommitLog, queue: ConsumeQueue | None, index: KeyIndex) -> AppendWindow | None:
-    """Return the window at the current ends, or None when a file has to be created first."""
-    if queue is None:
-        return None
+def open_window(
+    log: CommitLog, queue: ConsumeQueue, index: KeyIndex, room: int
+) -> AppendWindow | None:
+    """Return the window at the current ends, or None when a file has to be created first.
+
+    It takes *room* messages at most; None without room.
+    """
     log_file, queue_file = log.files.file(log.max_offset), queue.segment()
-    if log_file is None or queue_file is None:
+    if log_file is None or queue_file is None or room <= 0:
         return None
-    return AppendWindow(log, log_file, queue, queue_file, index)
+    return AppendWindow(log, log_file, queue, queue_file, index, room=room)
 
 
 class AppendWindow:
@@ -55,12 +58,15 @@ class AppendWindow:
         queue: ConsumeQueue,
         queue_file: MappedFile,
         index: KeyIndex,
+        *,
+        room: int,
     ) -> None:
         self.queue = queue
         self._log = log
         self._index_file = index.newest()
         self.log: _Bytes = log_file.data
-        self.queue_entries: _Bytes = queue_file.data
+        position = queue.max_offset * ENTRY_BYTES - queue_file.start
+        self.queue_entries: _Bytes = queue_file.data[: position + room * ENTRY_BYTES]
         self.store_host = log.store_host
         self.index = _NO_INDEX
         self.hash_slots = self.max_entries = index_room = 0
@@ -73,7 +79,7 @@ class AppendWindow:
         self.cursor[StoreCursor.LOG_START] = log_file.start
         self.cursor[StoreCursor.LOG_POSITION] = log.max_offset - log_file.start
         self.cursor[StoreCursor.LOG_END] = log_file.size - BLANK_BYTES
-        self.cursor[StoreCursor.QUEUE_POSITION] = queue.max_offset * ENTRY_BYTES - queue_file.start
+        self.cursor[StoreCursor.QUEUE_POSITION] = position
         self.cursor[StoreCursor.QUEUE_OFFSET] = queue.max_offset
         self.cursor[StoreCursor.INDEX_ROOM] = index_room
 

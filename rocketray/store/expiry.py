@@ -118,13 +118,16 @@ class Expiry:
         found = []
         for name, queue_offset in needed.items():
             queue = self._files.queues.find(*name)
-            if queue is not None and queue_offset < queue.max_offset > queue.min_offset:
-                entry = queue.entry(max(queue_offset, queue.min_offset))
-                found.append(entry.physical_offset)
+            if queue is None:
+                continue
+            first = queue.gaps.after(max(queue_offset, queue.min_offset))
+            if first < queue.max_offset:
+                found.append(queue.entry(first).physical_offset)
         return min(found, default=None)
 
 
 def _last_before(queue: ConsumeQueue, physical_offset: int) -> QueueEntry | None:
     """Return the queue's last entry of a record before *physical_offset*."""
     after = queue.first_at_or_after(lambda entry: entry.physical_offset >= physical_offset)
-    return queue.entry(after - 1) if after > queue.min_offset else None
+    last = queue.gaps.before(after) - 1
+    return queue.entry(last) if last >= queue.min_offset else None

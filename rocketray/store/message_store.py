@@ -49,6 +49,7 @@ from .files.mapped_file import FULL_ERRORS, no_room_is_full
 from .files.store_settings import Salvage, allow_units, settle_config
 from .formats.sys_flag import PREPARED, ROLLBACK
 from .log.log_blocks import entry_codes
+from .queues.consume_queue import ConsumeQueue
 from .queues.consume_queue_ext import BitmapSource
 from .recovery.verify import Verification
 from .retention import DiskUse, ExpiredFile, RetentionPolicy
@@ -211,6 +212,7 @@ class MessageStore:
         with self._making_files():
             self._log.reserve(len(batch.records))
             if queue is not None:
+                self._make_unflushed_room(queue, count)
                 queue.reserve(count, 0 if bitmaps is None else bitmaps.shape[1])
             if len(key_offsets):
                 self._index.reserve(len(key_offsets))
@@ -247,7 +249,10 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         window = self._window
         if window is None or window.queue is not queue:
-            window = self._window = open_window(self._log, queue, self._index)
+            window = self._window = None
+            if queue is not None:
+                room = self._files.unflushed_room(queue)
+                window = self._window = open_window(self._log, queue, self._index, room)
         if window is None:
             return 0
         now_ms = max(self._clock_ms(), self._last_timestamp_ms)
@@ -263,6 +268,16 @@ class MessageStore:
         self._batches += batches
         self._messages += messages
         return done
+
+    def skip_to(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Give no queue offset below *queue_offset*, which readers may know as the queue's end.
+
+        Raises:
+            StoreFullError: there is no space for the file of the next entry.
+        """
+        self._check_writable()
+        self._window = None
+        self._files.leave_gap(self._queues.get(topic, queue_id), (topic, queue_id), queue_offset)
 
     def begin_units(self, source: BitmapSource) -> None:
         """Start to give new queue entries a ConsumeQueueExt unit each, with a bitmap of *source*.
@@ -379,11 +394,23 @@ class MessageStore:
         return self._files.statistics(self._batches, self._messages)
 
     def _flush(self, *, everything: bool, stop: bool = False) -> PhysicalOffset:
-        """Flush; a failure makes the store unsound: the system drops data it could not write."""
-        try:
+        with self._syncing():
             flushed = self._files.flush(self._last_timestamp_ms, everything=everything)
             if stop:
                 self._files.stop()
+        return flushed
+
+    def _make_unflushed_room(self, queue: ConsumeQueue, count: int) -> None:
+        if count > self._files.unflushed_room(queue):
+            with self._flush_lock, self._syncing():
+                self._check_sound()
+                self._files.make_unflushed_room(queue, count, self._last_timestamp_ms)
+
+    @contextmanager
+    def _syncing(self) -> Iterator[None]:
+        """Make the store unsound if a sync fails: the system drops data it could not write."""
+        try:
+            yield
         except StoreFullError as error:
             raise self._failed("flushing", error) from error
         except OSError as error:
@@ -391,7 +418,6 @@ class MessageStore:
             if error.errno not in FULL_ERRORS:
                 note_failed_disk(self._file_system, self.directory, self._what(), self._clock_ms())
             raise failure from error
-        return flushed
 
     @contextmanager
     def _making_files(self) -> Iterator[None]:

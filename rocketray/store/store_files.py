@@ -1,6 +1,9 @@
 """The files of one store directory: opened together, recovered, flushed in the right order.
 
-Invariant: the checkpoint is written after everything that it covers is on disk.
+Invariants
+  1. The checkpoint is written after everything that it covers is on disk.
+  2. Of no queue are more messages unflushed than the checkpoint on disk says. So recovery knows
+     which queue offsets a power failure may have taken, and leaves a gap there (queue_gaps.py).
 """
 
 from __future__ import annotations
@@ -12,16 +15,26 @@ from functools import partial
 from pathlib import Path
 
 from rocketray.config import StoreConfig
+from rocketray.errors import CorruptRecordError
 from rocketray.message import PhysicalOffset
 
-from .files.checkpoint import Checkpoint, ensure_checkpoint, read_checkpoint, write_checkpoint
+from .files.checkpoint import (
+    Checkpoint,
+    ensure_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from .files.failed_disk import has_failed_disk
 from .files.file_system import FileSystem
 from .files.lock import StoreLock, was_clean
 from .files.mapped_file_queue import Repair
 from .files.store_settings import Salvage, is_foreign
 from .index.key_index import KeyIndex
 from .log.commit_log import CommitLog
+from .queues.consume_queue import ConsumeQueue
 from .queues.consume_queue_ext import BitmapSource
+from .queues.queue_gaps import QueueGaps, read_gaps, write_gaps
+from .queues.queue_recovery import continue_at
 from .queues.queue_table import QueueTable
 from .recovery.clean_stop import CleanStop
 from .recovery.recovery import (
@@ -38,6 +51,7 @@ __all__ = ["StoreFiles", "StoreStatistics"]
 
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT = "checkpoint"
+_UNFLUSHED_LEAST = 1024
 _DERIVED_FLUSH_MS = 1000  # queues, index and checkpoint follow the log this often, as RocketMQ's
 
 
@@ -108,6 +122,9 @@ class StoreFiles:
         self._clock_ms = clock_ms
         self._file_system = file_system
         self._derived_flushed_ms = clock_ms()
+        self._checkpointed = Checkpoint()
+        self._unflushed_least = min(_UNFLUSHED_LEAST, config.consume_queue_segment_entries)
+        self._gaps = self._read_gaps(salvage)
         read_only = lock is None
         trust, repair_log = _trust(lock, salvage, is_foreign=self._is_foreign)
         self.log = CommitLog(
@@ -126,6 +143,7 @@ class StoreFiles:
             repair=Repair.NOTHING if read_only else Repair.ALL,
             bitmap_source=bitmap_source,
             adds_units=adds_units,
+            gaps=self._gaps,
             file_system=file_system,
         )
         self.index = KeyIndex(
@@ -155,7 +173,7 @@ class StoreFiles:
 
     def _recover(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
         """Find the ends of all files, for the writer, and make them agree."""
-        checkpoint = read_checkpoint(self._checkpoint, self._file_system)
+        checkpoint = self._checkpointed = read_checkpoint(self._checkpoint, self._file_system)
         if salvage is Salvage.NOTHING:
             self.log.check_places()
         if trust is Trust.CLEAN_STOP:
@@ -189,6 +207,7 @@ class StoreFiles:
             self.flush(self.last_timestamp_ms, everything=True)
             if not self._is_foreign:
                 write_past_recovery(self._directory, report, self._clock_ms(), self._file_system)
+        self._continue_queues(report, was_closed=lock.was_clean)
         if salvage is not Salvage.ALL_BUT_INDEX:
             self.index.forget_before(self.log.min_offset)
         self.remove_forgotten()  # left over from a crash during deletion
@@ -198,6 +217,61 @@ class StoreFiles:
             _LOG.error(
                 "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason
             )
+
+    def _read_gaps(self, salvage: Salvage) -> dict[tuple[str, int], QueueGaps]:
+        """Return the known gaps; a repair finds those of a damaged file again."""
+        try:
+            return read_gaps(self._directory, self._file_system)
+        except CorruptRecordError as error:
+            if salvage is Salvage.NOTHING:
+                raise
+            _LOG.warning("%s", error)
+            return {}
+
+    def _continue_queues(self, report: RecoveryReport, *, was_closed: bool) -> None:
+        """Let no queue offset be given twice: see queue_gaps.py."""
+        if self._is_foreign:
+            return
+        before, boot = self._checkpointed, self._file_system.boot()
+        may_lack = not report.was_clean and (
+            (report.queue_entries_cut if was_closed else not boot or boot != before.boot)
+            or any(hole.end >= report.end_offset for hole in report.holes)
+            or has_failed_disk(self._file_system, self._directory)
+        )
+        for name, queue in self.queues.items():
+            end = queue.max_offset
+            if may_lack:
+                end += (before.unflushed_max or queue.unflushed_max) + report.queue_entries_cut
+            self._continue_at(queue, name, end)
+        self._save_gaps()
+        if (before.unflushed_max, before.boot) != (self._unflushed_least, boot):
+            self._write_checkpoint(
+                replace(self._checkpointed, unflushed_max=self._unflushed_least, boot=boot)
+            )
+
+    def _continue_at(self, queue: ConsumeQueue, name: tuple[str, int], end: int) -> None:
+        if end > queue.max_offset:
+            _LOG.warning(
+                "%s: messages of %s/%d may have been lost; the next one gets queue offset %d",
+                self._directory,
+                *name,
+                end,
+            )
+        continue_at(queue, end)
+        queue.forget_before(self.log.min_offset)
+        queue.logged_offset = end
+
+    def _save_gaps(self) -> None:
+        gaps = {name: queue.gaps for name, queue in self.queues.items() if queue.gaps}
+        if gaps != self._gaps:
+            write_gaps(self._directory, gaps, self._file_system)
+            self._gaps = gaps
+
+    def leave_gap(self, queue: ConsumeQueue, name: tuple[str, int], end: int) -> None:
+        """Continue *queue* at *end*, if that is beyond its end."""
+        if end > queue.max_offset:
+            self._continue_at(queue, name, end)
+            self._save_gaps()
 
     def verify(self) -> Verification:
         """Check everything; see verify.py."""
@@ -220,19 +294,46 @@ class StoreFiles:
         *last_timestamp_ms* is the store time of the last batch, read before this call: all
         batches of an earlier time are whole in log, queues and index.
         """
+        ends = [(queue, queue.max_offset) for queue in self.queues.all()]
         flushed = self.log.flush()
+        for queue, end in ends:
+            queue.logged_offset = end
         now_ms = self._clock_ms()
         if everything or now_ms - self._derived_flushed_ms >= _DERIVED_FLUSH_MS:
             self._derived_flushed_ms = now_ms
             for queue in self.queues.all():
                 queue.flush()
             self.index.flush()
-            write_checkpoint(
-                self._checkpoint,
-                Checkpoint(last_timestamp_ms, last_timestamp_ms, last_timestamp_ms),
-                self._file_system,
+            time_ms = last_timestamp_ms
+            self._write_checkpoint(
+                replace(
+                    self._checkpointed,
+                    log_timestamp_ms=time_ms,
+                    queue_timestamp_ms=time_ms,
+                    index_timestamp_ms=time_ms,
+                )
             )
         return flushed
+
+    def unflushed_room(self, queue: ConsumeQueue) -> int:
+        """Return how many messages *queue* may take before :meth:`make_unflushed_room`."""
+        return self._checkpointed.unflushed_max - (queue.max_offset - queue.logged_offset)
+
+    def make_unflushed_room(self, queue: ConsumeQueue, count: int, last_timestamp_ms: int) -> None:
+        """Have room for *count* messages more of *queue*, by a flush if it has very many.
+
+        No other flush may run. *last_timestamp_ms* is as for :meth:`flush`.
+        """
+        if queue.max_offset + count - queue.logged_offset > queue.unflushed_max:
+            self.flush(last_timestamp_ms, everything=False)
+        if count > self.unflushed_room(queue):
+            needed = queue.max_offset + count - queue.logged_offset
+            most = max(min(2 * needed, queue.unflushed_max), needed)
+            self._write_checkpoint(replace(self._checkpointed, unflushed_max=most))
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        write_checkpoint(self._checkpoint, checkpoint, self._file_system)
+        self._checkpointed = checkpoint
 
     def forget_before(self, physical_offset: int) -> None:
         """Begin the log with the file of *physical_offset*; queues and index follow.
@@ -263,7 +364,7 @@ class StoreFiles:
             max_physical_offset=self.log.max_offset,
             flushed_offset=self.log.flushed_offset,
             queues=sum(queue.max_offset > 0 for queue in queues),
-            messages=sum(queue.max_offset - queue.min_offset for queue in queues),
+            messages=sum(queue.message_count for queue in queues),
             log_files=len(self.log.files.starts),
             index_files=len(self.index.files),
             keys=self.index.entry_count(),

@@ -22,6 +22,7 @@ from .index.index_file import IndexHeader
 from .log.commit_log import CommitLog
 from .log.log_walk import scan
 from .queues.consume_queue import QueueEntry
+from .queues.queue_gaps import NO_GAPS, QueueGaps
 from .reading.pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
 from .store_files import StoreFiles
 
@@ -149,7 +150,7 @@ class StoreReads:
             first = queue.first_at_or_after(lambda entry: stored_ms(entry) >= timestamp_ms)
             return QueueOffset(first)
         after = queue.first_at_or_after(lambda entry: stored_ms(entry) > timestamp_ms)
-        return QueueOffset(max(after - 1, queue.min_offset))
+        return QueueOffset(max(queue.gaps.before(after) - 1, queue.min_offset))
 
     def queue_entry(self, topic: str, queue_id: int, queue_offset: int) -> QueueEntry:
         """Return one entry of a queue; raise :class:`OffsetOutOfRangeError`."""
@@ -168,6 +169,11 @@ class StoreReads:
         """Return the offset of the next message."""
         queue = self._queues.find(topic, queue_id)
         return QueueOffset(queue.max_offset if queue else 0)
+
+    def gaps(self, topic: str, queue_id: int) -> QueueGaps:
+        """Return the queue offsets that no message has; see queue_gaps.py."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.gaps if queue else NO_GAPS
 
     def queues(self) -> list[tuple[str, int]]:
         """Return topic and queue id of each queue with a message, in order."""

@@ -52,7 +52,8 @@ def check(store: MessageStore, left: int) -> None:
     for topic, queue_id in QUEUES:
         found = read_all(store, topic, queue_id)
         assert found == [one for one in scanned if one.queue_id == queue_id]
-        assert store.reads.max_queue_offset(topic, queue_id) == COUNT // 2
+        end = store.reads.max_queue_offset(topic, queue_id)
+        assert store.reads.gaps(topic, queue_id).before(end) == COUNT // 2
     for one in scanned:
         assert store.reads.query("Trade", one.unique_key or "") == [one]
     assert store.reads.query("Trade", "key-0") == []

@@ -57,10 +57,13 @@ class SimLog:
         return topic in self.stores
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
-        store = self.stores[topic]
-        end = min(store.reads.max_queue_offset(topic, 0), queue_offset + max_count)
-        entries = [store.reads.queue_entry(topic, 0, offset) for offset in range(queue_offset, end)]
-        return [store.reads.view(entry.physical_offset) for entry in entries]
+        reads = self.stores[topic].reads
+        result = reads.get_message(topic, 0, queue_offset, max_count)
+        return list(result.messages)
+
+    def count(self, topic: str) -> int:
+        reads = self.stores[topic].reads
+        return reads.gaps(topic, 0).count(0, reads.max_queue_offset(topic, 0))
 
     def store(self, message: Message) -> int:
         offset = self.stores[message.topic].put([message], 0)[0].queue_offset
@@ -138,7 +141,7 @@ def test_a_recall_never_takes_a_message_that_comes_to_its_place_after_a_power_fa
     count, lengths = 0, set()
     for outcome in outcomes(disk):
         again = Waiting(outcome.disk(), clock)
-        found = again.visible()
+        found = again.log.count(TIMER_TOPIC)
         again.step()
         before = len(again.schedule)  # 0 where all of the store is gone
         for number in range(3):

@@ -28,6 +28,7 @@ __all__ = ["Bound", "Outcome", "PowerLostError", "SimDisk"]
 
 SECTOR = 512
 _ROOT = Path("/")
+_BOOTS = itertools.count(1)
 
 
 class PowerLostError(Exception):
@@ -172,8 +173,12 @@ class SimDisk(FileSystem):
     before: Callable[[str, Path], None] = lambda _name, _path: None
     root: _Directory = field(default_factory=_Directory)
     locks: set[Path] = field(default_factory=set)
+    boot_number: int = field(default_factory=lambda: next(_BOOTS))
 
     # What the store asks for
+
+    def boot(self) -> int:
+        return self.boot_number
 
     def exists(self, path: Path) -> bool:
         return self._find(path) is not None

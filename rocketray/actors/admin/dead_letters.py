@@ -136,9 +136,9 @@ def letter_boxes(node: NodeClient) -> list[LetterBox]:
         if name.startswith(DEAD_LETTER_PREFIX) and _has_files(data, name):
             with open_queues(data, name) as views:
                 spans = [range(view.minimum, view.maximum) for view in views]
+                there = sum(view.count() for view in views)
                 reason = _newest_reason(views[0])
             done = Journal(data, topic).done
-            there = sum(map(len, spans))
             redriven = sum(offset in spans[0] for offset in done)
             group = name.removeprefix(DEAD_LETTER_PREFIX)
             boxes.append(LetterBox(group, name, there, redriven, reason))
@@ -284,7 +284,7 @@ def _topic(node: NodeClient, group: str, topic: str | None) -> TopicConfig:
 
 
 def _newest_reason(view: QueueView) -> str | None:
-    newest = max(view.minimum, view.maximum - 1)
+    newest = max(view.minimum, view.gaps().back(view.maximum, 1))
     try:
         found = view.reader.messages(view.reader.match_tags(newest, view.maximum, None))
     except (CorruptRecordError, OffsetOutOfRangeError):

@@ -46,6 +46,7 @@ from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.store.files.mapped_file_queue import segment_name
+from rocketray.store.queues.queue_gaps import GAPS_FILE
 from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 
 from .file_copy import FileSum, copy_file, no_room, sum_of
@@ -227,6 +228,8 @@ class _Run:
         path = shard_directory(self._data, topic.name, queue_id)
         limit = bounds.end * ENTRY_BYTES
         yield _Part(f"{directory}/store.json")
+        if (path / GAPS_FILE).exists():
+            yield _Part(f"{directory}/{GAPS_FILE}")
         filters = filters_file(path)
         if filters.exists():
             yield _Part(filters.relative_to(self._data).as_posix())

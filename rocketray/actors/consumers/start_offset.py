@@ -3,8 +3,11 @@
 Illegal offsets are corrected as RocketMQ does (``PullStatus.OFFSET_ILLEGAL``):
   - A group whose offset is below the queue's minimum resumes at the minimum (``OFFSET_TOO_SMALL``:
     retention removed the messages).
-  - A group whose offset is beyond the end resumes at the end (``OFFSET_OVERFLOW_BADLY``: the end of
-    the log was lost).
+
+An offset beyond the end (``OFFSET_OVERFLOW_BADLY``) means that the log is not the one that the
+group read: the queue was created again, or its files are an older copy. RocketMQ resumes at the
+end, and what was stored meanwhile is skipped. Here the group resumes at the minimum. A log whose
+end was lost is no such case: it continues behind a gap (queue_gaps.py).
 
 The corrected offset is the group's from then on, so the messages between are counted once.
 """
@@ -43,5 +46,5 @@ def next_begin(offset: int, minimum: int, maximum: int) -> NextBegin:
     if offset < minimum:
         return NextBegin(minimum, GetMessageStatus.OFFSET_TOO_SMALL, minimum - offset)
     if offset > maximum:
-        return NextBegin(maximum, GetMessageStatus.OFFSET_OVERFLOW_BADLY)
+        return NextBegin(minimum, GetMessageStatus.OFFSET_OVERFLOW_BADLY)
     return NextBegin(offset)

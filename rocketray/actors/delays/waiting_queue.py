@@ -16,6 +16,7 @@ from rocketray.actors.topics.old_files import old_files
 from rocketray.delay import TIMER_ROLLED_FROM, TIMER_TOPIC
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.queues.queue_gaps import gaps_of
 from rocketray.store.reading.reader import EntryColumns
 
 from .done_marks import DoneMarks
@@ -46,6 +47,11 @@ class WaitingQueue:
         self.log = log
         self.records = WaitingRecords(log, topic, queue_id, file_system)
         self._marks = DoneMarks(log.directory / _MARKS, log.minimum(), file_system=file_system)
+        first_open = self._marks.first_open(log.visible())
+        for start, stop in gaps_of(log.directory, topic, queue_id, file_system).between(
+            first_open, log.visible()
+        ):
+            self._marks.mark(np.arange(start, stop))
         self.times = DueTimes()
         """The due times of the messages that were read and wait."""
         self._next = self._marks.first_open(log.visible())
@@ -138,7 +144,7 @@ class WaitingQueue:
         for at in range(first, end, _BLOCK_ENTRIES):
             stop = min(at + _BLOCK_ENTRIES, end)
             entries = self.records.reader.entries(at, stop)
-            yield stop, entries.select(~self._marks.are_done(at, stop))
+            yield stop, entries.select(~self._marks.of(entries.queue_offsets))
 
     def _open_before(self, offset: int) -> tuple[Int64s, Int64s]:
         """Return the messages before *offset* that are not done, and their record sizes."""

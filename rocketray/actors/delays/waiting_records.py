@@ -105,7 +105,8 @@ class WaitingRecords:
         """Return the message at a queue offset, after it is on disk, or None if there is none."""
         if not self._log.minimum() <= offset < self._log.visible():
             return None
-        return self.messages(self.entries(np.array([offset], np.int64)))[0]
+        found = self.messages(self.entries(np.array([offset], np.int64)))
+        return found[0] if found else None
 
     def sources(self, entries: EntryColumns) -> list[int]:
         """Return the offset from which each message was rolled; -1 where it was not."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from rocketray.actors.files.paths import control_path
 from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.store.queues.queue_gaps import gaps_of
 
 from .read_plan import Bounds, QueueKey
 
@@ -28,13 +29,15 @@ class QueuePages:
 
     def find(self, key: QueueKey) -> Bounds | None:
         """Return the bounds of a queue; None if its shard has not run here yet."""
+        control = control_path(self._data, *key)
         try:
-            page = self._pages.get(key) or ControlView(control_path(self._data, *key))
+            page = self._pages.get(key) or ControlView(control)
         except FileNotFoundError:
             return None
         self._pages[key] = page
         minimum = page.minimum()
-        return Bounds(minimum, max(minimum, page.visible()))
+        visible = max(minimum, page.visible())
+        return Bounds(minimum, visible, gaps_of(control.parent, *key))
 
     def forget(self) -> None:
         """Open the pages again: a topic may have been created again under its old name."""

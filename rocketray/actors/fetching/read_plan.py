@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
+from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 
 __all__ = [
     "Bounds",
@@ -33,10 +34,14 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The present range of a queue: the messages from *minimum* up to, not including, *visible*."""
+    """The present range of a queue: the messages from *minimum* up to, not including, *visible*.
+
+    No message has an offset in *gaps*.
+    """
 
     minimum: int
     visible: int
+    gaps: QueueGaps = NO_GAPS
 
     def start_from(self, offset: int) -> int:
         """Return *offset*, or the first message's if the queue has no such position.

@@ -26,6 +26,7 @@ from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.store.files.store_settings import settle_config
 from rocketray.store.queues.ext_reader import BitTest
+from rocketray.store.queues.queue_gaps import gaps_of
 from rocketray.store.reading.reader import QueueReader
 
 from .filter_stream import scan_block
@@ -97,28 +98,31 @@ class LagCounter:
         kind = subscription.expression_type
         if start == stop:
             return FilteredLag(0, 0, Exactness.EXACT)
-        if kind == "CLASS":
-            return FilteredLag(stop - start, stop - start, Exactness.UNFILTERED)
-        matcher = MessageFilter(subscription)
         directory = shard_directory(self._data, topic, queue_id)
+        gaps = gaps_of(directory, topic, queue_id)
+        diff = gaps.count(start, stop)
+        if kind == "CLASS":
+            return FilteredLag(diff, diff, Exactness.UNFILTERED)
+        matcher = MessageFilter(subscription)
         host = settle_config(directory, None, read_only=True).store_host
         control = ControlPage(control_path(self._data, topic, queue_id))
         test = StreamBits(directory, control, wanted).test()
         count, left = 0, _NEW_BLOCKS_MAX[kind]
         with QueueReader(directory, topic, queue_id) as reader:
-            for first, end in self._parts(start, stop):
+            parts = [part for each in gaps.outside(start, stop) for part in self._parts(*each)]
+            for first, end in parts:
                 block = _Block(host, subscription, first // self._block_entries)
                 is_whole = end - first == self._block_entries
                 found = self._kept(block) if is_whole else None
                 if found is None:
                     if left == 0:
-                        return FilteredLag(count, stop - start, Exactness.AT_LEAST)
+                        return FilteredLag(count, diff, Exactness.AT_LEAST)
                     left -= 1
                     found = _matches(matcher, reader, first, end, test)
                     if is_whole:
                         self._keep(block, found)
                 count += found
-        return FilteredLag(count, stop - start, Exactness.EXACT)
+        return FilteredLag(count, diff, Exactness.EXACT)
 
     def _parts(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
         """Return the range, split where blocks end."""

@@ -100,7 +100,7 @@ def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int)
     with open_queues(directory, topic) as views:
         share = math.ceil(count / len(views))
         for view in views:
-            first = max(view.minimum, view.maximum - share)
+            first = max(view.minimum, view.gaps().back(view.maximum, share))
             entries = view.reader.entries(first, max(first, view.maximum))
             for text in view.reader.property_strings(entries):
                 properties = decode_properties(text)

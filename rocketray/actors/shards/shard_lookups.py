@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import PhysicalOffset, StoredMessage
@@ -83,7 +84,8 @@ class ShardLookups:
         with self.writer.reading():
             first = reads.queue_offset_by_time(self.topic, self.queue_id, begin_ms)
             end = reads.max_queue_offset(self.topic, self.queue_id)
-            for offset in range(first, end):
+            ranges = reads.gaps(self.topic, self.queue_id).outside(first, end)
+            for offset in chain.from_iterable(range(*each) for each in ranges):
                 if len(found) == min(max_count, QUERY_MAX):
                     break
                 entry = reads.queue_entry(self.topic, self.queue_id, offset)

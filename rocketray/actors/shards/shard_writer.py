@@ -83,6 +83,8 @@ class ShardWriter:
         with ExitStack() as opened:
             opened.callback(self.store.close)
             self.control = ControlPage(directory / CONTROL_PAGE, create=True)
+            if self.control.visible():
+                self.store.skip_to(topic, queue_id, self.control.visible())
             unflushed = Unflushed(self.store.reads, steady_ms)
             self.unflushed_ms = unflushed.age_ms
             """Return the age of the oldest message that is not on disk; waits for nothing."""

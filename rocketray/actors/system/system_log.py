@@ -44,12 +44,14 @@ class SystemLog:
         if shard is None:
             return found
         queue_offset = max(queue_offset, shard.writer.control.minimum())
+        gaps = shard.writer.store.reads.gaps(topic, 0)
         with shard.writer.reading():
             while len(found) < max_count:
-                message = shard.writer.message_at(queue_offset + len(found))
+                message = shard.writer.message_at(gaps.after(queue_offset))
                 if message is None:
                     break
                 found.append(message)
+                queue_offset = message.queue_offset + 1
         return found
 
     def find(self, topic: str, key: str, max_count: int) -> list[StoredMessage]:

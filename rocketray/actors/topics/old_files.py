@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from functools import partial
 from typing import NamedTuple
 
+from rocketray.store.queues.queue_gaps import gaps_of
 from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["Spot", "old_files"]
@@ -25,13 +24,15 @@ def old_files(
 
     The second is None if no file is old. It is at the beginning of its file.
     """
-    if minimum == end:
-        return Spot(minimum, 0), None
-    first, newest = _physical(reader, minimum), _physical(reader, end - 1)
+    gaps = gaps_of(reader.directory, reader.topic, reader.queue_id)
+    minimum = gaps.after(minimum)
+    if minimum >= end:
+        return Spot(end, 0), None
+    first, newest = _physical(reader, minimum), _physical(reader, gaps.before(end) - 1)
     newest_file = newest - newest % segment_bytes
     if first >= newest_file:
         return Spot(minimum, first), None
-    begins = bisect_left(range(end), newest_file, minimum, key=partial(_physical, reader))
+    begins = gaps.find(lambda at: _physical(reader, at) >= newest_file, minimum, end)
     return Spot(minimum, first), Spot(begins, newest_file)
 
 

@@ -7,7 +7,6 @@ writer had published when the view was opened.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from rocketray.names import check_topic
 from rocketray.store.files.store_settings import is_foreign, is_store
 from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
+from rocketray.store.queues.queue_gaps import QueueGaps, gaps_of
 from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["QueueView", "open_queues"]
@@ -35,9 +35,19 @@ class QueueView:
     maximum: int
     reader: QueueReader
 
+    def gaps(self) -> QueueGaps:
+        """Return the offsets that no message has."""
+        return gaps_of(self.reader.directory, self.reader.topic, self.queue_id)
+
+    def count(self) -> int:
+        """Return the number of messages."""
+        return self.gaps().count(self.minimum, self.maximum)
+
     def first_stored_at(self, time_ms: int) -> int:
         """Return the first offset of a message stored at that time or later, else ``maximum``."""
-        return bisect_left(range(self.maximum), time_ms, self.minimum, key=self._stored_at)
+        return self.gaps().find(
+            lambda at: self._stored_at(at) >= time_ms, self.minimum, self.maximum
+        )
 
     def _stored_at(self, queue_offset: int) -> int:
         (message,) = self.reader.messages(self.reader.entries(queue_offset, queue_offset + 1))

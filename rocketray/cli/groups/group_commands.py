@@ -125,7 +125,7 @@ def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str,
             pulled = group.pulled.get(queue)
             row |= {
                 "consumerOffset": offset,
-                "diff": max(0, shard.max_queue_offset - done),
+                "diff": lags[queue].diff,
                 "inflight": None if pulled is None else max(0, pulled - done),
                 "lag": lags[queue].count,
                 "exactness": lags[queue].exactness.value,

@@ -179,14 +179,15 @@ def _files(directory: Path, depth: str) -> dict[str, int]:
 def _queue(store: MessageStore, topic: str, queue_id: int) -> dict[str, Any]:
     first = store.reads.min_queue_offset(topic, queue_id)
     end = store.reads.max_queue_offset(topic, queue_id)
+    gaps = store.reads.gaps(topic, queue_id)
     return {
         "topic": topic,
         "queueId": queue_id,
         "minOffset": first,
         "maxOffset": end,
-        "messages": end - first,
+        "messages": gaps.count(first, end),
         "firstStoreTime": _stored_ms(store, topic, queue_id, first),
-        "lastStoreTime": _stored_ms(store, topic, queue_id, end - 1),
+        "lastStoreTime": _stored_ms(store, topic, queue_id, gaps.before(end) - 1),
     }
 
 

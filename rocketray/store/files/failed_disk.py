@@ -19,7 +19,7 @@ from rocketray.file_form import FileForm
 
 from .file_system import FileSystem, replace_file
 
-__all__ = ["check_disk", "note_failed_disk", "remove_failed_disk"]
+__all__ = ["check_disk", "has_failed_disk", "note_failed_disk", "remove_failed_disk"]
 
 _NAME = "failed_disk.json"
 _FORM = FileForm(_NAME)
@@ -38,11 +38,10 @@ def note_failed_disk(file_system: FileSystem, directory: Path, reason: str, time
 
 def check_disk(file_system: FileSystem, directory: Path) -> None:
     """Raise :class:`StoreError` if the file is there."""
-    path = directory / _NAME
-    if not file_system.exists(path):
+    if not has_failed_disk(file_system, directory):
         return
     try:
-        value = _FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)))
+        value = _FORM.content(orjson.loads(file_system.read(directory / _NAME, _MAX_BYTES)))
         reason = str(value["reason"])
     except (StoreError, OSError, LookupError, TypeError, ValueError) as error:
         reason = f"{_NAME} is not readable, {error}"
@@ -52,8 +51,13 @@ def check_disk(file_system: FileSystem, directory: Path) -> None:
     )
 
 
+def has_failed_disk(file_system: FileSystem, directory: Path) -> bool:
+    """Return whether the file is there."""
+    return file_system.exists(directory / _NAME)
+
+
 def remove_failed_disk(file_system: FileSystem, directory: Path) -> None:
     """Remove the file, if there is one; durable on return."""
-    if file_system.exists(directory / _NAME):
+    if has_failed_disk(file_system, directory):
         file_system.unlink(directory / _NAME)
         file_system.sync(directory)

@@ -20,6 +20,7 @@ import fcntl
 import mmap
 import os
 import stat
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,7 @@ __all__ = [
 
 _ZEROS = bytes(1 << 20)
 _TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NO_FILE = "{} is a directory, and should be a file of the store; restore it from a copy"
 
 
@@ -55,6 +57,16 @@ def replace_file(file_system: FileSystem, path: Path, content: bytes) -> None:
 
 class FileSystem:
     """The operating system's files and directories by their paths: thin calls of ``os``."""
+
+    def boot(self) -> int:
+        """Return a number from 1 to 2**63 - 1 that is the system's own until it starts again.
+
+        Data that was written since and not synced can still be read. 0 where it is not known.
+        """
+        try:
+            return (uuid.UUID(_BOOT_ID.read_text().strip()).int & (1 << 63) - 1) or 1
+        except (OSError, ValueError):
+            return 0
 
     def exists(self, path: Path) -> bool:
         """Return whether *path* exists."""
@@ -96,7 +108,8 @@ class FileSystem:
         """Create or replace a file of *size* zeros, with blocks for the first of them."""
         descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            _allocate(descriptor, 0, allocated_size)
+            if allocated_size:
+                _allocate(descriptor, 0, allocated_size)
             os.ftruncate(descriptor, size)
         finally:
             os.close(descriptor)

@@ -135,6 +135,8 @@ class MappedFileQueue:
     def ensure(self, offset: int) -> MappedFile:
         """Return the file that holds *offset*, created behind the last one if needed.
 
+        Files that are skipped are created too, without blocks on disk.
+
         Raises:
             StoreFullError: there is no space for it; nothing changed.
         """
@@ -144,7 +146,10 @@ class MappedFileQueue:
             return found
         with self._lock:
             if start not in self._starts:
-                assert not self._starts or start == self.end
+                assert not self._starts or start >= self.end
+                for skipped in range(self.end, start, self.segment_bytes) if self._starts else ():
+                    self._create(skipped, allocated_bytes=0)
+                    self._file_system.sync(self.directory / segment_name(skipped))
                 self._create(start)
         return self._open(start)
 
@@ -319,7 +324,7 @@ class MappedFileQueue:
                     f"from a copy, or {remedy}",
                 )
 
-    def _create(self, start: int) -> None:
+    def _create(self, start: int, allocated_bytes: int | None = None) -> None:
         """Create the file after the last one; its name is durable on return.
 
         So a power failure cannot lose a file and keep a later one, as if the first had been
@@ -328,7 +333,10 @@ class MappedFileQueue:
         make_directory(self._file_system, self.directory)
         self._sync_names()
         path = self.directory / segment_name(start)
-        create_file(self._file_system, path, self.segment_bytes, self.segment_bytes)
+        size = self.segment_bytes
+        create_file(
+            self._file_system, path, size, size if allocated_bytes is None else allocated_bytes
+        )
         self._starts.append(start)
         self._names_changed = True
 

@@ -115,7 +115,7 @@ class ImportSource:
             first = queue.first_at_or_after(lambda entry: entry.physical_offset >= start)
             last = queue.first_at_or_after(lambda entry: entry.physical_offset >= end)
             if last > first:
-                counts[topic, queue_id] = last - first
+                counts[topic, queue_id] = queue.gaps.count(first, last)
         return counts
 
     def close(self) -> None:

@@ -8,11 +8,11 @@ Invariants
   2. Entries are written in place and never zeroed below ``max_offset``, so a reader in another
      process that knows an old maximum is always right.
   3. A queue that begins above 0 has filler entries before its begin in its first file.
+  4. Some offsets may be in a gap: no message has them, and the files have zeros (queue_gaps.py).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
 from rocketray.store.files.written_sums import WrittenSums
 
 from .consume_queue_ext import ConsumeQueueExt, ExtUnit
+from .queue_gaps import NO_GAPS, QueueGaps
 
 __all__ = [
     "ENTRY",
@@ -44,6 +45,8 @@ __all__ = [
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 FILLER_SIZE = 0x7FFFFFFF
 HOLE_SIZE = 1  # in the entry of a message lost in a hole of the log (replay.py)
+_UNFLUSHED_MAX = 1 << 22  # messages, unless these are more than:
+_UNFLUSHED_FILES_MAX = 32
 _BLOCK_ENTRIES = 1024  # converted to Python numbers at once
 _Rows = npt.NDArray[np.void]
 _Int64s = npt.NDArray[np.int64]
@@ -90,6 +93,7 @@ class ConsumeQueue:
         read_only: bool,
         repair: Repair = Repair.NOTHING,
         ext: ConsumeQueueExt | None = None,
+        gaps: QueueGaps = NO_GAPS,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; recovery sets the queue's end and begin before it is used."""
@@ -110,10 +114,21 @@ class ConsumeQueue:
         self.adds_units = ext is not None
         """Whether new entries get a unit in ConsumeQueueExt; the writer may change it."""
         self.segment_entries = segment_entries
+        self.unflushed_max = min(_UNFLUSHED_MAX, _UNFLUSHED_FILES_MAX * segment_entries)
+        """How many messages may not be on disk, so the length of a gap."""
+        self.gaps = gaps
+        """The offsets that no message has."""
         self.min_offset = self.max_offset = self.files.min_offset // ENTRY_BYTES
+        self.logged_offset = self.max_offset
+        """The records of the messages before this offset are on disk."""
         self._flushed = self.max_offset
         self.has_lost_units = False
         """Whether recovery found entries without their ext units."""
+
+    @property
+    def message_count(self) -> int:
+        """The number of messages, lost ones included."""
+        return self.gaps.count(self.min_offset, self.max_offset)
 
     def begin_ext(self, ext: ConsumeQueueExt) -> None:
         """Start to give entries units in *ext*; its existing units belong to none."""
@@ -199,7 +214,7 @@ class ConsumeQueue:
         return decode_entry(self.ext, queue_offset, rows[0].item())
 
     def entries(self, queue_offset: int) -> Iterator[QueueEntry]:
-        """Yield the entries from *queue_offset* to the end of its file, or of the queue."""
+        """Yield the entries from *queue_offset* to the end of its file or the next gap."""
         rows = self._rows(queue_offset)
         for start in range(0, len(rows), _BLOCK_ENTRIES):
             for at, row in enumerate(
@@ -216,18 +231,17 @@ class ConsumeQueue:
 
         ``max_offset`` when no entry does.
         """
-        offsets = range(self.max_offset)
-        return bisect_left(offsets, x=True, lo=self.min_offset, key=lambda at: key(self.entry(at)))
+        return self.gaps.find(lambda at: key(self.entry(at)), self.min_offset, self.max_offset)
 
     def _first_address(self) -> int | None:
         """Return the address in the first entry that has one."""
-        at = self.min_offset
+        at = self.gaps.after(self.min_offset)
         while len(rows := self._rows(at)):
             fields = rows["tags_code"].astype(np.int64)
             found = np.flatnonzero(fields <= TAGS_CODE_EXT_MAX)
             if len(found):
                 return int(fields[found[0]])
-            at += len(rows)
+            at = self.gaps.after(at + len(rows))
         return None
 
     def forget_before(self, log_min_offset: int) -> None:
@@ -273,11 +287,16 @@ class ConsumeQueue:
             self.ext.files.close()
 
     def _rows(self, queue_offset: int) -> _Rows:
-        """Return rows from *queue_offset* to the end of its file, within minimum and maximum."""
-        if not self.min_offset <= queue_offset < self.max_offset:
+        """Return rows from *queue_offset* to the end of its file or the next gap.
+
+        None outside of the queue, or in a gap.
+        """
+        first_gap = next(self.gaps.between(queue_offset, self.max_offset), None)
+        stop = self.max_offset if first_gap is None else first_gap[0]
+        if not self.min_offset <= queue_offset < stop:
             return np.empty(0, ENTRY)
         file = self.files.file(queue_offset * ENTRY_BYTES)
         if file is None:
             return np.empty(0, ENTRY)
         first = file.start // ENTRY_BYTES
-        return file.data.view(ENTRY)[queue_offset - first : self.max_offset - first]
+        return file.data.view(ENTRY)[queue_offset - first : stop - first]

@@ -20,6 +20,7 @@ from .consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, QueueEntry, decode_
 
 __all__ = [
     "clear_tail",
+    "continue_at",
     "find_begin",
     "find_end",
     "forget_checksums",
@@ -96,6 +97,7 @@ def find_begin(queue: ConsumeQueue, log_min_offset: int) -> None:
 
 def last_before(queue: ConsumeQueue, end: int) -> QueueEntry | None:
     """Return the entry before the queue offset *end*, if it is one of a record."""
+    end = queue.gaps.before(end)
     file = queue.files.file((end - 1) * ENTRY_BYTES) if end > 0 else None
     if file is None:
         return None
@@ -106,12 +108,26 @@ def last_before(queue: ConsumeQueue, end: int) -> QueueEntry | None:
 
 def rewrite_from(queue: ConsumeQueue, queue_offset: int) -> None:
     """Have the next flush write all from *queue_offset* on, whatever failed before."""
-    rewrite_files(queue.files, queue_offset * ENTRY_BYTES, queue.max_offset * ENTRY_BYTES)
+    for start, stop in queue.gaps.outside(queue_offset, queue.max_offset):
+        rewrite_files(queue.files, start * ENTRY_BYTES, stop * ENTRY_BYTES)
     if queue.ext is not None:
         places = _addresses_before(queue, queue.max_offset)
         *_, first = [None, *takewhile(lambda place: place[0] >= queue_offset, places)]
         if first is not None:
             queue.ext.rewrite_from(first[1])
+
+
+def continue_at(queue: ConsumeQueue, queue_offset: int) -> None:
+    """Continue *queue* at *queue_offset*, behind a gap.
+
+    Raises:
+        StoreFullError: there is no space for the file of the next entry.
+    """
+    if queue.files.end < queue_offset * ENTRY_BYTES:
+        queue.files.ensure(queue_offset * ENTRY_BYTES)
+    known = queue.gaps.from_offset(queue.files.min_offset // ENTRY_BYTES)
+    queue.gaps = known.with_gap(queue.max_offset, queue_offset)
+    queue.max_offset = queue_offset
 
 
 def clear_tail(queue: ConsumeQueue) -> int:
@@ -130,14 +146,19 @@ def forget_checksums(queue: ConsumeQueue) -> None:
 
 def _find_entries_end(queue: ConsumeQueue, log_end: int) -> int:
     for start in reversed(queue.files.starts):
-        rows = _file_rows(queue, start)
+        rows, first = _file_rows(queue, start), start // ENTRY_BYTES
         offsets = rows["physical_offset"].astype(np.int64)
         good = (rows["size"] > 0) & (offsets >= 0) & (offsets < log_end)
-        good[1:] &= (offsets[1:] > offsets[:-1]) | (rows["size"][:-1] == FILLER_SIZE)
+        follows = np.ones(len(rows), np.bool_)
+        follows[1:] = (offsets[1:] > offsets[:-1]) | (rows["size"][:-1] == FILLER_SIZE)
+        for begin, end in queue.gaps.between(first, first + len(rows)):
+            follows[end - first : end - first + 1] = True
+            good[begin - first : end - first] = follows[begin - first : end - first] = True
+        good &= follows
         count = len(good) if good.all() else int(good.argmin())
-        if count:
-            return start // ENTRY_BYTES + count
-    return queue.files.min_offset // ENTRY_BYTES
+        if (end := queue.gaps.before(first + count)) > first:
+            return queue.gaps.after(end)
+    return queue.gaps.after(queue.files.min_offset // ENTRY_BYTES)
 
 
 def _addresses_before(queue: ConsumeQueue, end: int) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,9 @@ if the store keeps filter bitmaps. A queue has no directory before its first mes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,7 @@ from rocketray.store.files.mapped_file_queue import Repair
 
 from .consume_queue import ConsumeQueue
 from .consume_queue_ext import BitmapSource, ConsumeQueueExt
+from .queue_gaps import NO_GAPS, QueueGaps
 
 __all__ = ["QueueTable"]
 
@@ -37,12 +40,14 @@ class QueueTable:
         repair: Repair = Repair.NOTHING,
         bitmap_source: BitmapSource | None = None,
         adds_units: bool = True,
+        gaps: Mapping[tuple[str, int], QueueGaps] = MappingProxyType({}),
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Open every queue that has a directory.
+        """Open every queue that has a directory. Some have *gaps*.
 
         With *adds_units*, entries get units if the store has ``consume_queue_ext``.
         """
+        self._gaps = gaps
         self._directory = directory
         self._config = config
         self._has_ext = config.consume_queue_ext
@@ -120,6 +125,7 @@ class QueueTable:
             read_only=self._read_only,
             repair=self._repair,
             ext=self._ext(topic, queue_id) if self._has_ext or begun else None,
+            gaps=self._gaps.get((topic, queue_id), NO_GAPS),
             file_system=self._file_system,
         )
         queue.adds_units = self._has_ext and self._adds_units

@@ -182,7 +182,8 @@ class _Scan:
     def run(self, maximum: int) -> None:
         """Scan file by file until a limit is reached or the queue ends."""
         files = 0
-        while self.next < maximum:
+        while (after := self.queue.gaps.after(self.next)) < maximum:
+            self.next = after
             is_limited = self.limits.max_queue_files < inf
             if is_limited and (self.messages or files >= self.limits.max_queue_files):
                 return
@@ -194,6 +195,7 @@ class _Scan:
                 self.status = GetMessageStatus.OFFSET_FOUND_NULL
                 self.next = self.queue.next_file(before)
                 return
+        self.next = maximum
 
     def _walk_file(self, maximum: int) -> bool:
         """Take the entries of one file; return False when a limit was reached."""

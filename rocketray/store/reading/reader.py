@@ -66,6 +66,7 @@ class QueueReader(RecordReader):
         config = settle_config(directory, config, read_only=True, file_system=file_system)
         self.topic = topic
         self.queue_id = queue_id
+        self.directory = directory
         self._log = SegmentCache(
             directory / "commitlog", config.commit_log_segment_bytes, file_system=file_system
         )
@@ -84,6 +85,8 @@ class QueueReader(RecordReader):
     def entries(self, start: int, stop: int) -> EntryColumns:
         """Return the entries from queue offset *start* up to, not including, *stop*.
 
+        A gap has none (queue_gaps.py).
+
         Raises:
             OffsetOutOfRangeError: the queue has no such entries, or not any more.
         """
@@ -95,7 +98,7 @@ class QueueReader(RecordReader):
             )
         if addresses:
             columns.tags_codes[:] = self._ext.resolve(columns.tags_codes)
-        return columns
+        return columns if columns.sizes.all() else columns.select(columns.sizes != 0)
 
     def match_tags(self, start: int, stop: int, codes: _Int32s | None) -> EntryColumns:
         """Return the entries whose tags code is in *codes* int32[c], or is lost; all for None.

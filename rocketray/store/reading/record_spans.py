@@ -68,10 +68,13 @@ class EntryColumns:
         )
 
     def without_holes(self) -> EntryColumns:
-        """Return the entries without those of messages that recovery found lost (replay.py)."""
+        """Return the entries without those of messages that recovery found lost (replay.py).
+
+        And without those of gaps (queue_gaps.py), which are zeros.
+        """
         if not len(self) or (self.sizes.min() > HOLE_SIZE and self.sizes.max() < FILLER_SIZE):
             return self
-        return self.select((self.sizes != HOLE_SIZE) & (self.sizes != FILLER_SIZE))
+        return self.select((self.sizes > HOLE_SIZE) & (self.sizes != FILLER_SIZE))
 
     @classmethod
     def room_for(cls, count: int) -> Self:

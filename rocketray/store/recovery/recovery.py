@@ -21,8 +21,8 @@ Invariants
      damaged record is ever returned; nothing behind a cut was acknowledged for ``disk``.
   2. Recovery may be interrupted and repeated: the result is the same. What it returns is written
      to disk by its flush, also if an earlier process was told that this failed.
-  3. A queue's entries follow each other without a gap; if the replayed part of the log cannot
-     ensure this, all of the log is read.
+  3. A queue's entries follow each other, but for its known gaps; if the replayed part of the log
+     cannot ensure this, all of the log is read.
 
 ``recovered.json`` has the report of the last recovery:
 
@@ -152,6 +152,7 @@ def recover(
         kept = log.cut(replay.end, flushed=replay.start)
         _rewrite(log, queues, replay)
     for queue in queues.all():
+        queue.max_offset = queue.gaps.after(queue.max_offset)
         find_begin(queue, log.min_offset)
         if not was_clean:
             cut += clear_tail(queue)

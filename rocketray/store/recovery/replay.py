@@ -7,6 +7,9 @@ messages get entries that point into it, to no record, so that a consumer skips 
 Queue offsets have no checksum. Where they jump, the records after the jump are trusted if the
 missing ones could have been between. If the later ones continue as if there had been no jump, the
 record itself is damaged, and a hole like any other.
+
+They also jump at a gap, which recovery left (queue_gaps.py). A gap that is not known is found again
+when all of the log is read: so many records could not have been between.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from rocketray.store.log.log_blocks import (
 )
 from rocketray.store.log.log_walk import end_after
 from rocketray.store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
-from rocketray.store.queues.queue_recovery import last_before, put_entries
+from rocketray.store.queues.queue_recovery import continue_at, last_before, put_entries
 from rocketray.store.queues.queue_table import QueueTable
 
 __all__ = ["Hole", "QueueGapError", "Replay", "put_keys"]
@@ -127,6 +130,7 @@ class Replay:
         for (first, end), following in zip_longest(runs, runs[1:]):
             begins_at = int(block.queue_offsets[first])
             resumes_at = int(block.queue_offsets[following[0]]) if following else -1
+            queue.max_offset = queue.gaps.after(queue.max_offset)
             if begins_at > queue.max_offset and resumes_at == queue.max_offset + end - first:
                 self._misplaced(block, first, end)  # the next ones continue as if these were right
             else:
@@ -148,9 +152,11 @@ class Replay:
         """Put the entries *first* to *end*, whose queue offsets follow each other."""
         begins_at = int(block.queue_offsets[first])
         missing = begins_at - queue.max_offset
-        if missing > 0 and not self._fill(queue, missing, int(block.physical_offsets[first])):
-            self._misplaced(block, first, end)
-            return
+        if missing > 0 and not self._fill(queue, begins_at, int(block.physical_offsets[first])):
+            if missing > 2 * queue.unflushed_max:
+                self._misplaced(block, first, end)
+                return
+            continue_at(queue, begins_at)
         if missing < 0:  # RocketMQ's redispatch: existing entries are not put again
             there = min(-missing, end - first)
             known, _, _ = queue.columns(begins_at, begins_at + there)
@@ -172,13 +178,14 @@ class Replay:
                 ),
             )
 
-    def _fill(self, queue: ConsumeQueue, count: int, before: int) -> bool:
-        """Put entries for *count* messages lost in a hole; return False if none can be there.
+    def _fill(self, queue: ConsumeQueue, begins_at: int, before: int) -> bool:
+        """Put entries up to *begins_at* for messages lost in a hole; return False if none can be.
 
         They point into the hole, one byte further each, so that entries still ascend.
         """
         if self.start > self._log.min_offset and not self.holes:
             raise QueueGapError
+        count = queue.gaps.count(queue.max_offset, begins_at)
         last = last_before(queue, queue.max_offset)
         after = self._log.min_offset if last is None else last.physical_offset + last.size
         if count > (before - after) // RECORD_MIN_BYTES:
@@ -190,7 +197,13 @@ class Replay:
         offsets = holes[0].start + np.arange(count, dtype=np.int64)
         sizes: npt.NDArray[np.int32] = np.full(count, HOLE_SIZE, np.int32)
         nothing = np.zeros(count, np.int64)
-        self.entries += put_entries(queue, offsets, sizes, nothing, nothing)
+        for start, stop in list(queue.gaps.outside(queue.max_offset, begins_at)):
+            queue.max_offset, part = start, slice(stop - start)
+            self.entries += put_entries(
+                queue, offsets[part], sizes[part], nothing[part], nothing[part]
+            )
+            offsets = offsets[stop - start :]
+        queue.max_offset = begins_at
         return True
 
     def _misplaced(self, block: LogBlock, first: int, end: int) -> None:

@@ -85,7 +85,7 @@ def verify(
         queue_files=sum(len(mark.queue.files.starts) for mark in marks),
         index_files=len(index.files),
         records=walk.records,
-        queue_entries=sum(mark.queue.max_offset - mark.queue.min_offset for mark in marks),
+        queue_entries=sum(mark.queue.message_count for mark in marks),
         keys=index.entry_count(),
         problems=tuple(walk.problems),
     )
@@ -162,6 +162,8 @@ class _Marks:
         self.queue = queue
         self._first = queue.min_offset
         self._met: _Bools = np.zeros(queue.max_offset - queue.min_offset, np.bool_)
+        for start, stop in queue.gaps.between(queue.min_offset, queue.max_offset):
+            self._met[start - self._first : stop - self._first] = True
 
     def check(self, block: LogBlock) -> _Bools:
         """Return which records of *block*, all of this queue, have their entry."""

@@ -56,16 +56,21 @@ def next_ends(
     message, so that a short queue does not starve beside a long one; the sum exceeds the limit by
     at most one message a queue.
     """
+    begins: QueueOffsets = {}
     waiting: QueueOffsets = {}
     for key, end in ends.items():
         held = bounds.get(key, Bounds(end, end))
-        waiting[key] = max(0, end - held.start_from(starts.get(key, held.minimum)))
+        begins[key] = min(held.start_from(starts.get(key, held.minimum)), end)
+        waiting[key] = held.gaps.count(begins[key], end)
     total = sum(waiting.values())
     if limit is None or total <= limit:
         return dict(ends)
     return {
-        key: ends[key] - count + min(count, max(1, count * limit // total))
-        for key, count in waiting.items()
+        key: min(
+            bounds[key].gaps.ahead(begins[key], max(1, count * limit // total)) if count else end,
+            end,
+        )
+        for (key, count), end in zip(waiting.items(), ends.values(), strict=True)
     }
 
 

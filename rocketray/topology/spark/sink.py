@@ -294,7 +294,7 @@ class SinkHost:
         total = 0
         for (topic, queue_id), held in TopicQueues(self._node, spec.topics).bounds().items():
             done = progress.end_offset.get(topic, {}).get(str(queue_id), held.minimum)
-            total += max(0, held.visible - done)
+            total += held.gaps.count(done, held.visible)
         return total
 
 

@@ -308,7 +308,7 @@ def test_queues_and_index_follow_the_log_once_a_second(tmp_path: Path) -> None:
     with MessageStore(tmp_path, SMALL, clock_ms=clock) as store:
         store.put([message(0)], 0)
         assert store.flush() == store.reads.flushed_offset == store.reads.max_physical_offset
-        assert (tmp_path / "checkpoint").read_bytes() == bytes(4096)
+        assert (tmp_path / "checkpoint").read_bytes()[:40] == bytes(40)
         clock.now_ms += 1000
         store.flush()
         times = (tmp_path / "checkpoint").read_bytes()[:24]
