@@ -364,7 +364,7 @@ class StoreFiles:
             max_physical_offset=self.log.max_offset,
             flushed_offset=self.log.flushed_offset,
             queues=sum(queue.max_offset > 0 for queue in queues),
-            messages=sum(queue.message_count for queue in queues),
+            messages=sum(queue.gaps.count(queue.min_offset, queue.max_offset) for queue in queues),
             log_files=len(self.log.files.starts),
             index_files=len(self.index.files),
             keys=self.index.entry_count(),

@@ -107,8 +107,12 @@ class ConsumeQueue:
         """Its files, which may hold entries behind ``max_offset``, too."""
         self.sums = WrittenSums(self.files)
         """The checksums of the entries up to the last flush."""
-        if self.files.repaired and min(self.files.repaired) < self.files.starts[-1]:
-            self.files.clear()  # entries in the middle are missing: all are rebuilt
+        self.has_lost_entries = bool(
+            self.files.repaired and min(self.files.repaired) < self.files.starts[-1]
+        )
+        """Whether entries in the middle were missing: then all are rebuilt."""
+        if self.has_lost_entries:
+            self.files.clear()
         self.ext = ext
         """The units that entries may have; None if no entry ever had one."""
         self.adds_units = ext is not None
@@ -124,11 +128,6 @@ class ConsumeQueue:
         self._flushed = self.max_offset
         self.has_lost_units = False
         """Whether recovery found entries without their ext units."""
-
-    @property
-    def message_count(self) -> int:
-        """The number of messages, lost ones included."""
-        return self.gaps.count(self.min_offset, self.max_offset)
 
     def begin_ext(self, ext: ConsumeQueueExt) -> None:
         """Start to give entries units in *ext*; its existing units belong to none."""

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 
 from rocketray.errors import CorruptRecordError, StoreVersionError
@@ -103,6 +105,15 @@ class QueueGaps:
 
         found = bisect_left(range(stop), x=True, lo=start, key=holds_after)
         return min(self.after(found), stop)
+
+    def ranks(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return how many offsets in no gap there are before each of *offsets*, none in a gap."""
+        pairs = np.array([(0, 0), *self.pairs], np.int64)
+        before = np.cumsum(pairs[:, 1] - pairs[:, 0])
+        ranks: npt.NDArray[np.int64] = (
+            offsets - before[np.searchsorted(pairs[:, 0], offsets, side="right") - 1]
+        )
+        return ranks
 
     def back(self, stop: int, count: int) -> int:
         """Return where the last *count* offsets in no gap before *stop* begin; 0 at the least."""

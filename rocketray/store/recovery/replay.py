@@ -93,7 +93,7 @@ class Replay:
             StoreFullError: there is no space for entries or keys.
         """
         self.start = self.end = start
-        lost = any(queue.has_lost_units for queue in self._queues.all())
+        lost = any(queue.has_lost_units or queue.has_lost_entries for queue in self._queues.all())
         if lost and start > self._log.min_offset:
             raise QueueGapError
         for block in read_past_holes(self._log, start, self._skips):
@@ -121,11 +121,10 @@ class Replay:
 
     def _put_queue(self, topic: str, queue: ConsumeQueue, block: LogBlock) -> None:
         """Put the entries of records of one queue."""
-        breaks = np.flatnonzero(np.diff(block.queue_offsets) != 1) + 1
-        runs = list(pairwise([0, *breaks.tolist(), len(block)]))
+        runs = _runs(block.queue_offsets)
         if self.start <= self._log.min_offset and id(queue) not in self._begun:
             self._begun.add(id(queue))
-            self._begin(queue, block, runs)
+            self._begin(queue, block)
         self.put_from.setdefault(id(queue), queue.max_offset)
         for (first, end), following in zip_longest(runs, runs[1:]):
             begins_at = int(block.queue_offsets[first])
@@ -136,14 +135,15 @@ class Replay:
             else:
                 self._put_run(topic, queue, block, first, end)
 
-    def _begin(self, queue: ConsumeQueue, block: LogBlock, runs: list[tuple[int, int]]) -> None:
+    def _begin(self, queue: ConsumeQueue, block: LogBlock) -> None:
         """Begin *queue* with the first record of the log that is its own.
 
         If that record's offset does not lead to the next ones', theirs are trusted.
         """
-        first = next((first for first, end in runs if end - first > 1), 0)
-        begins_at = int(block.queue_offsets[first]) - first
-        if begins_at >= 0 and begins_at != queue.max_offset:
+        ranks = queue.gaps.ranks(np.maximum(block.queue_offsets, 0))
+        first = next((first for first, end in _runs(ranks) if end - first > 1), 0)
+        begins_at = queue.gaps.back(int(block.queue_offsets[first]) + 1, first + 1)
+        if ranks[first] >= first and begins_at != queue.max_offset:
             queue.restart_at(begins_at)
 
     def _put_run(
@@ -223,6 +223,12 @@ class Replay:
         index.reserve(len(hashes))
         index.put(hashes, offsets, times)
         self.keys += len(hashes)
+
+
+def _runs(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return the parts of *numbers* that ascend by one, as (first, end)."""
+    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+    return list(pairwise([0, *breaks.tolist(), len(numbers)]))
 
 
 def put_keys(log: CommitLog, index: KeyIndex, end: int) -> int:

@@ -85,7 +85,9 @@ def verify(
         queue_files=sum(len(mark.queue.files.starts) for mark in marks),
         index_files=len(index.files),
         records=walk.records,
-        queue_entries=sum(mark.queue.message_count for mark in marks),
+        queue_entries=sum(
+            mark.queue.gaps.count(mark.queue.min_offset, mark.queue.max_offset) for mark in marks
+        ),
         keys=index.entry_count(),
         problems=tuple(walk.problems),
     )

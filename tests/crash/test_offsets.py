@@ -1,0 +1,153 @@
+"""A queue offset is one message's for ever, whatever a power failure takes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from support.amounts import fifth
+from support.sim_disk import Bound, SimDisk
+from support.stores import FakeClock, kill, message, read_all
+
+from rocketray.config import StoreConfig
+from rocketray.errors import StoreError
+from rocketray.store.files.failed_disk import has_failed_disk
+from rocketray.store.files.store_settings import Salvage
+from rocketray.store.message_store import MessageStore
+from rocketray.store.retention import DiskUse, RetentionPolicy
+
+STORE = Path("/store")
+CONFIG = StoreConfig(
+    commit_log_segment_bytes=4096,
+    consume_queue_segment_entries=4,
+    index_hash_slots=3,
+    index_entries=8,
+)
+BOUND = Bound(all_up_to=0, random_count=1)
+LIVES = fifth(60)
+STEPS = 40
+OUTCOMES = 20  # of them one is taken
+QUEUES = (0, 1)
+Place = tuple[int, int]
+
+
+@dataclass
+class History:
+    """What a store was told and answered over many lives."""
+
+    chance: random.Random
+    disk: SimDisk = field(default_factory=SimDisk)
+    clock: FakeClock = field(default_factory=FakeClock)
+    given: dict[Place, bytes] = field(default_factory=dict)
+    held: dict[Place, bytes] = field(default_factory=dict)
+    safe: dict[Place, bytes] = field(default_factory=dict)
+    removed: int = 0
+    number: int = 0
+
+    def open(self, salvage: Salvage = Salvage.NOTHING) -> MessageStore:
+        return MessageStore(
+            STORE, CONFIG, clock_ms=self.clock, file_system=self.disk, salvage=salvage
+        )
+
+    def live(self, store: MessageStore) -> None:
+        """Put messages, flush now and then, and let the system write what it likes."""
+        for _ in range(self.chance.randrange(STEPS)):
+            self.clock.now_ms += self.chance.choice([0, 1, 5_000])
+            act = self.chance.randrange(10)
+            if act < 6:
+                self.put(store, self.chance.randrange(1, 12))
+            elif act < 8:
+                self.flush(store)
+            elif act == 8:
+                store.prepare_next()
+            self.disk.note()
+
+    def put(self, store: MessageStore, count: int) -> None:
+        queue = self.chance.choice(QUEUES)
+        messages = [message(self.number + at) for at in range(count)]
+        self.number += count
+        for one, placed in zip(messages, store.put(messages, queue), strict=True):
+            place = (queue, int(placed.queue_offset))
+            assert place not in self.given, f"{place} was given to another message before"
+            self.given[place] = self.held[place] = bytes(one.body)
+
+    def flush(self, store: MessageStore) -> None:
+        store.flush(everything=self.chance.random() < 0.3)
+        self.safe = dict(self.held)
+
+    def end(self, store: MessageStore) -> None:
+        """End this life: by a stop, a kill, a power failure, or a sync that fails before one."""
+        how = self.chance.choice(["stop", "kill", "power", "power", "power", "disk"])
+        if how == "stop":
+            store.close()
+            self.safe = dict(self.held)
+            return
+        if how == "disk":
+            self.fail_a_sync(store)
+        kill(store)
+        if how in ("power", "disk"):
+            outcomes = self.disk.outcomes(BOUND, self.chance)
+            *_, outcome = islice(outcomes, self.chance.randrange(1, OUTCOMES))
+            self.disk = outcome.disk()
+
+    def fail_a_sync(self, store: MessageStore) -> None:
+        def fail(name: str, path: Path) -> None:
+            if name == "sync" and "log" in str(path):
+                raise OSError(5, "the disk is broken", str(path))
+
+        self.put(store, 1)
+        self.disk.before = fail
+        with pytest.raises(StoreError):
+            store.flush()
+        self.disk.before = lambda _name, _path: None
+
+    def reopened(self) -> MessageStore:
+        failed = has_failed_disk(self.disk, STORE)
+        return self.open(Salvage.ALL if failed else Salvage.NOTHING)
+
+    def check(self, store: MessageStore) -> None:
+        """Check that what is there has its offset, and that nothing safe is missing."""
+        assert store.verify().problems == ()
+        there = {
+            (queue, int(one.queue_offset)): bytes(one.body)
+            for queue in QUEUES
+            for one in read_all(store, "Trade", queue)
+        }
+        assert there.items() <= self.given.items()
+        begins = {queue: store.reads.min_queue_offset("Trade", queue) for queue in QUEUES}
+        for place, body in self.safe.items():
+            assert place[1] < begins[place[0]] or there.get(place) == body, place
+        store.flush(everything=True)
+        self.held, self.safe = there, dict(there)
+
+    def expire(self, store: MessageStore) -> None:
+        """Remove the oldest files of the log."""
+        keep = self.chance.choice([1, 20_000])
+        self.removed += len(store.expire(RetentionPolicy(max_bytes=keep), DiskUse(0, 1 << 40)))
+
+
+def run(seed: int) -> History:
+    history = History(random.Random(seed))
+    for _ in range(12):
+        store = history.reopened()
+        history.check(store)
+        history.live(store)
+        if history.chance.random() < 0.1:
+            history.expire(store)
+            history.check(store)
+        history.end(store)
+    kill(history.reopened())
+    return history
+
+
+def test_no_queue_offset_is_given_twice(seed: int) -> None:
+    removed = given = 0
+    for number in range(LIVES):
+        history = run(seed * 1000 + number)
+        removed += history.removed
+        given += len(history.given)
+    assert removed > 0
+    assert given > LIVES * 100
