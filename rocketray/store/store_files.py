@@ -242,7 +242,7 @@ class StoreFiles:
             end = queue.max_offset
             if may_lack:
                 end += (before.unflushed_max or queue.unflushed_max) + report.queue_entries_cut
-            self._continue_at(queue, name, end)
+            self._continue_at(queue, name, max(end, queue.lost_end))
         self._save_gaps()
         if (before.unflushed_max, before.boot) != (self._unflushed_least, boot):
             self._write_checkpoint(

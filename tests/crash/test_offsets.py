@@ -14,6 +14,7 @@ from support.stores import FakeClock, kill, message, read_all
 
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
+from rocketray.store.files.checkpoint import read_checkpoint
 from rocketray.store.files.failed_disk import has_failed_disk
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
@@ -151,3 +152,36 @@ def test_no_queue_offset_is_given_twice(seed: int) -> None:
         given += len(history.given)
     assert removed > 0
     assert given > LIVES * 100
+
+
+@pytest.mark.parametrize("short", [1, 2, 3])
+def test_new_queue_files_whose_sizes_were_lost_cost_no_older_message(
+    tmp_path: Path, short: int
+) -> None:
+    """The part of the log that is read again has no message of that queue."""
+    clock = FakeClock()
+    store = MessageStore(tmp_path, CONFIG, clock_ms=clock)
+    stored = [store.put([message(number)], 0)[0] for number in range(12)]
+    clock.now_ms += 60_000
+    for number in range(100):
+        store.put([message(100 + number)], 1)
+    store.flush(everything=True)
+    kill(store)
+    for number in range(short):
+        path = tmp_path / "consumequeue/Trade/0" / f"{20 * (len(stored) + 4 * number):020d}"
+        path.write_bytes(b"")
+    with MessageStore(tmp_path, CONFIG, clock_ms=clock) as store:
+        assert store.verify().problems == ()
+        assert len(read_all(store, "Trade", 0)) == len(stored)
+        (placed,) = store.put([message(12)], 0)
+        assert placed.queue_offset == max(12, 12 + 4 * short if short > 1 else 0)
+
+
+def test_no_more_messages_are_unflushed_than_the_checkpoint_says(tmp_path: Path) -> None:
+    config = StoreConfig(consume_queue_segment_entries=10_000)
+    with MessageStore(tmp_path, config, clock_ms=FakeClock()) as store:
+        for count in (1, 1_000, 30, 5_000, 100):
+            store.put([message(number) for number in range(count)], 0)
+            allowed = read_checkpoint(tmp_path / "checkpoint").unflushed_max
+            assert store.reads.max_queue_offset("Trade", 0) <= allowed
+        assert allowed < 20_000

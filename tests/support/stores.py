@@ -136,8 +136,8 @@ def check_whole(store: MessageStore) -> int:
     for one in messages:
         by_queue.setdefault((one.topic, one.queue_id), []).append(one)
     for name in store.reads.queues():
-        first, end = store.reads.min_queue_offset(*name), store.reads.max_queue_offset(*name)
-        assert name in by_queue or not store.reads.gaps(*name).count(first, end)
+        bounds = store.reads.min_queue_offset(*name), store.reads.max_queue_offset(*name)
+        assert name in by_queue or not store.reads.gaps(*name).count(*bounds)
     for (topic, queue_id), expected in by_queue.items():
         first = int(store.reads.min_queue_offset(topic, queue_id))
         end = int(store.reads.max_queue_offset(topic, queue_id))

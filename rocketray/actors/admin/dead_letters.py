@@ -284,7 +284,7 @@ def _topic(node: NodeClient, group: str, topic: str | None) -> TopicConfig:
 
 
 def _newest_reason(view: QueueView) -> str | None:
-    newest = max(view.minimum, view.gaps().back(view.maximum, 1))
+    newest = max(view.minimum, view.reader.gaps.back(view.maximum, 1))
     try:
         found = view.reader.messages(view.reader.match_tags(newest, view.maximum, None))
     except (CorruptRecordError, OffsetOutOfRangeError):

@@ -20,7 +20,6 @@ from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES
 from rocketray.errors import StoreError
 from rocketray.store.files.lock import is_open
 from rocketray.store.message_store import MessageStore
-from rocketray.store.queues.queue_gaps import gaps_of
 from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["CopyBounds", "bounds_of", "starts_in"]
@@ -83,7 +82,7 @@ def _of_open(data: Path, topic: str, queue_id: int, log_begin: int) -> CopyBound
         return CopyBounds(log_begin, log_begin, end)
     reader = QueueReader(shard_directory(data, topic, queue_id), topic, queue_id)
     try:
-        stored = gaps_of(reader.directory, topic, queue_id).before(end)
+        stored = reader.gaps.before(end)
         if stored <= control.minimum():
             return CopyBounds(log_begin, log_begin, end)
         last = reader.entries(stored - 1, stored)

@@ -16,7 +16,6 @@ from rocketray.actors.topics.old_files import old_files
 from rocketray.delay import TIMER_ROLLED_FROM, TIMER_TOPIC
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
-from rocketray.store.queues.queue_gaps import gaps_of
 from rocketray.store.reading.reader import EntryColumns
 
 from .done_marks import DoneMarks
@@ -48,9 +47,7 @@ class WaitingQueue:
         self.records = WaitingRecords(log, topic, queue_id, file_system)
         self._marks = DoneMarks(log.directory / _MARKS, log.minimum(), file_system=file_system)
         first_open = self._marks.first_open(log.visible())
-        for start, stop in gaps_of(log.directory, topic, queue_id, file_system).between(
-            first_open, log.visible()
-        ):
+        for start, stop in self.records.reader.gaps.between(first_open, log.visible()):
             self._marks.mark(np.arange(start, stop))
         self.times = DueTimes()
         """The due times of the messages that were read and wait."""

@@ -26,7 +26,7 @@ from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.ipc.control_page import Doorbell, control_of
 from rocketray.actors.ipc.match_ring import MatchRing, StreamState
 from rocketray.errors import OffsetOutOfRangeError, StreamError
-from rocketray.filters.counters import FilterCounters
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.store.queues.ext_reader import BitTest
@@ -106,13 +106,18 @@ class FilterStream:
         self._reader.close()
 
     def _window(self, limit: int) -> tuple[int, int]:
-        """Return the queue offsets to scan next: the first, and the one after the last."""
+        """Return the queue offsets to scan next: the first, and the one after the last.
+
+        A gap before them is passed, and none is within.
+        """
         if self._control.minimum() != self._minimum:
             self._follow_minimum()
+        gaps, end = self._reader.gaps, min(self._control.visible(), self._stop)
+        if (start := min(gaps.after(self._next), end)) > self._next:
+            self._publish(EntryColumns.room_for(0), NO_COUNTERS, start)
         start = self._next
-        return start, min(
-            self._control.visible(), start + min(limit, self._ring.room()), self._stop
-        )
+        until = next((first for first, _ in gaps.between(start, end)), end)
+        return start, min(until, start + min(limit, self._ring.room()))
 
     def _follow_minimum(self) -> None:
         """Continue at the first message that still exists, and release the files of older ones."""

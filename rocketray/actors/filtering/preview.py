@@ -80,7 +80,11 @@ def preview(
     """
     scan = _Scan(MessageFilter(subscription), show)
     with open_queues(directory, topic) as views:
-        spans = [(view, *_span(view, within)) for view in _chosen(views, within.queue_id)]
+        spans = [
+            (view, *span)
+            for view in _chosen(views, within.queue_id)
+            for span in view.reader.gaps.outside(*_span(view, within))
+        ]
         left = math.inf if within.limit is None else within.limit
         for view, start, stop in spans:
             end = int(min(stop, start + left))
@@ -100,7 +104,7 @@ def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int)
     with open_queues(directory, topic) as views:
         share = math.ceil(count / len(views))
         for view in views:
-            first = max(view.minimum, view.gaps().back(view.maximum, share))
+            first = max(view.minimum, view.reader.gaps.back(view.maximum, share))
             entries = view.reader.entries(first, max(first, view.maximum))
             for text in view.reader.property_strings(entries):
                 properties = decode_properties(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rocketray.store.queues.queue_gaps import gaps_of
 from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["Spot", "old_files"]
@@ -24,7 +23,7 @@ def old_files(
 
     The second is None if no file is old. It is at the beginning of its file.
     """
-    gaps = gaps_of(reader.directory, reader.topic, reader.queue_id)
+    gaps = reader.gaps
     minimum = gaps.after(minimum)
     if minimum >= end:
         return Spot(end, 0), None

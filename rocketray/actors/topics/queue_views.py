@@ -20,7 +20,6 @@ from rocketray.names import check_topic
 from rocketray.store.files.store_settings import is_foreign, is_store
 from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
-from rocketray.store.queues.queue_gaps import QueueGaps, gaps_of
 from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["QueueView", "open_queues"]
@@ -35,17 +34,13 @@ class QueueView:
     maximum: int
     reader: QueueReader
 
-    def gaps(self) -> QueueGaps:
-        """Return the offsets that no message has."""
-        return gaps_of(self.reader.directory, self.reader.topic, self.queue_id)
-
     def count(self) -> int:
         """Return the number of messages."""
-        return self.gaps().count(self.minimum, self.maximum)
+        return self.reader.gaps.count(self.minimum, self.maximum)
 
     def first_stored_at(self, time_ms: int) -> int:
         """Return the first offset of a message stored at that time or later, else ``maximum``."""
-        return self.gaps().find(
+        return self.reader.gaps.find(
             lambda at: self._stored_at(at) >= time_ms, self.minimum, self.maximum
         )
 

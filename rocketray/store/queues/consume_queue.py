@@ -107,12 +107,11 @@ class ConsumeQueue:
         """Its files, which may hold entries behind ``max_offset``, too."""
         self.sums = WrittenSums(self.files)
         """The checksums of the entries up to the last flush."""
-        self.has_lost_entries = bool(
-            self.files.repaired and min(self.files.repaired) < self.files.starts[-1]
-        )
-        """Whether entries in the middle were missing: then all are rebuilt."""
-        if self.has_lost_entries:
-            self.files.clear()
+        self.lost_end = 0
+        """Where the files ended, if one in the middle was short or missing; else 0."""
+        if self.files.repaired and min(self.files.repaired) < self.files.starts[-1]:
+            self.lost_end = self.files.end // ENTRY_BYTES
+            self.files.cut(min(self.files.repaired), keep=False)
         self.ext = ext
         """The units that entries may have; None if no entry ever had one."""
         self.adds_units = ext is not None

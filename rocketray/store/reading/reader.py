@@ -37,6 +37,7 @@ from rocketray.store.files.segment_cache import SegmentCache
 from rocketray.store.files.store_settings import settle_config
 from rocketray.store.formats.property_crc import find_crc_mismatches
 from rocketray.store.queues.ext_reader import BitTest, ExtReader
+from rocketray.store.queues.queue_gaps import gaps_of
 
 from .record_spans import EntryColumns, RecordReader, SegmentSpans
 
@@ -66,7 +67,8 @@ class QueueReader(RecordReader):
         config = settle_config(directory, config, read_only=True, file_system=file_system)
         self.topic = topic
         self.queue_id = queue_id
-        self.directory = directory
+        self.gaps = gaps_of(directory, topic, queue_id, file_system)
+        """The queue offsets that no message had when the reader was opened."""
         self._log = SegmentCache(
             directory / "commitlog", config.commit_log_segment_bytes, file_system=file_system
         )

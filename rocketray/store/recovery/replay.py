@@ -93,7 +93,7 @@ class Replay:
             StoreFullError: there is no space for entries or keys.
         """
         self.start = self.end = start
-        lost = any(queue.has_lost_units or queue.has_lost_entries for queue in self._queues.all())
+        lost = any(queue.has_lost_units or queue.lost_end for queue in self._queues.all())
         if lost and start > self._log.min_offset:
             raise QueueGapError
         for block in read_past_holes(self._log, start, self._skips):

@@ -6,6 +6,7 @@ import pytest
 
 from rocketray.actors.fetching.read_plan import Bounds, Range
 from rocketray.errors import ConfigError, StoreError
+from rocketray.store.queues.queue_gaps import QueueGaps
 from rocketray.topology.spark.planning import next_ends, plan_batch, plan_stream
 from rocketray.topology.spark.source_options import parse_options
 
@@ -86,6 +87,17 @@ def test_a_limit_is_shared_out_by_what_waits_and_no_queue_starves() -> None:
     assert next_ends(starts, ends, bounds, 2000) == ends
     assert next_ends(starts, ends, bounds, 100) == {("T", 0): 99, ("T", 1): 11, ("T", 2): 5}
     assert next_ends(starts, ends, bounds, 1) == {("T", 0): 1, ("T", 1): 11, ("T", 2): 5}
+
+
+def test_a_limit_counts_messages_and_no_gap() -> None:
+    bounds = {KEY: Bounds(0, 1_000_020, QueueGaps([(10, 1_000_000)]))}
+    ends = {KEY: 1_000_020}
+
+    assert next_ends({KEY: 0}, ends, bounds, 30) == ends
+    assert next_ends({KEY: 5}, ends, bounds, 7) == {KEY: 1_000_002}
+    assert next_ends({KEY: 77}, ends, bounds, 7) == {KEY: 1_000_007}
+    behind = {KEY: Bounds(0, 500, QueueGaps([(10, 500)]))}
+    assert next_ends({KEY: 10}, {KEY: 500}, behind, 7) == {KEY: 500}
 
 
 def test_limited_steps_always_come_to_the_end() -> None:
