@@ -188,9 +188,11 @@ def _give_up(broker: Broker) -> None:
 
 
 def _crash(store: Path) -> None:
-    """Have a store recovered, and stopped again."""
+    """Have a store recovered, which leaves a gap, and stopped again."""
     (store / "stopped.json").unlink()
-    MessageStore(store, clock_ms=FakeClock()).close()
+    with MessageStore(store, clock_ms=FakeClock()) as again:
+        again.skip_to("Trade", 1, again.reads.max_queue_offset("Trade", 1) + 1024)
+        again.put([message(7)], 1)
 
 
 def _make_joined(root: Path) -> None:

@@ -44,6 +44,7 @@ from rocketray.errors import ConfigError, StoreError
 from rocketray.file_form import FileForm
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.store.message_store import MessageStore
+from rocketray.store.queues.queue_gaps import read_gaps
 from rocketray.store.recovery.recovery import read_past_recovery
 
 FORMS = file_forms()
@@ -71,6 +72,7 @@ PLACES = {
     "store.json": f"{FIRST}/store.json",
     "stopped.json": f"{FIRST}/stopped.json",
     "recovered.json": "node/shards/Trade/1/recovered.json",
+    "gaps.json": "node/shards/Trade/1/gaps.json",
     "failed_disk.json": "failed/failed_disk.json",
     "manifest.json": "backup/manifest.json",
     "incomplete.json": "incomplete/incomplete.json",
@@ -201,6 +203,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
         broadcast_directory(root / "node"), "One", "Broadcast", "Trade", FakeClock()
     ),
     "store.json": lambda root: MessageStore(root / FIRST, clock_ms=FakeClock()),
+    "gaps.json": lambda root: read_gaps(root / "node/shards/Trade/1"),
     "failed_disk.json": lambda root: MessageStore(root / "failed", clock_ms=FakeClock()),
     "manifest.json": lambda root: read_manifest(root / "backup"),
     "incomplete.json": lambda root: incomplete_disk(root / "incomplete"),

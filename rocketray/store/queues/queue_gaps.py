@@ -23,13 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rocketray.errors import CorruptRecordError, StoreVersionError
+from rocketray.errors import CorruptRecordError
+from rocketray.file_form import FileForm
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
 
 __all__ = ["GAPS_FILE", "NO_GAPS", "QueueGaps", "gaps_of", "read_gaps", "write_gaps"]
 
 GAPS_FILE = "gaps.json"
-_VERSION = 1
+_FORM = FileForm(GAPS_FILE)
 _MAX_BYTES = 64 * 1024 * 1024
 _OFFSET_MAX = 1 << 58  # of a queue's file, in entries
 
@@ -150,24 +151,17 @@ def read_gaps(
 
     Raises:
         CorruptRecordError: the file is damaged.
-        StoreVersionError: a later release wrote it.
+        UnknownVersionError: a later release wrote it.
     """
     path = directory / GAPS_FILE
     try:
-        value: Any = orjson.loads(file_system.read(path, _MAX_BYTES))
-        version = value["version"]
-        found = {_queue(name): _gaps(pairs) for name, pairs in value["queues"].items()}
+        value = _FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)), path)
+        return {_queue(name): _gaps(pairs) for name, pairs in value["queues"].items()}
     except FileNotFoundError:
         return {}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"{error}; have the gaps found in the log: rocketray store recover {directory}"
         raise CorruptRecordError(str(path), 0, reason) from None
-    if version != _VERSION:
-        raise StoreVersionError(
-            f"{path} has format version {version}, and this release reads {_VERSION}: open the "
-            "store with the release that wrote it, or a later one"
-        )
-    return found
 
 
 def gaps_of(
@@ -182,7 +176,7 @@ def write_gaps(
 ) -> None:
     """Write the file; durable on return."""
     queues = {f"{topic}/{queue_id}": held.pairs for (topic, queue_id), held in gaps.items()}
-    content = orjson.dumps({"version": _VERSION, "queues": queues})
+    content = orjson.dumps(_FORM.of({"queues": queues}))
     replace_file(file_system, directory / GAPS_FILE, content)
 
 
