@@ -211,7 +211,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
                 f"property {name!r}={value!r} has an empty name or value, which readers cannot "
                 "see; leave it out"
             )
-        if _has_separator(name + value):
+        if _is_refused(name + value):
             _check_text(f"the name of property {name!r}", name)
             _check_text(f"property {name!r}", value)
 
@@ -352,8 +352,13 @@ def _has_separator(text: str) -> bool:
     return NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text
 
 
+def _is_refused(text: str) -> bool:
+    """Return whether it has a separator, or U+0000, as a sector that a disk did not write has."""
+    return "\0" in text or _has_separator(text)
+
+
 def _check_text(what: str, text: str) -> None:
-    if _has_separator(text):
+    if _is_refused(text):
         raise InvalidMessageError(
-            f"{what} holds U+0001 or U+0002, which separate properties; remove it"
+            f"{what} holds U+0000, or U+0001 or U+0002, which separate properties; remove it"
         )

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 ANY_TEXT, KEY_TEXT, TAG_TEXT = 0, 1, 2
-_NAME_END, _PAIR_END, _BLANK, _STAR, _BAR = 1, 2, 0x20, 0x2A, 0x7C
+_PAIR_END, _BLANK, _STAR, _BAR = 2, 0x20, 0x2A, 0x7C
 _ONES = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 
@@ -38,9 +38,9 @@ def _is_plain(word):
 def first_bad_text(data: InBytes, starts: InInt64s, sizes: InInt64s, kind: int) -> int:
     """Return the index of the first invalid span, or -1; nulls are allowed.
 
-    No text is empty or holds a separator of properties. A KEY_TEXT has no blank. A TAG_TEXT is
-    not ``*``, has no ``||`` and neither begins nor ends with a character that Java trims, 0x00 to
-    0x20.
+    No text is empty or holds a separator of properties or 0x00. A KEY_TEXT has no blank. A TAG_TEXT
+    is not ``*``, has no ``||`` and neither begins nor ends with a character that Java trims, 0x00
+    to 0x20.
     """
     assert len(starts) == len(sizes)
     for i in range(len(starts)):
@@ -64,7 +64,7 @@ def first_bad_text(data: InBytes, starts: InInt64s, sizes: InInt64s, kind: int) 
                 before = np.uint8(0)
                 continue
             byte = data[at]
-            if byte in (_NAME_END, _PAIR_END):
+            if byte <= _PAIR_END:
                 return i
             if kind == KEY_TEXT and byte == _BLANK:
                 return i

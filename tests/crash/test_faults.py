@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.errors import CorruptRecordError
-from rocketray.message import StoredMessage
+from rocketray.message import Message, StoredMessage
 from rocketray.store.formats.record import parse_record
 from rocketray.store.message_store import MessageStore
 
@@ -228,3 +229,23 @@ def test_a_missing_segment_and_a_wrong_size_are_refused(damaged: Path) -> None:
         file.truncate(4000)
     with pytest.raises(CorruptRecordError, match="has 4000 bytes where 4096 are expected"):
         messages_of(damaged)
+
+
+def test_a_sector_that_was_not_written_is_found_wherever_it_lies(tmp_path: Path) -> None:
+    """A record of ten sectors, most of them in one property."""
+    config = replace(SMALL, commit_log_segment_bytes=16_384)
+    written, note = tmp_path / "written", "".join(map(str, range(1_000)))
+    store = MessageStore(written, config, clock_ms=FakeClock())
+    store.put([message(0)], 0)
+    store.flush(everything=True)
+    torn = Message("Trade", b"body", properties={"note": note, "other": note})
+    (placed,) = store.put([torn], 0)
+    end = int(store.reads.max_physical_offset)
+    kill(store)
+    for sector in range(placed.physical_offset // 512, -(-end // 512)):
+        copied = tmp_path / str(sector)
+        shutil.copytree(written, copied)
+        start = max(sector * 512, placed.physical_offset)
+        overwrite(last_segment(copied), start, bytes(min((sector + 1) * 512, end) - start))
+        with MessageStore(copied, clock_ms=FakeClock()) as again:
+            assert [one.body for one in again.reads.scan()] == [message(0).body], sector

@@ -16,7 +16,7 @@ _TRIMMED = bytes(range(0x20 + 1))
 def first_bad_text(data: Bytes, starts: Int64s, sizes: Int64s, kind: int) -> int:
     for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
         text = data[start : start + max(size, 0)].tobytes()
-        bad = not text or b"\x01" in text or b"\x02" in text
+        bad = not text or any(refused in text for refused in (b"\0", b"\x01", b"\x02"))
         bad |= kind == KEY_TEXT and b" " in text
         is_no_tag = text == b"*" or b"||" in text or text != text.strip(_TRIMMED)
         if size >= 0 and (bad or (kind == TAG_TEXT and is_no_tag)):

@@ -17,7 +17,7 @@ from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.record import RecordValues, decode_record, encode_record, parse_record
 from rocketray.store.message_store import MessageStore
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\1\2"), min_size=1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\1\2"), min_size=1)
 WORDS = TEXT.filter(lambda text: " " not in text)
 TAGS = st.none() | TEXT.filter(
     lambda tag: tag != "*" and "||" not in tag and tag == tag.strip("".join(map(chr, range(33))))

@@ -88,6 +88,8 @@ def test_any_other_tag_can_be_subscribed_to(tag: str) -> None:
         ({"properties": {"": "a"}}, "empty name or value"),
         ({"properties": {"a": "x\x02"}}, r"U\+0001 or U\+0002"),
         ({"properties": {"a\x01": "x"}}, r"U\+0001 or U\+0002"),
+        ({"properties": {"a": "x\0"}}, r"U\+0000"),
+        ({"keys": ["\0"]}, r"U\+0000"),
         ({"properties": {"a": 5}}, r"str\(5\)"),
         ({"properties": {"a": None}}, "leave it out"),
     ],

@@ -189,10 +189,10 @@ def _check_texts(what: str, spans: Spans, kind: int, rows: npt.NDArray[Any] | No
     if bad < 0:
         return
     reason = {
-        ANY_TEXT: "is empty or has U+0001 or U+0002, which separate properties",
-        KEY_TEXT: "is empty, or has a space, U+0001 or U+0002, so it could never be looked up",
+        ANY_TEXT: "is empty or has U+0000, or U+0001 or U+0002, which separate properties",
+        KEY_TEXT: "is empty, or has a space or U+0000 to U+0002, so it could never be looked up",
         TAG_TEXT: "can never be matched exactly: a tag is not empty, not '*', has no '||', no "
-        "spaces around it and neither U+0001 nor U+0002",
+        "spaces around it, and no U+0000 to U+0002",
     }[kind]
     row = bad if rows is None else rows[bad]
     raise InvalidMessageError(

@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 _BLOCK_RECORDS = 8192
+_SECTOR_BYTES = 512  # or a multiple of it
 _PROPERTIES_END = ord(PROPERTY_SEPARATOR)
 _NAMES = (TAGS, UNIQUE_KEY, KEYS, IMPORTED_OFFSET_ID)
 _Int32s = npt.NDArray[np.int32]
@@ -279,7 +280,26 @@ def _properties_end_well(
     last = data[starts + sizes - 1]  # the byte before the string if it is empty
     ended = last != 0 if is_foreign else last == _PROPERTIES_END
     whole: npt.NDArray[np.bool_] = (sizes == 0) | ended
+    if not is_foreign and len(sizes) and sizes.max() >= _SECTOR_BYTES:
+        whole &= ~_have_lost_sectors(data, starts, sizes)
     return whole
+
+
+def _have_lost_sectors(
+    data: npt.NDArray[np.uint8], starts: _Int64s, sizes: _Int64s
+) -> npt.NDArray[np.bool_]:
+    """Return for each span whether a sector in it was never written: it is all zeros.
+
+    What a power failure can take of a property string besides its end; no message has such a run.
+    """
+    first, behind = -(-starts // _SECTOR_BYTES), (starts + sizes) // _SECTOR_BYTES
+    begin, end = int(first.min()), max(int(behind.max()), int(first.min()))
+    sectors = data[begin * _SECTOR_BYTES : end * _SECTOR_BYTES].reshape(-1, _SECTOR_BYTES)
+    lost_before = np.concatenate([[0], np.cumsum(~sectors.any(axis=1))])
+    lost: npt.NDArray[np.bool_] = (
+        lost_before[np.maximum(behind, first) - begin] > lost_before[first - begin]
+    )
+    return lost
 
 
 def entry_codes(

@@ -1,7 +1,7 @@
 """Conversion between Faust's messages and ours, without loss: keys, values, headers and names.
 
     key        sharding key and business key, as text; a key that no property can hold (binary,
-               or with U+0001 or U+0002 in it) as base64, an empty one as a mark
+               or with U+0000 to U+0002 in it) as base64, an empty one as a mark
     value      the body; a null, which deletes its key from a table, is a mark beside an empty body
     headers    properties, which filters can read; others are stored together as a list of pairs
     timestamp  the born timestamp, in milliseconds
@@ -186,7 +186,7 @@ def utf8_text(data: bytes) -> str | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    if not text or NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+    if not text or any(one in text for one in ("\0", NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)):
         return None
     return text
 

@@ -34,7 +34,9 @@ from rocketray.store.message_store import MessageStore
 
 GROUP, DEAD = "g", dead_letter_topic("g")
 NAMES = st.text(
-    st.characters(exclude_characters="\x01\x02 ", exclude_categories=["Cs"]), min_size=1, max_size=9
+    st.characters(exclude_characters="\0\x01\x02 ", exclude_categories=["Cs"]),
+    min_size=1,
+    max_size=9,
 )
 OF_RETRIES = {RETRY_TOPIC, RETRY_QUEUE_ID, ORIGIN_MESSAGE_ID, "DELAY", "REAL_TOPIC", "REAL_QID"}
 FIRST = StoredMessage(

@@ -21,7 +21,7 @@ from rocketray.store.message_store import MessageStore
 
 HOSTS = st.sampled_from([("192.0.2.1", 5), ("2001:db8::1", 70_000)])
 TEXTS = st.text(
-    st.characters(exclude_characters="\x01\x02 ", exclude_categories=["Cs"]), min_size=1
+    st.characters(exclude_characters="\0\x01\x02 ", exclude_categories=["Cs"]), min_size=1
 )
 
 
