@@ -62,6 +62,7 @@ def test_a_node_says_where_it_runs_and_keeps_its_directory(
 ) -> None:
     data = Path(environ["ROCKETRAY_DATA"])
     kept = json.loads((data / "node.json").read_text())
+    assert kept.pop("version") == 1
     assert node.keys() == kept.keys()
     assert {**node, "startedMs": 0} == {**kept, "startedMs": 0}
     assert node["data"] == str(data)

@@ -125,8 +125,8 @@ def continue_at(queue: ConsumeQueue, queue_offset: int) -> None:
     """
     if queue.files.end < queue_offset * ENTRY_BYTES:
         queue.files.ensure(queue_offset * ENTRY_BYTES)
-    known = queue.gaps.from_offset(queue.files.min_offset // ENTRY_BYTES)
-    queue.gaps = known.with_gap(queue.max_offset, queue_offset)
+    gaps = queue.gaps.with_gap(queue.max_offset, queue_offset)
+    queue.gaps = gaps.from_offset(queue.files.min_offset // ENTRY_BYTES)
     queue.max_offset = queue_offset
 
 
