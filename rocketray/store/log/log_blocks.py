@@ -293,12 +293,13 @@ def _have_lost_sectors(
     What a power failure can take of a property string besides its end; no message has such a run.
     """
     first, behind = -(-starts // _SECTOR_BYTES), (starts + sizes) // _SECTOR_BYTES
-    begin, end = int(first.min()), max(int(behind.max()), int(first.min()))
-    sectors = data[begin * _SECTOR_BYTES : end * _SECTOR_BYTES].reshape(-1, _SECTOR_BYTES)
-    lost_before = np.concatenate([[0], np.cumsum(~sectors.any(axis=1))])
-    lost: npt.NDArray[np.bool_] = (
-        lost_before[np.maximum(behind, first) - begin] > lost_before[first - begin]
-    )
+    lost: npt.NDArray[np.bool_] = np.zeros(len(starts), np.bool_)
+    rows = np.flatnonzero(first < behind)
+    if len(rows):
+        begin, end = int(first[rows].min()), int(behind[rows].max())
+        sectors = data[begin * _SECTOR_BYTES : end * _SECTOR_BYTES].reshape(-1, _SECTOR_BYTES)
+        lost_before = np.concatenate([[0], np.cumsum(~sectors.any(axis=1))])
+        lost[rows] = lost_before[behind[rows] - begin] > lost_before[first[rows] - begin]
     return lost
 
 

@@ -125,9 +125,9 @@ def continue_at(queue: ConsumeQueue, queue_offset: int) -> None:
     """
     if queue.files.end < queue_offset * ENTRY_BYTES:
         queue.files.ensure(queue_offset * ENTRY_BYTES)
-    gaps = queue.gaps.with_gap(queue.max_offset, queue_offset)
-    queue.gaps = gaps.from_offset(queue.files.min_offset // ENTRY_BYTES)
-    queue.max_offset = queue_offset
+    begin = queue.files.min_offset // ENTRY_BYTES
+    queue.gaps = queue.gaps.with_gap(queue.max_offset, queue_offset).from_offset(begin)
+    queue.min_offset, queue.max_offset = max(queue.min_offset, begin), queue_offset
 
 
 def clear_tail(queue: ConsumeQueue) -> int:
