@@ -28,7 +28,7 @@ CONFIG = StoreConfig(
     index_entries=8,
 )
 BOUND = Bound(all_up_to=0, random_count=1)
-LIVES = fifth(60)
+LIVES = fifth(30)
 STEPS = 40
 OUTCOMES = 20  # of them one is taken
 QUEUES = (0, 1)

@@ -199,7 +199,7 @@ def one_message(rng: random.Random) -> Message:
     properties = {
         name: value
         for name, value in random_message(rng).items()
-        if name != "TAGS" and value and not {"\x01", "\x02"} & set(value)
+        if name != "TAGS" and value and not {"\0", "\x01", "\x02"} & set(value)
     }
     return Message("T", b"x", tags=rng.choice((None, "5", "eu")), properties=properties)
 
