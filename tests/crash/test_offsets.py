@@ -185,3 +185,18 @@ def test_no_more_messages_are_unflushed_than_the_checkpoint_says(tmp_path: Path)
             allowed = read_checkpoint(tmp_path / "checkpoint").unflushed_max
             assert store.reads.max_queue_offset("Trade", 0) <= allowed
         assert allowed < 20_000
+
+
+def test_a_gap_takes_no_space_on_disk(tmp_path: Path) -> None:
+    config = StoreConfig(consume_queue_segment_entries=10_000)
+    with MessageStore(tmp_path, config, clock_ms=FakeClock()) as store:
+        store.put([message(0)], 0)
+        store.skip_to("Trade", 0, 305_000)
+        store.put([message(1)], 0)
+        store.flush(everything=True)
+        queue = tmp_path / "consumequeue" / "Trade" / "0"
+        first, *skipped, last = sorted(queue.iterdir())
+        assert (int(first.name), int(last.name)) == (0, 20 * 300_000)
+        assert len(skipped) == 29
+        assert sum(path.stat().st_blocks for path in skipped) * 512 <= 64 * 1024
+        assert [one.queue_offset for one in read_all(store, "Trade", 0)] == [0, 305_000]
