@@ -290,7 +290,8 @@ def _have_lost_sectors(
 ) -> npt.NDArray[np.bool_]:
     """Return for each span whether a sector in it was never written: it is all zeros.
 
-    What a power failure can take of a property string besides its end; no message has such a run.
+    What a power failure can take of a property string besides its end; no sent message has such a
+    run: senders cannot use U+0000 (message.py).
     """
     first, behind = -(-starts // _SECTOR_BYTES), (starts + sizes) // _SECTOR_BYTES
     lost: npt.NDArray[np.bool_] = np.zeros(len(starts), np.bool_)
