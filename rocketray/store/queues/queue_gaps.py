@@ -137,8 +137,11 @@ class QueueGaps:
         return QueueGaps([*self.pairs, (start, stop)])
 
     def from_offset(self, offset: int) -> QueueGaps:
-        """Return the gaps that reach beyond *offset*, for a queue that begins there."""
-        return QueueGaps(pair for pair in self.pairs if pair[1] > offset)
+        """Return the gaps that reach up to *offset*, or beyond, for a queue that begins there.
+
+        One that ends there says where an empty queue continues: its file may be lost.
+        """
+        return QueueGaps(pair for pair in self.pairs if pair[1] >= offset)
 
 
 NO_GAPS = QueueGaps()
