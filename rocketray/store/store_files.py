@@ -25,7 +25,7 @@ from .files.checkpoint import (
     write_checkpoint,
 )
 from .files.failed_disk import has_failed_disk
-from .files.file_system import FileSystem
+from .files.file_system import FileSystem, sync_names
 from .files.lock import StoreLock, was_clean
 from .files.mapped_file_queue import Repair
 from .files.store_settings import Salvage, is_foreign
@@ -179,6 +179,8 @@ class StoreFiles:
         if trust is Trust.CLEAN_STOP:
             self._clean_stop.check_log(self.log)
         lock.mark_open()
+        if not lock.was_clean or not self.log.files.starts:
+            sync_names(self._file_system, self._directory)
         ensure_checkpoint(self._checkpoint, self._file_system)
         make_agree = partial(
             recover,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from support.amounts import fifth
-from support.sim_disk import Bound, SimDisk
+from support.sim_disk import Bound, PowerLostError, SimDisk
 from support.stores import FakeClock, kill, message, read_all
 
 from rocketray.config import StoreConfig
@@ -152,6 +152,55 @@ def test_no_queue_offset_is_given_twice(seed: int) -> None:
         given += len(history.given)
     assert removed > 0
     assert given > LIVES * 100
+
+
+def test_a_queue_that_loses_all_its_messages_each_time_gives_no_offset_twice() -> None:
+    """Nothing of it is on disk, not even the name of the file that begins behind the gap."""
+    disk, given = SimDisk(), set[int]()
+    for life in range(4):
+        store = MessageStore(
+            STORE, replace(CONFIG, consume_queue_segment_entries=40), clock_ms=FakeClock(),
+            file_system=disk,
+        )  # fmt: skip
+        (placed,) = store.put([message(life)], 0)
+        assert placed.queue_offset not in given
+        given.add(placed.queue_offset)
+        kill(store)
+        disk = next(disk.outcomes(BOUND, random.Random(0))).disk()  # of all, the least
+
+
+def test_what_is_flushed_stays_wherever_the_one_before_was_killed() -> None:
+    """A directory that a killed process made is there, and its name is perhaps not on disk."""
+    kills = 0
+    while True:
+        disk = SimDisk()
+        left = kills
+
+        def fail(_name: str, _path: Path) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerLostError
+
+        disk.before = fail
+        try:
+            store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+            store.put([message(0)], 0)
+        except PowerLostError:
+            kills += 1
+        else:
+            break
+        disk.before = lambda _name, _path: None
+        disk.locks.clear()
+        store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+        (placed,) = store.put([message(1)], 0)
+        store.flush()
+        kill(store)
+        disk = next(disk.outcomes(BOUND, random.Random(0))).disk()  # of all, the least
+        store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+        assert placed.queue_offset in [one.queue_offset for one in read_all(store, "Trade", 0)]
+        kill(store)
+    assert kills > 20
 
 
 @pytest.mark.parametrize("short", [1, 2, 3])

@@ -22,7 +22,7 @@ import os
 import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -38,11 +38,13 @@ __all__ = [
     "few_enough_files",
     "make_directory",
     "replace_file",
+    "sync_names",
 ]
 
 _ZEROS = bytes(1 << 20)
 _TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PARENTS = 3
 _NO_FILE = "{} is a directory, and should be a file of the store; restore it from a copy"
 
 
@@ -262,3 +264,22 @@ def make_directory(file_system: FileSystem, directory: Path) -> None:
     for path in reversed(missing):
         file_system.make_directory(path)
         file_system.sync(path.parent)
+
+
+def sync_names(file_system: FileSystem, directory: Path) -> None:
+    """Make the names of *directory*, and of all directories below it, durable.
+
+    The process that made them may have died before it did. The names of the two directories above
+    it are synced as well: a shard's topic, and the place of all shards.
+    """
+    for parent in directory.parents[:_PARENTS]:
+        with suppress(PermissionError):  # we did not make anything there
+            file_system.sync(parent)
+    _sync_below(file_system, directory)
+
+
+def _sync_below(file_system: FileSystem, directory: Path) -> None:
+    file_system.sync(directory)
+    for name in file_system.names(directory):
+        if file_system.is_directory(directory / name):
+            _sync_below(file_system, directory / name)
