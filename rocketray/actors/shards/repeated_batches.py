@@ -1,9 +1,10 @@
 """Deduplication of batches that are sent by a call, and may be sent again: each is stored once.
 
 A producer that does not learn the outcome of its call sends the batch again. The batch may then be
-in the log, or still in transit. It is identified by the unique key of its first message, which no
-other batch has: among the last 10,000 batches by the outcomes kept here, and, if the call says that
-it is a repetition, by the shard's key index. The index also serves after the shard was closed and
+in the log, or still in transit. It is identified by the unique key of its first message, and by
+when that was born: a process that runs for more than a month creates a key again. It is found among
+the last 10,000 batches by the outcomes kept here, and, if the call says that it is a repetition, by
+the shard's key index. The index also serves after the shard was closed and
 opened again. An earlier call that is still in transit then is stored only while its sender waits
 for it (``not_after_ms``), so not beside its repetition.
 """
@@ -12,38 +13,61 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
 
 from rocketray.actors.ipc.ring import Ack, AppendStatus
+from rocketray.kernels.layout import BORN_TIMESTAMP
 from rocketray.message import UNIQUE_KEY, decode_properties
 from rocketray.store.batches.encoded_batch import EncodedBatch
 
-__all__ = ["RepeatedBatches"]
+__all__ = ["BatchIdentity", "RepeatedBatches"]
 
+_BORN = Struct(">q")
 _REMEMBERED = 10_000
+
+
+class BatchIdentity(NamedTuple):
+    """What no two batches have in common, unless one repeats the other."""
+
+    first_key: str
+    last_key: str
+    count: int
+    born_ms: int
+    """The born timestamp of the first message."""
 
 
 class RepeatedBatches:
     """The outcomes of the last batches; for one thread at a time."""
 
-    def __init__(self, find: Callable[[str, str, int], Ack | None]) -> None:
-        """Take *find*, which searches the log by a batch's first and last unique key and count."""
+    def __init__(self, find: Callable[[BatchIdentity], Ack | None]) -> None:
+        """Take *find*, which searches the log."""
         self._find = find
-        self._acks: OrderedDict[str, Ack] = OrderedDict()
+        self._acks: OrderedDict[BatchIdentity, Ack] = OrderedDict()
 
     def once(self, batch: EncodedBatch, append: Callable[[], Ack], *, is_repeat: bool) -> Ack:
         """Return the outcome of *batch*: an earlier one, or that of *append*."""
-        key = _unique_key(batch, 0) if len(batch) else None
-        if key is None:
+        identity = _identity(batch)
+        if identity is None:
             return append()
-        before = self._acks.get(key)
+        before = self._acks.get(identity)
         if before is None and is_repeat:
-            before = self._find(key, _unique_key(batch, -1) or "", len(batch))
+            before = self._find(identity)
         ack = before or append()
         if ack.status is AppendStatus.OK:
-            self._acks[key] = ack
+            self._acks[identity] = ack
             if len(self._acks) > _REMEMBERED:
                 self._acks.popitem(last=False)
         return ack
+
+
+def _identity(batch: EncodedBatch) -> BatchIdentity | None:
+    """Return the identity of a batch; None if its first message has no unique key."""
+    first_key = _unique_key(batch, 0) if len(batch) else None
+    if first_key is None:
+        return None
+    (born_ms,) = _BORN.unpack_from(batch.records, BORN_TIMESTAMP)
+    return BatchIdentity(first_key, _unique_key(batch, -1) or "", len(batch), born_ms)
 
 
 def _unique_key(batch: EncodedBatch, row: int) -> str | None:

@@ -39,6 +39,7 @@ from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import FULL, DiskUse, ExpiredFile, RetentionPolicy
 
+from .repeated_batches import BatchIdentity
 from .shard_api import ShardStatistics
 from .shard_appends import ShardAppends
 from .shard_rings import ShardRings
@@ -125,15 +126,17 @@ class ShardWriter:
             self.appends.settle(to_disk=False)
             return ack
 
-    def find_batch(self, first_key: str, last_key: str, count: int) -> Ack | None:
-        """Return the outcome of *count* messages with these unique keys, if all are stored."""
+    def find_batch(self, wanted: BatchIdentity) -> Ack | None:
+        """Return the outcome of a batch, if all of it is stored."""
         with self.reading():
-            for found in self.store.reads.query(self._topic, first_key, _SAME_BATCHES_MAX):
-                last = found.queue_offset + count - 1
-                if last < self.appends.next_queue_offset():
-                    entry = self.store.reads.queue_entry(self._topic, self._queue_id, last)
-                    if self.store.reads.view(entry.physical_offset).unique_key == last_key:
-                        return self.appends.whole_ack(found.queue_offset, count)
+            reads = self.store.reads
+            for found in reads.query(self._topic, wanted.first_key, _SAME_BATCHES_MAX):
+                last = found.queue_offset + wanted.count - 1
+                is_its = found.born_timestamp_ms == wanted.born_ms
+                if is_its and last < self.appends.next_queue_offset():
+                    entry = reads.queue_entry(self._topic, self._queue_id, last)
+                    if reads.view(entry.physical_offset).unique_key == wanted.last_key:
+                        return self.appends.whole_ack(found.queue_offset, wanted.count)
             return None
 
     def flush(self) -> None:

@@ -129,6 +129,19 @@ def test_a_repeat_of_a_batch_that_is_not_remembered_is_found_in_the_index(
     assert stored(node) == [b"%d" % number for number in range(10)]
 
 
+def test_a_message_whose_key_was_created_before_is_no_repetition(node: FarNode) -> None:
+    """A month later the same millisecond of the month has the same keys."""
+    month_ms = 31 * 24 * 3_600_000  # January's
+    now_ms = 1_800_000_000_000  # in January
+    node.plan += ["answer", "lost answer"]
+    with NodeProducer(node, clock_ms=lambda: now_ms) as producer:
+        first = producer.send(TOPIC, b"January")
+        now_ms += month_ms
+        second = producer.send(TOPIC, b"February")
+        assert second.message_id == first.message_id
+    assert stored(node) == [b"January", b"February"]
+
+
 def test_after_three_calls_the_producer_says_that_it_does_not_know(node: FarNode) -> None:
     node.plan += ["lost"] * 3
     with NodeProducer(node) as producer, pytest.raises(ShardUnavailableError):

@@ -11,11 +11,17 @@ import pytest
 
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
 from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards.repeated_batches import BatchIdentity
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, ShardFencedError, StoreLockedError
 from rocketray.message import CRC_PROPERTY, Message
-from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages, pack_batch
+from rocketray.store.batches.encoded_batch import (
+    RecordOptions,
+    encode_messages,
+    pack_batch,
+    unpack_batch,
+)
 from rocketray.store.formats.sys_flag import PREPARED
 
 CONFIG = StoreConfig(
@@ -285,17 +291,24 @@ def test_a_fenced_writer_leaves_the_rings_to_the_newer_one(tmp_path: Path) -> No
     writer.close()
 
 
+def identity(count: int, born_ms: int | None = None) -> BatchIdentity:
+    """The identity of ``payload(0, count)``."""
+    batch = unpack_batch(payload(0, count))
+    born = int.from_bytes(batch.records[40:48].tobytes()) if born_ms is None else born_ms
+    return BatchIdentity(f"{0:032d}", f"{count - 1:032d}", count, born)
+
+
 def test_a_batch_of_which_the_log_has_only_the_beginning_is_not_found(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     writer.append(payload(0, 3), Durability.MEMORY)
-    found = writer.find_batch(f"{0:032d}", f"{2:032d}", 3)
+    found = writer.find_batch(identity(3))
     assert found is not None
     assert (found.status, found.messages) == (AppendStatus.OK, 3)
-    assert writer.find_batch(f"{0:032d}", f"{3:032d}", 4) is None
+    assert writer.find_batch(identity(4)) is None
     writer.append(payload(100, 3), Durability.MEMORY)  # another producer's, behind the beginning
-    assert writer.find_batch(f"{0:032d}", f"{3:032d}", 4) is None
+    assert writer.find_batch(identity(4)) is None
     writer.append(payload(0, 4), Durability.MEMORY)  # so it comes whole
-    found = writer.find_batch(f"{0:032d}", f"{3:032d}", 4)
+    found = writer.find_batch(identity(4))
     assert found is not None
     assert (found.first_queue_offset, found.messages) == (6, 4)
     writer.close()
