@@ -19,7 +19,9 @@ from rocketray.actors.retries.retry_records import (
     retry_topic,
 )
 from rocketray.delay import REAL_TOPIC, SCHEDULE_TOPIC
+from rocketray.errors import ConfigError
 from rocketray.message import StoredMessage
+from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import due_ms
 
@@ -29,7 +31,7 @@ _COPIES_MAX = 1000
 
 
 class Stage(IntEnum):
-    """The state of a copy; of two equally old copies, the higher stage is the newer."""
+    """The state of a copy; of two after as many redeliveries, the higher stage is the newer."""
 
     WAITING = 0
     BACK = 1
@@ -100,7 +102,14 @@ def _stage(copy: StoredMessage, group: str) -> Stage | None:
     return None
 
 
-def _age(copy: StoredMessage, stage: Stage) -> tuple[int, bool, int, Stage]:
-    """Return a key that orders copies, also if the clock stood still."""
-    is_redriven = REDRIVEN_FROM in copy.properties
-    return copy.store_timestamp_ms, is_redriven, copy.reconsume_times, stage
+def _age(copy: StoredMessage, stage: Stage) -> tuple[int, int, Stage, int]:
+    """Return a key that orders copies, whatever the clock was set to between them."""
+    return _redriven_from(copy), copy.reconsume_times, stage, copy.store_timestamp_ms
+
+
+def _redriven_from(copy: StoredMessage) -> int:
+    """Return where the dead letter is that a copy comes from: later ones have greater offsets."""
+    try:
+        return int(decode_offset_id(copy.properties[REDRIVEN_FROM]).physical_offset)
+    except (KeyError, ConfigError):
+        return -1  # it was never redriven, or a program wrote the property

@@ -108,6 +108,19 @@ def test_a_dead_letter_and_one_that_is_redriven(
     assert broker.explain(message.unique_key, "g").cause is Cause.DELIVERED
 
 
+def test_the_newest_copy_is_the_newest_wherever_the_clock_was_set(
+    broker: Broker, clock: Clock
+) -> None:
+    message = send(broker, "k")
+    consume(broker, "Trade")
+    give_back(broker, message)
+    clock.advance(seconds=10)
+    again = consume(broker, retry_topic("g"))
+    clock.jump(seconds=-86_400)
+    give_back(broker, again, 1)
+    assert broker.explain("k", "g").cause is Cause.DEAD_LETTER
+
+
 def test_what_one_group_gave_back_is_no_matter_of_another(broker: Broker) -> None:
     message = send(broker, "k")
     for group in ("g", "other"):
