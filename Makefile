@@ -4,6 +4,8 @@
 #   make check       check a change: style, types, and the tests of what differs from main
 #   make test        run all tests but the long ones              (options: PYTEST_ARGS="-k filters")
 #   make test-slow   run the long ones
+#   make sim         simulate nodes under power failures, kills and faults, for an hour
+#                                                                 (options: SIM_ARGS="--seconds 60")
 #   make lint        check style, formatting and types
 #   make docs        build the documentation site and run its examples; make site only builds it
 #   make bench       measure, one question at a time             (options: BENCH_ARGS=--quick)
@@ -17,6 +19,7 @@
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SIM_ARGS ?= --seconds 3600
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --constraint requirements.lock
@@ -30,7 +33,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo check test test-slow lint docs site bench corpus interop clean
+.PHONY: demo check test test-slow sim lint docs site bench corpus interop clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -40,7 +43,7 @@ demo: .venv/.demo
 SPREAD := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Without it, each process of a run would compile all tests again, and rewrite their asserts.
-check test test-slow docs: export PYTHONDONTWRITEBYTECODE :=
+check test test-slow sim docs: export PYTHONDONTWRITEBYTECODE :=
 
 # The order of sets of texts is part of what a random test does: a seed repeats it only with this.
 check test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell shuf -i 0-4294967295 -n 1))
@@ -56,6 +59,9 @@ test: .venv/.dev .venv/spark_classes.jsa
 test-slow: .venv/.dev .venv/spark_classes.jsa
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)
 	ROCKETRAY_TEST_ALL=1 $(BIN)/pytest -m "not slow" tests/property tests/crash tests/unit/filters
+
+sim: .venv/.dev
+	PYTHONPATH=tests $(BIN)/python -P -m support.sim $(SIM_ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -1,0 +1,124 @@
+"""The steps of groups and queries: members come, work and go."""
+
+from __future__ import annotations
+
+import contextlib
+
+from rocketray.actors.retries.retry_records import retry_topic
+
+from .clients import Reader
+from .history import FILTERS, Group
+from .world import EXPECTED, ORDERS, QUEUES, Step, World
+
+__all__ = ["STEPS", "beat", "join_broadcast"]
+
+_READERS_MAX = 8
+
+
+def join(world: World) -> None:
+    """Let a member join a group."""
+    if len(world.readers) >= _READERS_MAX:
+        return
+    if world.chance.random() < 0.15:
+        join_broadcast(world)
+        return
+    world.names += 1
+    name = f"m{world.names}"
+    number = world.chance.randrange(len(FILTERS))
+    group = world.history.groups.get(f"g{number}")
+    if group is None:
+        group = Group(f"g{number}", ORDERS, FILTERS[number], fails=number == 0)
+        world.history.groups[group.name] = group
+    topic = group.topic
+    retries = retry_topic(group.name)
+    if retries in world.node.topic_service.all() and world.chance.random() < 0.5:
+        topic = retries
+    with world.acting(f"member:{name}"):
+        world.readers.append(Reader(world.node, world.history, group, topic, name))
+
+
+def join_broadcast(world: World) -> None:
+    """Let the only client of the broadcast group join, which keeps its own offsets."""
+    if any(reader.group.is_broadcast for reader in world.readers):
+        return
+    group = world.history.groups.setdefault(
+        "all", Group("all", ORDERS, FILTERS[3], is_broadcast=True)
+    )
+    with world.acting("member:all"):
+        world.readers.append(Reader(world.node, world.history, group, ORDERS, "all"))
+
+
+def poll(world: World) -> None:
+    """Let a member take messages."""
+    world.with_reader(lambda reader: reader.poll(world.chance.choice((1, 5, 100))))
+
+
+def finish(world: World) -> None:
+    """Let a member finish some."""
+    world.with_reader(Reader.finish)
+
+
+def beat(world: World) -> None:
+    """Let members send heartbeats, or one that was delayed arrive."""
+    if world.network.waiting and world.chance.random() < 0.3:
+        world.network.waiting.pop(0)()
+    for reader in [*world.readers]:
+        if not reader.is_silent:
+            with world.acting(reader.part), contextlib.suppress(*EXPECTED):
+                reader.member.beat()
+
+
+def leave(world: World) -> None:
+    """Let a member leave in order."""
+    if reader := world.any_reader():
+        world.readers.remove(reader)
+        with world.acting(reader.part):
+            reader.member.close()
+
+
+def crash_reader(world: World) -> None:
+    """Kill a member."""
+    if reader := world.any_reader():
+        world.readers.remove(reader)
+        world.node.end_client(reader.part)
+
+
+def silence(world: World) -> None:
+    """Let the heartbeats of a member get lost, or arrive again."""
+    if reader := world.any_reader():
+        reader.is_silent = not reader.is_silent
+
+
+def move_offset(world: World) -> None:
+    """Set a group's offset, as an operator does."""
+    groups = [one for one in world.history.groups.values() if one.passed]
+    if not groups:
+        return
+    group, queue_id = world.chance.choice(groups), world.chance.randrange(QUEUES)
+    messages = world.history.there[group.topic, queue_id]
+    end = max(messages, default=0)
+    target = world.chance.randint(0, end)
+    with world.acting("operator"):
+        group.skipped |= {(queue_id, offset) for offset in messages if offset < target}
+        group.moves[queue_id] = target
+        world.node.groups.move_offsets(group.name, group.topic, {queue_id: target})
+
+
+def query(world: World) -> None:
+    """Let a query read on."""
+    chosen = world.chance.choice(world.queries)
+    with world.acting("query"):
+        chosen.step(world.chance.randrange(QUEUES))
+
+
+STEPS: tuple[Step, ...] = (
+    Step(join, 4, 0.9),
+    Step(poll, 25, 1),
+    Step(finish, 25, 1),
+    Step(beat, 18, 1),
+    Step(leave, 1, 0.6),
+    Step(crash_reader, 2, 0.6),
+    Step(silence, 2, 0.5),
+    Step(move_offset, 1, 0.4),
+    Step(query, 5, 0.7),
+)

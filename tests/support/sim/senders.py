@@ -1,0 +1,110 @@
+"""The steps of senders: messages of each kind, and transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocketray.errors import ShardUnavailableError, TransactionDecidedError
+
+from .history import Sent, WrongError
+from .world import ORDERS, PRICES, QUEUES, Step, World
+
+__all__ = ["STEPS", "answer_checks"]
+
+
+def send(world: World) -> None:
+    """Send one message, and wait for its acknowledgement."""
+    _send(world, world.new())
+
+
+def send_list(world: World) -> None:
+    """Send a list to one queue."""
+    sent = [world.new(ORDERS) for _ in range(world.chance.randrange(2, 12))]
+    queue_id, ack = world.chance.randrange(QUEUES), world.chance.choice(("memory", "disk"))
+    with world.acting("producer"):
+        results = world.producer().send_many(
+            ORDERS, [one.message() for one in sent], queue_id=queue_id, ack=ack
+        )
+        for one, result in zip(sent, results, strict=True):
+            _acked(world, one, result, ack)
+
+
+def send_later(world: World) -> None:
+    """Send a delayed message."""
+    sent, seconds = world.new(ORDERS), world.chance.choice((1, 5, 30, 600))
+    sent.due_ms = world.clock() + 1000 * seconds
+    ack = world.chance.choice(("memory", "disk"))
+    with world.acting("producer"):
+        world.producer().send(
+            ORDERS, sent.body, tags=sent.tag, keys=[sent.key], properties=sent.properties(),
+            ack=ack, delay=seconds,
+        )  # fmt: skip
+    world.history.acked(sent, None, to_disk=ack == "disk")
+
+
+def begin(world: World) -> None:
+    """Begin a transaction."""
+    sent = world.new(ORDERS)
+    sent.decision = world.chance.choice(("commit", "commit", "rollback"))
+    with world.acting("producer"):
+        transaction = world.producer().begin()
+        world.producer().send(
+            ORDERS, sent.body, tags=sent.tag, keys=[sent.key], properties=sent.properties(),
+            ack="disk", transaction=transaction,
+        )  # fmt: skip
+    world.history.acked(sent, None, to_disk=True)
+    world.open_transactions.append((transaction, sent))
+
+
+def decide(world: World) -> None:
+    """Commit the oldest open transaction, or roll it back, or leave it to the checks."""
+    if not world.open_transactions:
+        return
+    transaction, sent = world.open_transactions.pop(0)
+    if world.chance.random() < 0.3:
+        transaction.close()
+        return
+    with world.acting("producer"):
+        try:
+            getattr(transaction, sent.decision)()
+        except TransactionDecidedError:
+            if not world.history.clock_jumped:
+                raise WrongError(f"the decision of {sent.number} was taken by others") from None
+            return
+        except ShardUnavailableError:
+            transaction.close()
+            raise
+    sent.is_decided = True
+
+
+def answer_checks(world: World) -> None:
+    """Let the producer answer what the node asks."""
+    with world.acting("producer"):
+        world.producer().transactions.answer_checks()
+
+
+def _send(world: World, sent: Sent) -> None:
+    ack = world.chance.choice(("memory", "memory", "disk"))
+    by_key = sent.topic == PRICES
+    with world.acting("producer"):
+        result = world.producer().send(
+            sent.topic, sent.body, tags=sent.tag, keys=[sent.key],
+            properties=sent.properties(), ack=ack,
+            **({"sharding_key": sent.key} if by_key else {}),
+        )  # fmt: skip
+        _acked(world, sent, result, ack)
+
+
+def _acked(world: World, sent: Sent, result: Any, ack: str) -> None:
+    place = sent.topic, result.queue_id, result.queue_offset
+    world.history.acked(sent, place, to_disk=ack == "disk")
+
+
+STEPS: tuple[Step, ...] = (
+    Step(send, 30, 1),
+    Step(send_list, 6, 0.7),
+    Step(send_later, 5, 0.5),
+    Step(begin, 5, 0.5),
+    Step(decide, 5, 0.7),
+    Step(answer_checks, 3, 0.8),
+)
