@@ -42,7 +42,7 @@ from .append_window import AppendWindow, open_window
 from .batches.batch_form import EncodedBatch, store_times
 from .batches.encoded_batch import RecordOptions, encode_messages
 from .expiry import Expiry
-from .files.failed_disk import check_disk, note_failed_disk, remove_failed_disk
+from .files.failed_disk import check_disk, note_failed_disk
 from .files.file_system import SYSTEM_FILES, FileSystem, make_directory
 from .files.lock import StoreLock
 from .files.mapped_file import FULL_ERRORS, no_room_is_full
@@ -146,7 +146,7 @@ class MessageStore:
         self.recovery = files.recovery
         """The report of the recovery at opening; None for a store that is open read-only."""
         if salvage is not Salvage.NOTHING:
-            remove_failed_disk(file_system, directory)
+            files.note_repair()
         self._files = files
         self._log, self._queues, self._index = files.log, files.queues, files.index
         self._clock_ms = clock_ms

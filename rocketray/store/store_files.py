@@ -24,7 +24,7 @@ from .files.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from .files.failed_disk import has_failed_disk
+from .files.failed_disk import has_failed_disk, remove_failed_disk
 from .files.file_system import FileSystem, sync_names
 from .files.lock import StoreLock, was_clean
 from .files.mapped_file_queue import Repair
@@ -45,6 +45,7 @@ from .recovery.recovery import (
     recover_read_only,
     write_past_recovery,
 )
+from .recovery.scrub_progress import accept_holes
 from .recovery.verify import Verification, verify
 
 __all__ = ["StoreFiles", "StoreStatistics"]
@@ -219,6 +220,12 @@ class StoreFiles:
             _LOG.error(
                 "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason
             )
+
+    def note_repair(self) -> None:
+        """Forget what was known of a bad disk and of damage: the store was salvaged."""
+        remove_failed_disk(self._file_system, self._directory)
+        if self.recovery is not None and not self._is_foreign:
+            accept_holes(self._file_system, self._directory, self.recovery.holes)
 
     def _read_gaps(self, salvage: Salvage) -> dict[tuple[str, int], QueueGaps]:
         """Return the known gaps; a repair finds those of a damaged file again."""

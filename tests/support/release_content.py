@@ -31,8 +31,10 @@ from rocketray.actors.topics.catalog import TopicCatalog, parse_catalog
 from rocketray.errors import StoreError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.message import StoredMessage
+from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.recovery import read_past_recovery
+from rocketray.store.recovery.scrub_progress import read_progress
 from rocketray.testing import Broker, Clock
 from rocketray.testing.clock import START_MS
 from rocketray.topology.spark import positions
@@ -62,6 +64,7 @@ def _node(data: Path) -> dict[str, Any]:
         "uuid": identity_of(data),
         "rules": FilterRules.load(data).to_json(),
         "recovered": _recovered(data),
+        "scrubbed": asdict(read_progress(SYSTEM_FILES, shard_directory(data, "Trade", 1))),
         "filters": {
             str(directory.relative_to(data)): _filters(directory)
             for directory in (data, shard_directory(data, "Trade", 0))

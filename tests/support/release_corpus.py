@@ -50,6 +50,8 @@ from rocketray.message import Message
 from rocketray.store.files.failed_disk import note_failed_disk
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
+from rocketray.store.recovery.scrub_progress import ScrubProgress, write_progress
+from rocketray.store.recovery.verify import Problem
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, stepped_node
 from rocketray.topology.spark import positions
@@ -188,11 +190,13 @@ def _give_up(broker: Broker) -> None:
 
 
 def _crash(store: Path) -> None:
-    """Have a store recovered, which leaves a gap, and stopped again."""
+    """Have a store recovered, which leaves a gap, and stopped again; and note damage in it."""
     (store / "stopped.json").unlink()
     with MessageStore(store, clock_ms=FakeClock()) as again:
         again.skip_to("Trade", 1, again.reads.max_queue_offset("Trade", 1) + 1024)
         again.put([message(7)], 1)
+    damage = (Problem("commitlog/00000000000000065536", 90, "a test"),)
+    write_progress(SYSTEM_FILES, store, ScrubProgress(65536, 2, 1, damage, ((10, 20),)))
 
 
 def _make_joined(root: Path) -> None:

@@ -196,6 +196,10 @@ class SimDisk(FileSystem):
     def read(self, path: Path, limit: int) -> bytes:
         return self._inode(path).content()[:limit]
 
+    def read_uncached(self, path: Path, start: int, size: int) -> npt.NDArray[np.uint8]:
+        self.before("read_uncached", path)
+        return np.frombuffer(self._inode(path).content()[start : start + size], np.uint8)
+
     def write(self, path: Path, content: bytes) -> None:
         self.before("write", path)
         if not self.exists(path):

@@ -43,9 +43,11 @@ from rocketray.actors.transactions.transaction_state import TransactionProgress
 from rocketray.errors import ConfigError, StoreError
 from rocketray.file_form import FileForm
 from rocketray.filters.consumer_filter_data import read_filters
+from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.queues.queue_gaps import read_gaps
 from rocketray.store.recovery.recovery import read_past_recovery
+from rocketray.store.recovery.scrub_progress import read_progress
 
 FORMS = file_forms()
 WHOLE = "directory.json"
@@ -74,6 +76,7 @@ PLACES = {
     "recovered.json": "node/shards/Trade/1/recovered.json",
     "gaps.json": "node/shards/Trade/1/gaps.json",
     "failed_disk.json": "failed/failed_disk.json",
+    "scrub.json": "node/shards/Trade/1/scrub.json",
     "manifest.json": "backup/manifest.json",
     "incomplete.json": "incomplete/incomplete.json",
     "NAME/NUMBER": "register/keys/settings/00000000000000000002",
@@ -205,6 +208,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "store.json": lambda root: MessageStore(root / FIRST, clock_ms=FakeClock()),
     "gaps.json": lambda root: read_gaps(root / "node/shards/Trade/1"),
     "failed_disk.json": lambda root: MessageStore(root / "failed", clock_ms=FakeClock()),
+    "scrub.json": lambda root: read_progress(SYSTEM_FILES, root / "node/shards/Trade/1"),
     "manifest.json": lambda root: read_manifest(root / "backup"),
     "incomplete.json": lambda root: incomplete_disk(root / "incomplete"),
     "NAME/NUMBER": lambda root: CoordinatorSettings.load(_register(root)),

@@ -23,6 +23,7 @@ _LINE_NUMBERS = 64 // 8  # a line of 64 bytes, in 8-byte numbers
 _FORMAT = int.from_bytes(b"rktrctl1", "little")
 _VISIBLE = 1 * _LINE_NUMBERS
 _MINIMUM = 2 * _LINE_NUMBERS
+_FLUSHED = 3 * _LINE_NUMBERS
 _PAGE_BYTES = 4096
 
 
@@ -61,3 +62,7 @@ class ControlView:
     def minimum(self) -> int:
         """Return the first queue offset that still exists."""
         return int(self._numbers[_MINIMUM])
+
+    def flushed(self) -> int:
+        """Return the physical offset below which everything survives power loss."""
+        return int(self._numbers[_FLUSHED])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,9 +24,11 @@ from rocketray.cli.terminal.output import (
     print_result,
     print_table,
 )
+from rocketray.cli.terminal.quantities import parse_bytes
 from rocketray.errors import CorruptRecordError
 
 from .restored_settings import RestoredSettings, StoreHostOption, restore_lost_settings
+from .store_scrub import SCRUB_RATE_DEFAULT, scrub_store
 
 if TYPE_CHECKING:
     from rocketray.store.message_store import MessageStore
@@ -40,6 +42,14 @@ def verify(
     directory: DirectoryArgument,
     *,
     index_hash_slots: SlotsOption = None,
+    scrub: Annotated[
+        bool,
+        typer.Option("--scrub", help="Read complete log files from the disk, beside a node."),
+    ] = False,
+    rate: Annotated[
+        str,
+        typer.Option(metavar="BYTES", help="With --scrub: how much is read a second, or none."),
+    ] = SCRUB_RATE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Verify a store, and list its problems. Nothing is changed.
@@ -52,25 +62,39 @@ def verify(
 
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; no
     process may write to it meanwhile. The exit code is 1 if there is a problem.
+
+    \b
+    With --scrub, a process may write to it, and the node continues. It reads log files that are
+    complete, and on disk; of a store that was closed, all of the log. It reads what the disk
+    has, not what is in memory, and leaves the system's page cache alone. It checks every record,
+    with its checksums, and the queue entry that points to it; keys are not checked. Progress is
+    shown on stderr. A node does the same by itself, once a day: see rocketray start --scrub-rate,
+    and rocketray status.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     from rocketray.store.recovery.recovery import read_past_recovery  # noqa: PLC0415 - NumPy
 
     problems = 0
     for path in store_directories(directory):
         try:
+            if scrub:
+                found = scrub_store(path, index_hash_slots, parse_bytes(rate) or 0)
+                problems += _shown_problems(found, as_json=as_json)
+                continue
             with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):
                 verification = opened.store.verify()
             found = _shown_verification(path, verification, read_past_recovery(path))
         except CorruptRecordError as error:
             record = {"file": error.path, "offset": error.physical_offset, "problem": error.reason}
             found = {"directory": str(path), "problems": [record]}
-        problems += len(found["problems"])
-        if as_json:
-            print_json(found)
-        else:
-            _print_verification(found)
+        problems += _shown_problems(found, as_json=as_json)
     if problems:
         raise typer.Exit(1)
+
+
+def _shown_problems(found: dict[str, Any], *, as_json: bool) -> int:
+    """Print what was *found* in a store; return the number of problems."""
+    print_json(found) if as_json else _print_verification(found)
+    return len(found["problems"])
 
 
 def recover(

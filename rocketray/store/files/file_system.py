@@ -1,4 +1,4 @@
-"""The file system of a store; only this file makes system calls for the store.
+"""The file system of a store; only this file and uncached.py make system calls for the store.
 
 It is a parameter, as the store's clock is, so that a test can override all methods, and control the
 data that was not synced yet.
@@ -29,6 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import StoreError
+
+from .uncached import read_uncached
 
 __all__ = [
     "SYSTEM_FILES",
@@ -94,6 +96,10 @@ class FileSystem:
         descriptor = _open(path, os.O_RDONLY)
         with os.fdopen(descriptor, "rb") as file:
             return file.read(limit)
+
+    def read_uncached(self, path: Path, start: int, size: int) -> npt.NDArray[np.uint8]:
+        """Return *size* bytes of a file from *start*, as the disk has them (uncached.py)."""
+        return read_uncached(path, start, size)
 
     def write(self, path: Path, content: bytes) -> None:
         """Replace a file's content, create it if needed, and keep its allocated blocks."""

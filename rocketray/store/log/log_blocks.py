@@ -33,7 +33,6 @@ from rocketray.kernels.spans import Field, measure_spans
 from rocketray.kernels.texts import hash_record_keys
 from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY
 from rocketray.names import check_topic
-from rocketray.store.files.mapped_file import MappedFile
 from rocketray.store.formats.arrow_spans import find_values
 from rocketray.store.formats.property_crc import find_crc_mismatches
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
@@ -44,6 +43,7 @@ from .log_walk import end_after, next_record
 __all__ = [
     "LogBlock",
     "entry_codes",
+    "read_block",
     "read_blocks",
     "read_blocks_below",
     "read_past_holes",
@@ -119,7 +119,10 @@ def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
     """
     offset = end_after(log.files, start)
     while (segment := log.files.file(offset)) is not None:
-        block, is_last = _read_block(segment, offset - segment.start, is_foreign=log.is_foreign)
+        position = offset - segment.start
+        block, is_last = read_block(
+            segment.data, segment.start, position, is_foreign=log.is_foreign
+        )
         if len(block):
             yield block
             offset = block.end
@@ -192,14 +195,19 @@ def record_keys(block: LogBlock) -> tuple[_Int32s, _Int64s, _Int64s]:
     return all_hashes, block.physical_offsets[rows], block.store_timestamps_ms[rows]
 
 
-def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tuple[LogBlock, bool]:
-    """Return the valid records at *position*, and whether no valid one follows in the file."""
-    data, n = segment.data, _BLOCK_RECORDS
+def read_block(
+    data: npt.NDArray[np.uint8], start: int, position: int, *, is_foreign: bool
+) -> tuple[LogBlock, bool]:
+    """Return the valid records at *position* of *data*, and whether no valid one follows there.
+
+    *data* are a file of the log, or a part of one that begins with a sector, at the offset *start*.
+    """
+    n = _BLOCK_RECORDS
     offsets, queue_offsets = np.empty(n, np.int64), np.empty(n, np.int64)
     sizes, queue_ids, crcs = (np.empty(n, np.int32) for _ in range(3))
-    n = list_records(data, segment.start, position, offsets, sizes, queue_ids, queue_offsets, crcs)
+    n = list_records(data, start, position, offsets, sizes, queue_ids, queue_offsets, crcs)
     spans = np.empty((len(Field), n), np.int64)
-    positions = offsets[:n] - segment.start
+    positions = offsets[:n] - start
     assert measure_spans(data, positions, offsets[:n], sizes[:n], spans) < 0
     topics, topic_numbers = _topics(data, spans)
     good = topic_numbers >= 0

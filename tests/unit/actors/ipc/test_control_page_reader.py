@@ -21,7 +21,7 @@ def test_a_view_shows_what_the_page_says_now(tmp_path: Path) -> None:
     page.publish_flushed(17)
     page.take_epoch()
 
-    assert (view.minimum(), view.visible()) == (2**40, 2**40 + 3)
+    assert (view.minimum(), view.visible(), view.flushed()) == (2**40, 2**40 + 3, 17)
 
 
 def test_a_view_needs_no_right_to_write(tmp_path: Path) -> None:

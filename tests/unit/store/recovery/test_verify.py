@@ -50,6 +50,24 @@ def test_a_whole_store_has_no_problem(directory: Path) -> None:
 
 
 QUEUE_FILE = f"consumequeue/Trade/1/{140:020d}"
+
+
+def test_a_scrub_reads_the_log_beside_its_writer(directory: Path) -> None:
+    with MessageStore(directory, clock_ms=FakeClock()):
+        found = json.loads(run_here("store", "verify", directory, "--scrub", "--json").out)
+    assert found["inUse"]
+    path = directory / f"commitlog/{0:020d}"
+    flip(path, 90)
+    scrubbed = run_here("store", "verify", directory, "--scrub", "--rate", "none", "--json")
+    assert scrubbed.code == 1
+    found = json.loads(scrubbed.out)
+    (problem,) = found["problems"]
+    assert (problem["file"], problem["offset"]) == (str(path), 0)
+    assert found["bytes"] == found["maxPhyOffset"] > 0
+    assert not found["inUse"]
+    assert "1 problems" in run_here("store", "verify", directory, "--scrub").out
+
+
 FAULTS: dict[str, tuple[str, Callable[[Path], tuple[Path, int]], str]] = {
     "body": (f"commitlog/{0:020d}", lambda d: (d, 90), "bytes have no complete record"),
     "magic": (f"commitlog/{4096:020d}", lambda d: (d, 5), "bytes have no complete record"),

@@ -1,0 +1,91 @@
+"""``rocketray store verify --scrub``: read complete log files again, beside a node that runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.cli.arguments.store_directory import open_stores, told_settings
+from rocketray.cli.terminal.output import progress
+from rocketray.cli.terminal.quantities import format_bytes
+from rocketray.errors import StoreError
+
+if TYPE_CHECKING:
+    from rocketray.config import StoreConfig
+
+__all__ = ["SCRUB_RATE_DEFAULT", "scrub_store"]
+
+SCRUB_RATE_DEFAULT = format_bytes(16 * 1024 * 1024)
+_PROGRESS_S = 5.0
+_IN_USE = 2  # files at the end of a log whose flushed offset is not known: a next one is prepared
+
+
+def scrub_store(path: Path, index_hash_slots: int | None, bytes_a_second: int) -> dict[str, Any]:
+    """Return the description of the store *path* and its problems, after reading its log once.
+
+    *bytes_a_second* of 0 are as many as the disk has. Raises :class:`StoreError`.
+    """
+    from rocketray.store.recovery.scrub import Scrubber  # noqa: PLC0415 - imports NumPy
+
+    foreign = told_settings(path, index_hash_slots)
+    config = foreign.config if foreign else _settings(path)
+    end, is_written = _end_of(path, index_hash_slots)
+    scrubber = Scrubber(
+        path,
+        config,
+        clock_ms=system_clock_ms,
+        is_foreign=foreign is not None,
+        is_written=is_written,
+        keeps=False,
+    )
+    begun_s = told_s = time.monotonic()
+    read = 0
+    while (count := scrubber.step(end)) is not None:
+        read += count
+        if time.monotonic() - told_s >= _PROGRESS_S:
+            told_s = time.monotonic()
+            share = 100 * scrubber.done_bytes // max(scrubber.all_bytes, 1)
+            places = len(scrubber.progress.damage)
+            progress(f"{path}: {share} % of {scrubber.all_bytes} bytes read, {places} problems")
+        if bytes_a_second:
+            time.sleep(max(0.0, begun_s + read / bytes_a_second - time.monotonic()))
+    return {
+        "directory": str(path),
+        "bytes": scrubber.done_bytes,
+        "maxPhyOffset": end,
+        "inUse": is_written,
+        "seconds": round(time.monotonic() - begun_s, 3),
+        "problems": [
+            {"file": str(path / one.file), "offset": one.offset, "problem": one.what}
+            for one in scrubber.progress.damage
+        ],
+    }
+
+
+def _settings(path: Path) -> StoreConfig:
+    from rocketray.store.files.store_settings import read_settings  # noqa: PLC0415 - orjson
+
+    config = read_settings(path)
+    if config is None:
+        raise StoreError(f"{path} has no store.json; restore it: rocketray store recover {path}")
+    return config
+
+
+def _end_of(path: Path, index_hash_slots: int | None) -> tuple[int, bool]:
+    """Return up to where the log can be read, and whether a process may write it meanwhile."""
+    from rocketray.actors.files.paths import CONTROL_PAGE  # noqa: PLC0415 - slow
+    from rocketray.actors.ipc.control_page_reader import ControlView  # noqa: PLC0415 - NumPy
+    from rocketray.store.files.file_system import SYSTEM_FILES  # noqa: PLC0415 - the same
+    from rocketray.store.files.lock import was_clean  # noqa: PLC0415 - the same
+
+    if was_clean(path, SYSTEM_FILES):
+        with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):
+            return int(opened.store.reads.max_physical_offset), False
+    try:
+        return ControlView(path / CONTROL_PAGE).flushed(), True
+    except FileNotFoundError:
+        names = SYSTEM_FILES.names(path / "commitlog")
+        starts = [int(name) for name in names if len(name) == 20 and name.isdecimal()]
+        return starts[-_IN_USE] if len(starts) >= _IN_USE else 0, True

@@ -1,0 +1,110 @@
+"""``scrub.json``: how far a store was read again (scrub.py), and the damage that was found.
+
+    {"version": 1, "position": 67108864, "begunMs": 17…, "verifiedMs": 17…,
+     "damage": [{"file": "commitlog/000…", "offset": 90, "what": "…"}], "lost": [[4711, 8192]]}
+
+``position`` is the log file that is read next, ``begunMs`` when the pass under way began, or null,
+and ``verifiedMs`` when the last one ended, or null. ``lost`` are the parts of the log without a
+record that ``rocketray store recover`` has reported: they are not reported again.
+
+The file only helps: without it, or with a damaged one, the next pass begins at the begin of the
+log, and finds the damage again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rocketray.errors import StoreError
+from rocketray.file_form import FileForm, UnknownVersionError
+from rocketray.store.files.file_system import FileSystem, replace_file
+
+from .replay import Hole
+from .verify import Problem
+
+__all__ = ["ScrubProgress", "accept_holes", "read_progress", "write_progress"]
+
+_NAME = "scrub.json"
+_FORM = FileForm(_NAME)
+_MAX_BYTES = 16 * 1024 * 1024
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubProgress:
+    """What ``scrub.json`` has. Files of ``damage`` are relative to the store's directory."""
+
+    position: int = 0
+    begun_ms: int | None = None
+    verified_ms: int | None = None
+    damage: tuple[Problem, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+
+    def knows_as_lost(self, start: int, end: int) -> bool:
+        """Return whether a repair has reported the bytes from *start* to *end* of the log."""
+        return any(first <= start and end <= behind for first, behind in self.lost)
+
+
+def read_progress(file_system: FileSystem, directory: Path) -> ScrubProgress:
+    """Return what is known of the store *directory*: nothing, if its file is not readable.
+
+    Raises:
+        UnknownVersionError: a later release wrote the file, which is to be left as it is.
+    """
+    path = directory / _NAME
+    try:
+        return _parsed(_FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)), path))
+    except FileNotFoundError:
+        return ScrubProgress()
+    except UnknownVersionError:
+        raise
+    except (StoreError, OSError, LookupError, TypeError, ValueError) as error:
+        _LOG.warning("%s: not readable, so the store is read from its begin: %s", path, error)
+        return ScrubProgress()
+
+
+def write_progress(file_system: FileSystem, directory: Path, progress: ScrubProgress) -> None:
+    """Write the file; durable on return. Raises the system's ``OSError``, or ``StoreError``."""
+    content = {
+        "position": progress.position,
+        "begunMs": progress.begun_ms,
+        "verifiedMs": progress.verified_ms,
+        "damage": [asdict(problem) for problem in progress.damage],
+        "lost": progress.lost,
+    }
+    replace_file(file_system, directory / _NAME, orjson.dumps(_FORM.of(content)))
+
+
+def accept_holes(file_system: FileSystem, directory: Path, holes: Iterable[Hole]) -> None:
+    """Forget the damage of a store that was repaired; its *holes* are known from now on."""
+    lost = tuple((hole.start, hole.end) for hole in holes)
+    if lost:
+        write_progress(file_system, directory, ScrubProgress(lost=lost))
+    elif file_system.exists(directory / _NAME):
+        file_system.unlink(directory / _NAME)
+        file_system.sync(directory)
+
+
+def _parsed(value: dict[str, Any]) -> ScrubProgress:
+    return ScrubProgress(
+        _number(value["position"]),
+        None if value["begunMs"] is None else _number(value["begunMs"]),
+        None if value["verifiedMs"] is None else _number(value["verifiedMs"]),
+        tuple(
+            Problem(str(one["file"]), _number(one["offset"]), str(one["what"]))
+            for one in value["damage"]
+        ),
+        tuple((_number(start), _number(end)) for start, end in value["lost"]),
+    )
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is no offset and no time")
+    return value
