@@ -7,9 +7,11 @@ from dataclasses import dataclass, fields
 
 from .errors import ConfigError
 
-__all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "StoreConfig"]
+__all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "SCRUB_RATE", "StoreConfig"]
 
 CONSUME_QUEUE_ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
+SCRUB_RATE = 1024 * 1024
+"""How many bytes a second of its stored messages a shard process reads again, by default."""
 _COMMIT_LOG_SEGMENT_MIN = 4096
 _COMMIT_LOG_SEGMENT_MAX = 1 << 30  # RocketMQ's size; larger ones overflow int32 views
 _FILE_BYTES_MAX = 1 << 31  # RocketMQ's positions in files are int32

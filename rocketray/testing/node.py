@@ -25,6 +25,7 @@ from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi
+from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.actors.topics.topic_start import Started
@@ -85,7 +86,7 @@ class LocalNode(NodeClient):
 
     def problems(self) -> list[str]:
         """Return the node's problems, a line each; none if all is well."""
-        self.topic_service.note_closed()
+        self.topic_service.note_problems()
         return self.state.problems.lines()
 
     def expire(self, disk: DiskUse = EMPTY_DISK) -> list[ExpiredFile]:
@@ -184,14 +185,15 @@ class _LocalShards:
                 if name != SHARED_PROCESS:
                     self._node.end_process(name)
 
-    def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+    def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
         for topic in topics:
             for name, queue_ids in topic.by_process().items():
                 if process := self._node.processes.get(name):
-                    closed = process.closed()
-                    places = [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
-                    found |= {place: closed.get(place) for place in places}
+                    lines = process.problems()
+                    for queue_id in queue_ids:
+                        subjects = subjects_of(f"{topic.name}/{queue_id}")
+                        found |= {subject: lines.get(subject) for subject in subjects}
         return found
 
     def remove_files(self, topic: TopicConfig) -> None:

@@ -75,6 +75,8 @@ class Connection(NodeClient):
         self._node = client_of(self._ray, NODE)
         self.unflushed = self._node.unflushed
         """See :meth:`NodeApi.unflushed`."""
+        self.scrubs = self._node.scrubs
+        """See :meth:`NodeApi.scrubs`."""
         self._producers: list[NodeProducer] = []
         _CONNECTIONS.add(self)
 

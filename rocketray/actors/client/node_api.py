@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
+from rocketray.actors.shards.shard_api import ScrubState
 
 __all__ = ["NODE", "NodeApi"]
 
@@ -21,6 +22,13 @@ class NodeApi(Protocol):
 
         It is 0 where all are on disk, and None where the shard's process does not answer. Closed
         queues are left out.
+        """
+
+    @waits
+    def scrubs(self) -> dict[str, ScrubState | None]:
+        """Return how far each open shard was read again, by ``topic/queue``, and damage in it.
+
+        None where the shard's process does not answer.
         """
 
     @waits

@@ -44,7 +44,7 @@ from rocketray.actors.ray_process.ray_runtime import (
 )
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
-from rocketray.actors.shards.shard_api import ShardApi, shard_of
+from rocketray.actors.shards.shard_api import ScrubState, ShardApi, shard_of
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
@@ -68,7 +68,7 @@ COORDINATOR_THREADS = 16
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
-CLOSED_INTERVAL_S = 2.0
+PROBLEMS_INTERVAL_S = 2.0
 DISKS_INTERVAL_S = 2.0
 MOVES_INTERVAL_S = 10.0
 REGISTER_INTERVAL_S = 2.0
@@ -122,8 +122,8 @@ class CoordinatorActor(ServedObjects):
         )
         if not asks_for_token():
             self._state.problems.note("Ray", _OPEN_RAY)
-        sizes = settings.shard_sizes
-        self._shards = NodeShards(self._home, sizes, disks, lambda: self._state.topics.catalog)
+        catalog = lambda: self._state.topics.catalog  # noqa: E731
+        self._shards = NodeShards(self._home, settings, disks, catalog)
         self._topics = TopicService(self._state, self._shards)
         moves = QueueMoves(documents, self._state, disks, self._shards, self._topics.comes_or_goes)
         self._disks = DiskService(disks, self._state, self._topics, rules, moves, place=home)
@@ -140,7 +140,7 @@ class CoordinatorActor(ServedObjects):
         start = partial(start_periodic_task, stop=self._stop)
         start("saving offsets and filters", OFFSETS_INTERVAL_S, work=self._state.save)
         start("removing old files", EXPIRE_INTERVAL_S, work=self.expire)
-        start("looking for closed shards", CLOSED_INTERVAL_S, work=self._topics.note_closed)
+        start("asking for problems", PROBLEMS_INTERVAL_S, work=self._topics.note_problems)
         start("looking at the disks", DISKS_INTERVAL_S, work=self._disks.look)
         start("removing old files of moved queues", MOVES_INTERVAL_S, work=moves.tidy)
         if self._shared is not None:
@@ -182,6 +182,10 @@ class CoordinatorActor(ServedObjects):
     def unflushed(self) -> dict[str, int | None]:
         """See :meth:`NodeApi.unflushed`."""
         return self._shards.unflushed(self._topics.all().values())
+
+    def scrubs(self) -> dict[str, ScrubState | None]:
+        """See :meth:`NodeApi.scrubs`."""
+        return self._shards.scrubs(self._topics.all().values())
 
     def expire(self) -> None:
         """Have every shard remove files beyond retention that no group needs (store/retention.py).

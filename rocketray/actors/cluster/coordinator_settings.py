@@ -1,7 +1,7 @@
 """What a coordinator is told when its node starts, kept in its register for a standby.
 
     settings    {"version": 1, "home": {"data": …}, "rules": {…}, "shardSizes": {NAME: N},
-                 "queuesPerProcess": N}
+                 "queuesPerProcess": N, "scrubRate": N}
 
 Each start on the first disk saves them; a coordinator that a standby starts takes them from there.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from rocketray.actors.files.file_documents import Documents, SavedDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.config import SCRUB_RATE
 from rocketray.file_form import FileForm
 from rocketray.names import QueuesPerProcess, check_queues_per_process
 
@@ -29,14 +30,15 @@ class CoordinatorSettings:
     """The settings of a cluster.
 
     ``home`` is that of the first disk, whose queues have no disk in the catalog. ``shard_sizes``
-    are fields of :class:`~rocketray.config.StoreConfig` for new shards, and ``queues_per_process``
-    is for new topics.
+    are fields of :class:`~rocketray.config.StoreConfig` for new shards, ``queues_per_process`` is
+    for new topics, and ``scrub_rate`` is that of each shard process, in bytes a second.
     """
 
     home: Home
     rules: FilterRules = FilterRules()  # noqa: RUF009 - it is frozen
     shard_sizes: Mapping[str, int] = field(default_factory=dict)
     queues_per_process: QueuesPerProcess = None
+    scrub_rate: int = SCRUB_RATE
 
     @classmethod
     def load(cls, documents: SavedDocuments) -> CoordinatorSettings | None:
@@ -56,6 +58,7 @@ class CoordinatorSettings:
             "rules": self.rules.to_json(),
             "shardSizes": dict(self.shard_sizes),
             "queuesPerProcess": self.queues_per_process,
+            "scrubRate": self.scrub_rate,
         }
         documents.save(_NAME, _FORM.of(content))
 
@@ -71,4 +74,5 @@ def _parsed(value: dict[str, Any]) -> CoordinatorSettings:
         FilterRules.from_json(value["rules"]),
         {str(name): int(size) for name, size in value["shardSizes"].items()},
         check_queues_per_process(value["queuesPerProcess"]),
+        int(value["scrubRate"]),
     )

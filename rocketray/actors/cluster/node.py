@@ -260,6 +260,7 @@ class Node:
                 rules,
                 dict(self._options.shard_sizes),
                 self._options.queues_per_process,
+                self._options.scrub_rate,
             ),
             None if register is None else RegisterOfStart(register, uuid.uuid4().hex),
             is_alone=True,

@@ -11,6 +11,7 @@ from rocketray.actors.files.private_files import DATA_MODE
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.cluster import check_cluster
+from rocketray.config import SCRUB_RATE
 from rocketray.errors import ConfigError
 from rocketray.names import QueuesPerProcess, check_queues_per_process
 
@@ -43,6 +44,8 @@ class NodeOptions:
     runs.
     ``queues_per_process``: how many queues of a new topic share a process, or ``shared``; None has
     as many processes as cores for each topic (see placement.py).
+    ``scrub_rate``: how many bytes a second each shard process reads again of its stored messages,
+    to find damage (see rocketray/store/recovery/scrub.py); with 0 none.
     ``data_mode``: the permissions of a new data directory; an existing one keeps its own.
     ``ack``: when a message counts as stored if neither its sender nor its topic says, at first
     "memory" (see rocketray/actors/topics/ack_mode.py).
@@ -63,12 +66,15 @@ class NodeOptions:
     property_filter: bool | None = None
     own_predicates: tuple[str, ...] = ()
     queues_per_process: QueuesPerProcess = None
+    scrub_rate: int = SCRUB_RATE
     data_mode: int = DATA_MODE
     ack: AckMode | None = None
 
     def __post_init__(self) -> None:
         check_queues_per_process(self.queues_per_process)
         check_ack(self.ack)
+        if self.scrub_rate < 0:
+            raise ConfigError(f"scrub rate {self.scrub_rate} is negative; give 0 to turn it off")
         if self.cluster is not None:
             check_cluster(self.cluster)
         if self.joins and (self.cluster is None or self.ray_address is None):
@@ -91,6 +97,7 @@ class NodeOptions:
             "--property-filter": self.property_filter,
             "--queues-per-process": self.queues_per_process,
             "--ack": self.ack,
+            "--scrub-rate": None if self.scrub_rate == SCRUB_RATE else self.scrub_rate,
         }
         named = [name for name, value in given.items() if value is not None]
         if named or self.shard_sizes or self.own_predicates:

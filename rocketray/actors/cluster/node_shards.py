@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
 )
 from rocketray.actors.shards.owned_shard import why_closed
-from rocketray.actors.shards.shard_api import ShardApi, shard_of, shards_of
+from rocketray.actors.shards.shard_api import ScrubState, ShardApi, shard_of, shards_of
+from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, is_shared
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ActorError, ShardUnavailableError, StreamError
 
+from .coordinator_settings import CoordinatorSettings
 from .node_disks import NodeDisks
 from .one_node import start_actor
 from .shard_process_actor import ShardProcessActor
@@ -47,16 +49,17 @@ class NodeShards:
     """The shards of all topics of a node: its :class:`TopicShards`."""
 
     def __init__(
-        self, home: Home, sizes: Mapping[str, int], disks: NodeDisks, catalog: CatalogNow
+        self,
+        home: Home,
+        settings: CoordinatorSettings,
+        disks: NodeDisks,
+        catalog: CatalogNow,
     ) -> None:
-        """Take the *home* of the first disk.
-
-        *sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards.
-        """
+        """Take the *home* of the first disk, and the cluster's settings for shards."""
         self._home = home
         self._disks = disks
         self._catalog = catalog
-        self._sizes = dict(sizes)
+        self._settings = dict(settings.shard_sizes), settings.scrub_rate
 
     def start(
         self, topics: list[TopicConfig], queues: range | None = None, wait_s: float | None = None
@@ -82,7 +85,7 @@ class NodeShards:
                 if actor is None:
                     began += places
                     home = self._disks.register.homes[disk]
-                    arguments = home, process, self._sizes
+                    arguments = home, process, *self._settings
                     actor = start_actor(ShardProcessActor, name, _PROCESS_THREADS, *arguments)
                 answer = actor.open.remote(topic, queue_ids)
                 asked[answer] = places
@@ -114,19 +117,30 @@ class NodeShards:
                 why[disk] = error
         return why
 
-    def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+    def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
         """See :class:`TopicShards`; a process that does not answer in time is left out."""
         found: dict[str, str | None] = {}
-        for places, closed in self._ask(topics, lambda actor: actor.closed.remote()):
-            if closed is not None:
-                found |= {place: closed.get(place) for place in places}
+        for places, lines in self._ask(topics, lambda actor: actor.problems.remote()):
+            if lines is not None:
+                subjects = [subject for place in places for subject in subjects_of(place)]
+                found |= {subject: lines.get(subject) for subject in subjects}
         return found
 
     def unflushed(self, topics: Iterable[TopicConfig]) -> dict[str, int | None]:
         """See :meth:`NodeApi.unflushed`."""
-        found: dict[str, int | None] = {}
-        for places, ages in self._ask(topics, lambda actor: actor.unflushed.remote()):
-            known = dict.fromkeys(places) if ages is None else ages
+        return self._ask_open(topics, lambda actor: actor.unflushed.remote())
+
+    def scrubs(self, topics: Iterable[TopicConfig]) -> dict[str, ScrubState | None]:
+        """See :meth:`NodeApi.scrubs`."""
+        return self._ask_open(topics, lambda actor: actor.scrubs.remote())
+
+    def _ask_open(
+        self, topics: Iterable[TopicConfig], ask: Callable[[Any], Any]
+    ) -> dict[str, Any | None]:
+        """Return what is answered of each open shard; None if its process does not answer."""
+        found: dict[str, Any | None] = {}
+        for places, answer in self._ask(topics, ask):
+            known = dict.fromkeys(places) if answer is None else answer
             found |= {place: known[place] for place in places if place in known}
         return found
 
@@ -204,7 +218,7 @@ class NodeShards:
         """
         disk, process = topic.disk_of(queue_id), topic.process_of(queue_id)
         home = self._disks.check(disk)
-        arguments = home, process, self._sizes
+        arguments = home, process, *self._settings
         actor = start_actor(ShardProcessActor, process_actor(process), _PROCESS_THREADS, *arguments)
         _answer(actor.closed.remote(), process, _STOP_S)
 

@@ -18,7 +18,7 @@ from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
-from rocketray.actors.shards.shard_api import LookupApi, ShardApi
+from rocketray.actors.shards.shard_api import LookupApi, ScrubState, ShardApi
 from rocketray.actors.shards.shard_process import Opened, ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
@@ -37,7 +37,7 @@ DELIVERIES_AT_ONCE = 8
 class ShardProcessActor(ServedObjects):
     """The owner of the shards of one process."""
 
-    def __init__(self, home: Home, name: str, sizes: dict[str, int]) -> None:
+    def __init__(self, home: Home, name: str, sizes: dict[str, int], scrub_rate: int) -> None:
         super().__init__()
         compile_once()
         data = home.directory()
@@ -62,6 +62,7 @@ class ShardProcessActor(ServedObjects):
         self._threads = ShardThreads(
             self._process,
             flush_interval_s=StoreConfig().flush_interval_ms / 1000,
+            scrub_rate=scrub_rate,
             on_failure=_end_process,
             on_stored=self._wake_services,
         )
@@ -81,6 +82,14 @@ class ShardProcessActor(ServedObjects):
     def unflushed(self) -> dict[str, int]:
         """See :meth:`ShardProcess.unflushed`."""
         return self._process.unflushed()
+
+    def scrubs(self) -> dict[str, ScrubState]:
+        """See :meth:`ShardProcess.scrubs`."""
+        return self._process.scrubs()
+
+    def problems(self) -> dict[str, str]:
+        """See :meth:`ShardProcess.problems`."""
+        return self._process.problems()
 
     # Ray may repeat the other calls; repeating one of these would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, Unpack
 
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
+from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.actors.topics.catalog import TopicConfig, TopicOptions
 from rocketray.actors.topics.topic_start import Started
@@ -52,8 +53,8 @@ class TopicShards(Protocol):
     def set_writable(self, topic: TopicConfig) -> None:
         """Have the shards accept batches of producers, or refuse them, as the topic says."""
 
-    def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
-        """Return why shards are closed, by ``topic/queue``; None for those that are open.
+    def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+        """Return what is wrong with shards, by subject; None for what is not (shard_problems.py).
 
         Shards that cannot be asked are left out.
         """
@@ -142,13 +143,13 @@ class TopicService:
             for order, answers in zip(orders, self._shards.keep_bitmaps(orders), strict=True):
                 self._state.take_bitmaps(order, answers)
 
-    def note_closed(self) -> None:
-        """Note the shards that their processes have closed as problems, until they are open."""
-        for place, reason in self._shards.closed(self.all().values()).items():
-            if reason is None:
-                self._state.problems.resolve(f"queue {place}")
+    def note_problems(self) -> None:
+        """Note what is wrong with shards, such as that one is closed, as long as it is."""
+        for subject, line in self._shards.problems(self.all().values()).items():
+            if line is None:
+                self._state.problems.resolve(f"queue {subject}")
             else:
-                self._state.problems.note(f"queue {place}", reason)
+                self._state.problems.note(f"queue {subject}", line)
 
     def comes_or_goes(self, name: str) -> threading.Lock:
         """Return the lock of a topic's start and stop: a new topic waits for the old one's stop."""
@@ -160,7 +161,8 @@ class TopicService:
             self._shards.remove(deleted)
         finally:  # a shard that cannot be stopped finds no directory at its restart
             for queue_id in range(deleted.queues):
-                self._state.problems.resolve(f"queue {deleted.name}/{queue_id}")
+                for subject in subjects_of(f"{deleted.name}/{queue_id}"):
+                    self._state.problems.resolve(f"queue {subject}")
             self._remove_files(deleted)
 
     def _remove_files(self, deleted: TopicConfig) -> None:

@@ -48,6 +48,14 @@ class DiskShards:
             self._rung.watch(self._of_slot)
         self._doorbell.bell(*shard.place).ring()  # its producers may have rung before
 
+    def shards(self) -> tuple[OwnedShard, ...]:
+        """Return the shards that are open."""
+        return self._shards
+
+    def is_busy(self) -> bool:
+        """Return whether a thread stores or flushes at this moment."""
+        return self._draining.locked() or self._keeping_house.locked()
+
     def discard(self, shard: OwnedShard) -> bool:
         """Leave *shard* alone from now on; return whether it was here, and so is the caller's.
 

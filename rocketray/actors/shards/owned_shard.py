@@ -32,6 +32,8 @@ from rocketray.store.retention import RetentionPolicy
 from .compaction import Compaction
 from .repeated_batches import RepeatedBatches
 from .shard_lookups import ShardLookups
+from .shard_problems import ShardProblems, problems_of
+from .shard_scrub import ShardScrub
 from .shard_writer import ShardWriter
 
 __all__ = ["OwnedShard", "why_closed"]
@@ -86,6 +88,9 @@ class OwnedShard:
             self.keep_bitmaps = self.writer.keep_bitmaps
             self._repeated = RepeatedBatches(self.writer.find_batch)
             self._compaction = Compaction(self.writer, topic.name, queue_id)
+            self._clock_ms = clock_ms
+            self.scrub = ShardScrub(self.writer.store, clock_ms)
+            """Reads the stored messages again, when its owner has it do so."""
             self._doorbell = doorbell
             self.device = self.directory.stat().st_dev
             """The disk that the shard is on."""
@@ -188,8 +193,14 @@ class OwnedShard:
             self.writer.flush()
         self.writer.rings.forget_closed()
 
+    def problems(self) -> ShardProblems:
+        """Return what is wrong with the shard, which is open: a line by subject."""
+        ahead_ms = self.writer.store.last_store_timestamp_ms - self._clock_ms()
+        return problems_of(self.place, self.unflushed_ms(), ahead_ms, self.scrub.state())
+
     def close(self) -> None:
         """Store the batches in the rings, flush and release the directory, also if that fails."""
+        self.scrub.close()
         try:
             self.writer.rings.drain()
         finally:
@@ -197,6 +208,7 @@ class OwnedShard:
 
     def abandon(self) -> None:
         """Release the directory after a failure; the next owner recovers it, as after a crash."""
+        self.scrub.close()
         with suppress(Exception):  # the failure is known, and the files are released
             self.writer.close()
 

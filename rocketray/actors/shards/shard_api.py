@@ -15,6 +15,7 @@ from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.filter_verdict import BitmapFacts
 from rocketray.message import StoredMessage
 from rocketray.store.queues.consume_queue_ext import ExtUnit
+from rocketray.store.recovery.verify import Problem
 from rocketray.store.retention import RetentionPolicy
 
 __all__ = [
@@ -73,6 +74,23 @@ class StoredFacts:
         if self.unit is not None:
             return BitmapFacts(self.unit.bitmap, self.unit.store_timestamp_ms, known)
         return BitmapFacts(registered=known) if self.filters else None
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubState:
+    """How far a shard was read again; times are by the wall clock.
+
+    ``verified_ms`` is when the last pass ended, ``begun_ms`` when that under way began, each None
+    if there is none. The pass has read ``done_bytes`` of ``all_bytes``. ``damage`` is what was
+    found and not repaired, in files below ``directory``.
+    """
+
+    directory: str
+    verified_ms: int | None = None
+    begun_ms: int | None = None
+    done_bytes: int = 0
+    all_bytes: int = 0
+    damage: tuple[Problem, ...] = ()
 
 
 class ShardApi(Protocol):

@@ -43,6 +43,7 @@ from rocketray.store.files.file_system import SYSTEM_FILES
 
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard, why_closed
+from .shard_api import ScrubState
 
 __all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess"]
 
@@ -201,6 +202,20 @@ class ShardProcess:
             f"{topic}/{queue_id}": shard.unflushed_ms()
             for (topic, queue_id), shard in self._shards.items()
         }
+
+    def scrubs(self) -> dict[str, ScrubState]:
+        """Return how far each open shard was read again, and the damage found in it."""
+        return {
+            f"{topic}/{queue_id}": shard.scrub.state()
+            for (topic, queue_id), shard in self._shards.items()
+        }
+
+    def problems(self) -> dict[str, str]:
+        """Return a line by subject: why a shard is closed, and what is wrong with open ones."""
+        found = self.closed()
+        for shard in self._shards.values():
+            found |= shard.problems()
+        return found
 
     def drain(self) -> int:
         """Store the batches in the rings of all shards; return their number."""

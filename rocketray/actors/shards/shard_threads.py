@@ -1,8 +1,10 @@
-"""The threads of a shard process: two for each disk, and one that opens closed shards.
+"""The threads of a shard process: three for each disk, and one that opens closed shards.
 
-One thread of a disk waits on the doorbell and drains the rings, the other prepares files and
-flushes. An error of one shard closes that shard (shard_process.py). Any other error is one of the
-process, which ends: Ray starts a new one, which recovers all shards and takes over their rings.
+One thread of a disk waits on the doorbell and drains the rings, another prepares files and
+flushes, and the third reads the shards again (shard_scrub.py); it sleeps until the second one sees
+that this is due. An error of one shard closes that shard (shard_process.py). Any other error is one
+of the process, which ends: Ray starts a new one, which recovers all shards and takes over their
+rings.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rocketray.actors.ipc.control_page import AdaptiveSpin
 from rocketray.errors import StreamError
@@ -18,6 +21,7 @@ from rocketray.errors import StreamError
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard
 from .shard_process import ShardProcess
+from .shard_scrub import DiskScrub
 
 __all__ = ["ShardThreads"]
 
@@ -26,6 +30,8 @@ _SWEEP_INTERVAL_S = 0.5  # a producer that was killed before it rang has its bat
 _PREPARE_INTERVAL_S = 0.1
 _DISK_INTERVAL_S = 10.0
 _OPEN_INTERVAL_S = 1.0
+_IDLE_LOOK_S = 0.01
+_IDLE_LOOKS = 25  # then the disk is never idle, and is read nevertheless
 
 
 class ShardThreads:
@@ -36,18 +42,22 @@ class ShardThreads:
         process: ShardProcess,
         *,
         flush_interval_s: float,
+        scrub_rate: int = 0,
         on_failure: Callable[[], None],
         on_stored: Callable[[], None] = lambda: None,
     ) -> None:
         """Start the threads.
 
-        They call *on_stored* after batches came through rings, and *on_failure* when one fails.
+        They read *scrub_rate* bytes a second of stored messages again; with 0 none. They call
+        *on_stored* after batches came through rings, and *on_failure* when one fails.
         """
         self._process = process
         self._flush_interval_s = flush_interval_s
+        self._scrub_rate = scrub_rate
         self._on_failure = on_failure
         self._on_stored = on_stored
         self._stop = threading.Event()
+        self._scrubs: list[DiskScrub] = []
         self._threads: list[threading.Thread] = []
         process.follow_disks(self._start_disk)
         self._start("opener", self._open_closed)
@@ -56,12 +66,19 @@ class ShardThreads:
         """End the threads; return when they have finished their current work."""
         self._stop.set()
         self._process.doorbell.ring()
+        for scrub in self._scrubs:
+            scrub.wake()
         for thread in self._threads:
             thread.join()
 
     def _start_disk(self, disk: DiskShards) -> None:
         self._start("writer", lambda: self._write(disk))
-        self._start("house", lambda: self._keep_house(disk))
+        scrub = None
+        if self._scrub_rate:
+            scrub = DiskScrub(lambda: [one.scrub for one in disk.shards()], self._scrub_rate)
+            self._scrubs.append(scrub)
+            self._start("scrub", partial(self._scrub, disk, scrub))
+        self._start("house", lambda: self._keep_house(disk, scrub))
 
     def _start(self, name: str, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
@@ -87,7 +104,20 @@ class ShardThreads:
                 self._on_stored()
             doorbell.wait(rung, _SWEEP_INTERVAL_S, spin)  # not at all, if it was rung meanwhile
 
-    def _keep_house(self, disk: DiskShards) -> None:
+    def _scrub(self, disk: DiskShards, scrub: DiskScrub) -> None:
+        """Read the shards again as long as that is due; a step waits a little for the others."""
+        while not self._stop.is_set():
+            looks = 0
+            while looks < _IDLE_LOOKS and disk.is_busy():
+                self._stop.wait(_IDLE_LOOK_S)
+                looks += 1
+            pause_s = scrub.step()
+            if pause_s is None:
+                scrub.wait()
+            else:
+                self._stop.wait(pause_s)
+
+    def _keep_house(self, disk: DiskShards, scrub: DiskScrub | None) -> None:
         """Prepare files before they are needed, flush when it is due, and watch the disk."""
         flushed = watched = time.monotonic()
         while not self._stop.wait(_PREPARE_INTERVAL_S):
@@ -97,6 +127,8 @@ class ShardThreads:
                 flushed = time.monotonic()
             if time.monotonic() - watched >= _DISK_INTERVAL_S:
                 disk.keep_house(OwnedShard.watch_disk)
+                if scrub is not None:
+                    scrub.notice()
                 watched = time.monotonic()
 
     def _open_closed(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.actors.shards.shard_api import ScrubState
     from rocketray.topology.app.agent import AgentStatistics
     from rocketray.topology.hosting.hosting import Host
 
@@ -29,6 +30,7 @@ __all__ = [
     "show_groups",
     "show_hosts",
     "show_problems",
+    "show_scrubs",
     "show_unflushed",
     "without_hosts",
 ]
@@ -199,6 +201,61 @@ def show_unflushed(ages: Mapping[str, int | None], *, as_json: bool) -> None:
         print_table(("topic", "queue", "oldest message not on disk"), rows)
     else:
         print_line("all stored messages are on disk")
+
+
+def show_scrubs(scrubs: Mapping[str, ScrubState | None], *, as_json: bool) -> None:
+    """Print when stored messages were last verified, and how far it is now: a line for each topic.
+
+    *scrubs* are by ``topic/queue``, None where a process does not answer. Topics without a complete
+    log file are left out. As JSON, print one line with all queues.
+    """
+    found = [(*place.rpartition("/")[::2], scrub) for place, scrub in scrubs.items()]
+    found.sort(key=lambda each: (each[0], int(each[1])))
+    if as_json:
+        fields = [
+            {"topic": topic, "queueId": int(queue), **_scrub_fields(scrub)}
+            for topic, queue, scrub in found
+        ]
+        print_json({"verified": fields})
+        return
+    by_topic: dict[str, list[ScrubState | None]] = {}
+    for topic, _, scrub in found:
+        if scrub is None or scrub.all_bytes or scrub.verified_ms is not None:
+            by_topic.setdefault(topic, []).append(scrub)
+    print_line("")
+    if not by_topic:
+        print_line("no log file is complete yet, so none was verified again")
+        return
+    columns = ("topic", "last verified", "under way", "damaged places")
+    print_table(columns, [(topic, *_verified(all_of)) for topic, all_of in by_topic.items()])
+
+
+def _verified(scrubs: Sequence[ScrubState | None]) -> tuple[str, str | None, str]:
+    """Return the cells of a topic: the time of its queue that was verified longest ago, first."""
+    known = [scrub for scrub in scrubs if scrub is not None]
+    if len(known) < len(scrubs):
+        return "unknown: a process does not answer", None, ""
+    times = [scrub.verified_ms for scrub in known]
+    last = "never" if None in times else as_time(min(time for time in times if time is not None))
+    begun = [scrub for scrub in known if scrub.begun_ms is not None]
+    done, size = (sum(getattr(one, name) for one in begun) for name in ("done_bytes", "all_bytes"))
+    places = sum(len(scrub.damage) for scrub in known)
+    return last or "never", f"{100 * done // size} %" if size else None, str(places)
+
+
+def _scrub_fields(scrub: ScrubState | None) -> dict[str, Any]:
+    if scrub is None:
+        return {"verifiedMs": None}
+    return {
+        "verifiedMs": scrub.verified_ms,
+        "begunMs": scrub.begun_ms,
+        "doneBytes": scrub.done_bytes,
+        "allBytes": scrub.all_bytes,
+        "damage": [
+            {"file": f"{scrub.directory}/{one.file}", "offset": one.offset, "problem": one.what}
+            for one in scrub.damage
+        ],
+    }
 
 
 def _seconds(milliseconds: int) -> str:

@@ -21,6 +21,7 @@ from .app_status import (
     show_groups,
     show_hosts,
     show_problems,
+    show_scrubs,
     show_unflushed,
     without_hosts,
 )
@@ -142,7 +143,7 @@ def status(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show apps that are up, what is not on disk, and problems.
+    """Show apps that are up, what is not on disk, what was verified, and problems.
 
     Below the tables are the last failure of each host since it was started, and the number of
     failures to decode a message. The counts are of the host's process: they begin at 0 after a
@@ -159,15 +160,20 @@ def status(
     longest. A flush is due every 0.5 s; a greater age says that a disk is slow, or that its flush
     hangs. --json has all such queues in one object with the key "unflushed".
 
-    A line "problem: ..." says what is wrong with the node and what to do about it, such as a
-    damaged file of its state; with --json it is an object with the key "problem". If consumer
-    groups are closed because of it, the exit code is 1.
+    Another table shows when all complete log files of a topic were last read again and verified,
+    and how much of the pass under way is done; a pass begins once a day (rocketray start
+    --scrub-rate). --json has all queues in one object with the key "verified", and each damaged
+    place.
+
+    A line "problem: ..." says what is wrong with the node and what to do about it, such as damaged
+    messages, a damaged file of its state, or a flush that hangs; with --json it is an object with
+    the key "problem". If consumer groups are closed because of it, the exit code is 1.
     """
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data) as connection, waiting("querying the node and the hosts of apps"):
         problems = connection.problems()
-        unflushed = connection.unflushed()
+        unflushed, scrubs = connection.unflushed(), connection.scrubs()
         groups = _groups_unless_closed(connection, problems)
         cluster = connection.cluster
         hosts = hosting.find_hosts(cluster) if app is None else _hosts_of(cluster, app)
@@ -178,6 +184,7 @@ def status(
     if groups is not None:
         show_groups(groups if app is None else groups_of(hosts, groups), as_json=as_json)
     show_unflushed(unflushed, as_json=as_json)
+    show_scrubs(scrubs, as_json=as_json)
     show_problems(problems, as_json=as_json)
     if groups is None:
         raise typer.Exit(1)

@@ -16,9 +16,15 @@ from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.node import chosen_cluster, ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_result, progress
-from rocketray.cli.terminal.quantities import parse_mode, parse_queues_per_process
+from rocketray.cli.terminal.quantities import (
+    format_bytes,
+    parse_mode,
+    parse_queues_per_process,
+    parse_rate,
+)
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
+from rocketray.config import SCRUB_RATE
 
 if TYPE_CHECKING:
     from rocketray.actors.cluster.node import Node
@@ -118,6 +124,14 @@ def start(
             show_default=False,
         ),
     ] = None,
+    scrub_rate: Annotated[
+        str,
+        typer.Option(
+            metavar="BYTES",
+            help="How much each shard process reads again a second of its stored messages, to "
+            "find damage; 0 turns it off.",
+        ),
+    ] = format_bytes(SCRUB_RATE),
     data_mode: Annotated[
         str,
         typer.Option(
@@ -151,6 +165,7 @@ def start(
         predicate_time_limit_ms=predicate_time_limit_ms,
         property_filter=property_filter,
         queues_per_process=per_process,
+        scrub_rate=parse_rate(scrub_rate),
         data_mode=mode,
         ack=ack,
     )

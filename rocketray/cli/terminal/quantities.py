@@ -21,6 +21,7 @@ __all__ = [
     "parse_duration",
     "parse_mode",
     "parse_queues_per_process",
+    "parse_rate",
 ]
 
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
@@ -46,6 +47,14 @@ def parse_delay(text: str) -> int:
 def parse_bytes(text: str) -> int | None:
     """Return bytes, or None for ``none``; raises :class:`typer.BadParameter`."""
     return _parse(text, _BYTES, "a size like 500MB or 10GiB")
+
+
+def parse_rate(text: str) -> int:
+    """Return bytes a second, 0 for none; raises :class:`typer.BadParameter`."""
+    found = 0 if text == "0" else parse_bytes(text)
+    if found is None:
+        raise typer.BadParameter("give a size like 1MiB, for each second, or 0")
+    return found
 
 
 def format_duration(milliseconds: int) -> str:

@@ -49,6 +49,13 @@ def test_a_joined_disk_may_have_the_register_and_no_option_of_the_whole_cluster(
         replace(join, queues_per_process=2).check_joining()
     with pytest.raises(ConfigError, match=r"^--ack: a disk that joins cluster"):
         replace(join, ack="disk").check_joining()
+    with pytest.raises(ConfigError, match=r"^--scrub-rate: a disk that joins cluster"):
+        replace(join, scrub_rate=0).check_joining()
+
+
+def test_a_scrub_rate_below_0_is_refused() -> None:
+    with pytest.raises(ConfigError, match="scrub rate -1 is negative; give 0 to turn it off"):
+        NodeOptions(scrub_rate=-1)
 
 
 def test_an_ack_that_does_not_exist_is_refused() -> None:

@@ -13,6 +13,7 @@ from rocketray.actors.calls.endpoint import process_actor
 from rocketray.actors.client import actor_names
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.cluster import node_shards
+from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.cluster.node_disks import NodeDisks
 from rocketray.actors.cluster.node_shards import NodeShards
 from rocketray.actors.disks.disk_agent import DiskAgent
@@ -20,9 +21,11 @@ from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
 from rocketray.actors.shards.shard_api import ShardApi, shard_of
+from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.config import SCRUB_RATE
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 
 HOME = Home("/data", "1", "here")
@@ -32,7 +35,7 @@ def shards_here() -> NodeShards:
     """The shards of a cluster with one disk."""
     data = Path(HOME.data)
     disks = NodeDisks(HOME, DiskAgent(data), FileDocuments(data))
-    return NodeShards(HOME, {}, disks, TopicCatalog)
+    return NodeShards(HOME, CoordinatorSettings(HOME), disks, TopicCatalog)
 
 
 class Actor:
@@ -95,7 +98,7 @@ class StartingRay:
         self.stopped: list[str] = []
         self.open: set[tuple[str, int]] = set()
         self.damaged: dict[str, dict[int, StreamError]] = {}
-        self.closed: dict[str, dict[str, str]] = {}
+        self.problems: dict[str, dict[str, str]] = {}
         self.unflushed: dict[str, dict[str, int]] = {}
 
     def is_initialized(self) -> bool:
@@ -109,7 +112,8 @@ class StartingRay:
 
     def start(self, _actor: type, name: str, _threads: int, _home: Home, *arguments: Any) -> Any:
         assert name not in self.actors, "who runs is left alone"
-        process, _sizes = arguments
+        process, sizes, scrub_rate = arguments
+        assert (sizes, scrub_rate) == ({}, SCRUB_RATE)
         self.actors[name] = process
         return Handle(self, name)
 
@@ -145,7 +149,7 @@ class Handle:
         self._cluster = cluster
         self._name = name
         self.open = _Call(self._open)
-        self.closed = _Call(lambda: self._answer(lambda: dict(cluster.closed.get(name, {}))))
+        self.problems = _Call(lambda: self._answer(lambda: dict(cluster.problems.get(name, {}))))
         self.unflushed = _Call(lambda: self._answer(lambda: dict(cluster.unflushed.get(name, {}))))
         self.stop = _Call(lambda: self._answer(lambda: cluster.stopped.append(name)))
 
@@ -199,13 +203,15 @@ def test_the_topics_of_the_shared_process_come_to_one_that_runs(cluster: Startin
     assert [*cluster.actors] == ["shards:shared"]
 
 
-def test_the_processes_say_which_shards_are_closed(cluster: StartingRay) -> None:
+def test_the_processes_say_what_is_wrong_with_their_shards(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
-    assert shards_here().closed([topic]) == {}
+    assert shards_here().problems([topic]) == {}
     shards_here().start([topic], range(3))
     cluster.silent = {"shards:T:1"}
-    cluster.closed = {"shards:T:2": {"T/2": "its disk failed"}}
-    assert shards_here().closed([topic]) == {"T/0": None, "T/2": "its disk failed"}
+    cluster.problems = {"shards:T:2": {"T/2": "its disk failed", "T/2 damage": "old"}}
+    found = shards_here().problems([topic])
+    assert {place: line for place, line in found.items() if line} == cluster.problems["shards:T:2"]
+    assert found.keys() == {*subjects_of("T/0"), *subjects_of("T/2")}
     cluster.unflushed = {"shards:T:0": {"T/0": 17, "Gone/0": 5}}
     assert shards_here().unflushed([topic]) == {"T/0": 17, "T/1": None, "T/3": None}, "2 is closed"
 

@@ -33,7 +33,7 @@ def test_shards_and_services_have_one_clock_by_which_a_step_makes_nothing_older(
     monkeypatch.setattr(shard_process_actor, "SystemServices", part)
     monkeypatch.setattr(shard_process_actor, "ShardThreads", lambda *_, **__: None)
     home = SimpleNamespace(directory=lambda: tmp_path)
-    shard_process_actor.ShardProcessActor(cast("Home", home), SHARED_PROCESS, {})
+    shard_process_actor.ShardProcessActor(cast("Home", home), SHARED_PROCESS, {}, 0)
 
     shards, services = given
     ages = AgeClock.of(shards)

@@ -30,15 +30,15 @@ class Shards:
         self,
         start: Start = lambda *_: Started({}),
         remove: Callable[[TopicConfig], None] = lambda _: None,
-        closed: Mapping[str, str | None] | None = None,
+        problems: Mapping[str, str | None] | None = None,
     ) -> None:
         self.start = start
         self.remove = remove
-        self._closed = {} if closed is None else closed
+        self._problems = {} if problems is None else problems
 
-    def closed(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
-        assert not {place.partition("/")[0] for place in self._closed} - {t.name for t in topics}
-        return dict(self._closed)
+    def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+        assert not {place.partition("/")[0] for place in self._problems} - {t.name for t in topics}
+        return dict(self._problems)
 
     def remove_files(self, topic: TopicConfig) -> None:
         """There is one disk."""
@@ -181,10 +181,10 @@ def test_files_of_a_deleted_topic_that_stay_are_told_at_once(
 
 def test_shards_that_their_processes_closed_are_problems_until_they_are_open(data: Path) -> None:
     closed: dict[str, str | None] = {"T/0": None, "T/1": "queue T/1 stays closed: its disk failed"}
-    topics, state = service(data, Shards(closed=closed))
+    topics, state = service(data, Shards(problems=closed))
     topics.create("T", 2)
-    topics.note_closed()
+    topics.note_problems()
     assert state.problems.lines() == [closed["T/1"]]
     closed["T/1"] = None
-    topics.note_closed()
+    topics.note_problems()
     assert state.problems.lines() == []

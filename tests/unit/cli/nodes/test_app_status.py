@@ -9,18 +9,21 @@ import pytest
 
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.shards.shard_api import ScrubState
 from rocketray.cli.nodes.app_status import (
     groups_of,
     idle_instances,
     show_groups,
     show_hosts,
     show_problems,
+    show_scrubs,
     show_unflushed,
     without_hosts,
 )
 from rocketray.cli.terminal import output
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
+from rocketray.store.recovery.verify import Problem
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_failure import HostFailure
@@ -177,6 +180,42 @@ def test_the_worst_queue_of_each_topic_is_shown_that_is_not_on_disk(
         ("A", 0, 120),
         ("A", 1, 90),
     ]
+
+
+def test_when_the_messages_of_a_topic_were_verified_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_scrubs({"T/0": ScrubState("/data")}, as_json=False)
+    assert capsys.readouterr().out == "\nno log file is complete yet, so none was verified again\n"
+    problem = Problem("commitlog/0", 90, "these 9 bytes have no complete record")
+    first = ScrubState("/data", 1_700_000_000_000, 1_800_000_000_000, 30, 90, (problem,))
+    scrubs = {
+        "T/10": replace(first, verified_ms=1_600_000_000_000),
+        "T/0": first,
+        "New/0": ScrubState("/data", None, 1_800_000_000_000, 0, 10),
+        "Silent/0": None,
+        "Empty/0": ScrubState("/data"),
+    }
+    show_scrubs(scrubs, as_json=False)
+    _, head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["topic", "last", "verified", "under", "way", "damaged", "places"]
+    assert [row.split() for row in rows] == [
+        ["New", "never", "0", "%", "0"],
+        ["Silent", "unknown:", "a", "process", "does", "not", "answer", "-"],
+        ["T", *str(output.as_time(1_600_000_000_000)).split(), "33", "%", "2"],
+    ]
+    show_scrubs(scrubs, as_json=True)
+    lines = json.loads(capsys.readouterr().out)["verified"]
+    assert [line["topic"] for line in lines] == ["Empty", "New", "Silent", "T", "T"]
+    assert lines[-1] == {
+        "topic": "T",
+        "queueId": 10,
+        "verifiedMs": 1_600_000_000_000,
+        "begunMs": 1_800_000_000_000,
+        "doneBytes": 30,
+        "allBytes": 90,
+        "damage": [{"file": "/data/commitlog/0", "offset": 90, "problem": problem.what}],
+    }
 
 
 def test_problems_of_the_node_are_lines_below_the_tables(

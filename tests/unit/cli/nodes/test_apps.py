@@ -14,6 +14,7 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers import member as member_module
+from rocketray.actors.shards.shard_api import ScrubState
 from rocketray.cli.nodes import apps
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting import hosting
@@ -32,7 +33,12 @@ def connect_to(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
         processes = node.processes.values()
         return {place: age for each in processes for place, age in each.unflushed().items()}
 
+    def scrubs() -> dict[str, ScrubState]:
+        processes = node.processes.values()
+        return {place: scrub for each in processes for place, scrub in each.scrubs().items()}
+
     monkeypatch.setattr(node, "unflushed", unflushed, raising=False)
+    monkeypatch.setattr(node, "scrubs", scrubs, raising=False)
     monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(node))
 
 
@@ -56,16 +62,19 @@ def test_a_filter_that_fails_is_shown_of_a_member_of_a_client(node: LocalNode) -
             member.poll(0.1)
         for process in node.processes.values():
             process.flush()
-        assert run_here("status", "--json").lines() == [
+        *lines, verified = run_here("status", "--json").lines()
+        assert lines == [
             {"group": "audit", "topic": "T", "filterErrors": 2, "held": []},
             {"unflushed": []},
         ]
+        assert {each["topic"] for each in verified["verified"]} >= {"T"}
         shown = run_here("status").out
     first, *complaints = shown.removesuffix("\n").split("\n\n")
     assert "groups have members: audit, healthy;" in first
     assert complaints == [
         "group audit, topic T: the filter failed on 2 messages; see: rocketray filter stats",
         "all stored messages are on disk",
+        "no log file is complete yet, so none was verified again",
     ]
 
 
@@ -83,7 +92,7 @@ def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: Local
 
         async with running(app):
             await until(lambda: any(each.failing for each in node.groups.all()))
-            [group, _] = (await asyncio.to_thread(run_here, "status", "--json")).lines()
+            [group, *_] = (await asyncio.to_thread(run_here, "status", "--json")).lines()
             shown = (await asyncio.to_thread(run_here, "status")).out
         [held] = group.pop("held")
         assert group == {"group": "app-reader", "topic": "T", "filterErrors": 0}
@@ -107,7 +116,8 @@ def test_where_groups_are_closed_status_shows_why_and_all_else(
         shown, for_programs = run_here("status"), run_here("status", "--json")
     assert (shown.code, shown.err) == (for_programs.code, for_programs.err) == (1, "")
     first, *flushed, empty, closed, other = shown.out.splitlines()
-    assert flushed == ["", "all stored messages are on disk"]
+    assert flushed[:2] == ["", "all stored messages are on disk"]
+    assert flushed[2:] == ["", "no log file is complete yet, so none was verified again"]
     assert first == "no app was started with rocketray up, and consumer groups are closed"
     assert empty == ""
     assert closed.startswith("problem: consumer groups are closed")

@@ -9,6 +9,7 @@ from rocketray.cli.terminal.quantities import (
     parse_bytes,
     parse_duration,
     parse_mode,
+    parse_rate,
 )
 
 
@@ -53,6 +54,13 @@ def test_what_is_no_time_and_no_size_is_refused(text: str) -> None:
         parse_duration(text)
     with pytest.raises(typer.BadParameter, match="is not a size like"):
         parse_bytes(text)
+
+
+def test_a_rate_is_a_size_or_0() -> None:
+    assert (parse_rate("1MiB"), parse_rate("0")) == (1 << 20, 0)
+    for text in ("none", "1", "-1MiB", "fast"):
+        with pytest.raises(typer.BadParameter):
+            parse_rate(text)
 
 
 def test_modes_are_three_octal_digits() -> None:
