@@ -29,7 +29,17 @@ TOO_LITTLE = {"% of a core", "cores", "MiB", "ns/entry", "ns/message"}
     ["scan"]
     + [
         pytest.param(name, marks=pytest.mark.slow)
-        for name in ("send", "acks", "bitmaps", "idle", "latency", "consume", "remote", "groups")
+        for name in (
+            "send",
+            "acks",
+            "bitmaps",
+            "idle",
+            "latency",
+            "consume",
+            "remote",
+            "groups",
+            "reading_again",
+        )
     ],
 )
 def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
