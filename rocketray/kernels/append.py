@@ -1,9 +1,12 @@
 """Appends of a batch to a commit log segment and to a consume queue segment.
 
 Invariants
-  1. A batch is checked whole before its first byte is written: an invalid batch changes nothing.
-  2. The first eight bytes of a batch, its first size and magic, are written last. If the process
+  1. The first eight bytes of a batch, its first size and magic, are written last. If the process
      dies before, they are zeros, so recovery sees all of the batch or none of it.
+  2. The records of a batch may be in a ring, whose producer may change them at any moment. So they
+     are checked in the segment, which it cannot write: no byte of them is read twice. What was
+     copied of an invalid batch is zeros again.
+  3. The columns of a batch are the caller's own; drain.py copies those of a ring.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from .layout import (
     SYS_FLAG_STORE_IPV6,
     SYS_FLAG_TRANSACTION,
 )
-from .measure import host_bytes, measure_record
+from .measure import host_bytes, measure_begun_record, measure_record
 
 __all__ = [
     "KEEP_STORE_TIMES",
@@ -83,32 +86,38 @@ def append_records(
     ``transaction`` is the state of all records, as in SYSFLAG; prepared and rolled back records are
     in no queue and get the queue offset 0.
 
-    Returns the position after the last record. Returns -1, with nothing written, if the records
-    differ from ``sizes`` or ``transaction``, do not fit into the segment, or include an inner
-    batch.
+    Returns the position after the last record. Returns -1, and leaves zeros behind *position*, if
+    the records differ from ``sizes`` or ``transaction``, do not fit into the segment, or include an
+    inner batch.
     """
     total = len(records)
-    if position < 0 or position + total > len(segment):
+    end = position + total
+    if position < 0 or end > len(segment):
         return -1
-    if len(sizes) == 0:
+    if len(sizes) == 0 or total < RECORD_MIN_BYTES:
         return -1
     host_size = len(store_host)
     if host_size not in (HOST_BYTES, HOST_BYTES + HOST_IPV6_EXTRA):
         return -1
     must_have = SYS_FLAG_STORE_IPV6 if host_size > HOST_BYTES else 0
     must_have |= transaction
-    start = 0
-    for i in range(len(sizes)):
-        size = measure_record(records, start, total).size
-        if size < 0 or size != sizes[i]:
-            return -1
-        if load_i32(records, start + SYS_FLAG) & _DECISIVE_FLAGS != must_have:
-            return -1
-        start += sizes[i]
-    if start != total:
-        return -1
     head = load_i64(records, 0)
     copy(segment, position + 8, records, 8, total - 8)
+    start, whole = position, 0
+    for i in range(len(sizes)):
+        if i == 0:
+            measure = measure_begun_record(segment, start, end, head >> 32, (head << 32) >> 32)
+        else:
+            measure = measure_record(segment, start, end)
+        if measure.size < 0 or measure.size != sizes[i]:
+            break
+        if load_i32(segment, start + SYS_FLAG) & _DECISIVE_FLAGS != must_have:
+            break
+        start += measure.size
+        whole += 1
+    if whole < len(sizes) or start != end:
+        segment[position + 8 : end] = 0
+        return -1
     start = position
     for i in range(len(sizes)):
         born_bytes = host_bytes(load_i32(segment, start + SYS_FLAG), SYS_FLAG_BORN_IPV6)

@@ -10,6 +10,9 @@ Order, for each frame
   3. The slot says OK. No byte of the next frame is written before.
 If the process dies at any point, slot and log together tell how far it came.
 
+The producer may change a frame at any moment: every number of it is read once, and the columns by
+which memory is written are copied before they are checked. append.py says how the records are.
+
 The layout of frames and slots is described in ``actors/ipc/ring.py``, that of a batch in
 ``store/batches/encoded_batch.py``.
 """
@@ -56,6 +59,7 @@ SLOT_PENDING, SLOT_OK = 0, 1
 DURABILITY_MEMORY, DURABILITY_DISK = 0, 1
 _MAGIC_NUMBER = int.from_bytes(BATCH_MAGIC, "little")
 _WORD = 0xFFFFFFFF
+_COLUMNS_MIN = 4096  # numbers of a frame that are copied without memory of its own
 _NO_TRANSACTION = 0
 
 
@@ -141,6 +145,7 @@ def drain_frames(
     assert len(store) == 10
     assert store[StoreCursor.LOG_END] <= len(log)
     taken = 0
+    columns = np.empty(_COLUMNS_MIN, np.int32)
     while ring[RingCursor.TAIL] < ring[RingCursor.HEAD] and atomic_load_i64(epoch_line) == epoch:
         tail = ring[RingCursor.TAIL]
         position = tail % len(data)
@@ -177,12 +182,13 @@ def drain_frames(
         start += BATCH_HEADER_BYTES
         codes = data[start : start + 8 * n].view(np.int64)
         start += 8 * n
-        sizes = data[start : start + 4 * n].view(np.int32)
-        start += 4 * n
-        hashes = data[start : start + 4 * k].view(np.int32)
-        start += 4 * k
-        key_records = data[start : start + 4 * k].view(np.int32)
-        start += 4 * k
+        if n + 2 * k > len(columns):
+            columns = np.empty(2 * (n + 2 * k), np.int32)
+        columns[: n + 2 * k] = data[start : start + 4 * (n + 2 * k)].view(np.int32)
+        start += 4 * (n + 2 * k)
+        sizes = columns[:n]
+        hashes = columns[n : n + k]
+        key_records = columns[n + k : n + 2 * k]
         records = data[start : start + total]
         if not is_whole_batch(sizes, key_records, total):
             break

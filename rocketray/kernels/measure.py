@@ -28,7 +28,7 @@ from .layout import (
     TOPIC_V1_MAX_BYTES,
 )
 
-__all__ = ["Measure", "host_bytes", "list_records", "measure_record"]
+__all__ = ["Measure", "host_bytes", "list_records", "measure_begun_record", "measure_record"]
 
 _BODY_LENGTH_LESS_HOSTS = 68  # all fixed fields before the body length except the two hosts
 
@@ -60,8 +60,16 @@ def measure_record(buffer, position, end):
     """Measure the record at *position*, all of it before *end*, a length within *buffer*."""
     if position < 0 or position + RECORD_MIN_BYTES > end or end > len(buffer):
         return _NO_RECORD
-    size = load_i32(buffer, position)
-    magic = load_i32(buffer, position + MAGIC)
+    size, magic = load_i32(buffer, position), load_i32(buffer, position + MAGIC)
+    return measure_begun_record(buffer, position, end, size, magic)
+
+
+@device
+def measure_begun_record(buffer, position, end, size, magic):
+    """Do the same for a record whose first fields, *size* and *magic*, are not in *buffer* yet.
+
+    At least ``RECORD_MIN_BYTES`` of *buffer* are between *position* and *end*.
+    """
     if size < RECORD_MIN_BYTES or position + size > end:
         return _NO_RECORD
     if magic not in (MAGIC_V1, MAGIC_V2):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,44 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
     successor.rings.drain()
     check(successor, ring, counts)
     successor.close()
+
+
+@pytest.mark.parametrize("attempts", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_ring_that_is_cut_while_it_is_drained_costs_the_process_at_most(
+    tmp_path: Path, seed: int, attempts: int
+) -> None:
+    """It ends by SIGBUS, or drops the ring; the next one has what was stored, and goes on."""
+    chance = random.Random(seed)
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    command = [sys.executable, "-m", "support.shard_process", str(tmp_path / "shard")]
+    codes, stored = [], 0
+    for attempt in range(attempts):
+        ring = ProducerRing(tmp_path / owned_name(f"r{attempt}"))
+        with subprocess.Popen(
+            [*command, str(ring.path)], env=environment, stdout=subprocess.PIPE
+        ) as shard:
+            assert shard.stdout is not None
+            assert shard.stdout.readline() == b"up\n"
+            sent = stored
+            while ring.try_write(payload(sent, 100), Durability.MEMORY) is not None:
+                sent += 100
+            ring.publish()
+            time.sleep(chance.uniform(0, 0.003))
+            os.truncate(ring.path, 4096)  # what was acknowledged is in the page that is left
+            until = time.monotonic() + 30
+            while shard.poll() is None and ring.path.exists() and time.monotonic() < until:
+                time.sleep(0.001)
+            codes.append(shard.poll())
+            shard.kill()
+        ring.path.unlink(missing_ok=True)
+        with closing(open_writer(tmp_path / "shard")) as writer:
+            found = [int(message.body) for message in writer.store.reads.scan()]
+            assert found == list(range(len(found)))
+            assert writer.store.reads.max_queue_offset("Topic", 0) == len(found)
+            assert stored + 100 * ring.acknowledged() <= len(found) <= sent
+        stored = len(found)
+    assert set(codes) <= {None, -signal.SIGBUS}
+    assert attempts == 1 or -signal.SIGBUS in codes
 
 
 def test_a_killed_shard_stores_every_frame_once(tmp_path: Path, seed: int) -> None:

@@ -59,8 +59,10 @@ def append_records(
         measure = measure_record(records, start, len(records))
         sys_flag = int.from_bytes(records[start + SYS_FLAG : start + SYS_FLAG + 4], "big")
         if measure.size < 0 or measure.size != size or sys_flag & _DECISIVE_FLAGS != must_have:
+            segment[position + 8 : end] = 0
             return -1
     if starts[-1] + sizes[-1] != len(records):
+        segment[position + 8 : end] = 0
         return -1
     patched = records.copy()
     for i, start in enumerate(starts.tolist()):

@@ -20,6 +20,8 @@ Invariants
   4. A ring that was cut short is dropped by its shard before a byte of it is touched: the end of
      the file is looked at before each pass. A cut within the pass still ends the process (SIGBUS),
      which starts again and drops it then.
+  5. The producer may change a frame at any moment. Each number of it is read once, or copied before
+     it is checked, and so are the records (kernels/drain.py).
 """
 
 from __future__ import annotations

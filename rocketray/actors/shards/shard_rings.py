@@ -139,7 +139,7 @@ class ShardRings:
         if before is not None and before.status is not AppendStatus.PENDING:
             return
         try:
-            batch = unpack_batch(frame.payload)
+            batch = unpack_batch(bytes(frame.payload))  # which its producer cannot change
         except InvalidMessageError as error:
             self._appends.refuse(error)
             ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))
