@@ -14,23 +14,39 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from support.commands import rocketray, start_node, stop_node
 from support.stranger import STRANGER_UID, as_stranger, needs_stranger, place_of_all
 
+from rocketray.actors.backups.backup import back_up
+from rocketray.actors.backups.restore import restore
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
+from rocketray.actors.fetching.service_identity import kept_service
 from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import node_file, runtime_directory, runtime_link, token_file
+from rocketray.actors.files.paths import (
+    fetch_service_file,
+    node_file,
+    runtime_directory,
+    runtime_link,
+    shard_directory,
+    token_file,
+)
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
 from rocketray.actors.ray_process.ray_runtime import ray
+from rocketray.actors.register.file_register import FileRegister
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.machine import user_name
+from rocketray.filters.subscription import Subscription
+from rocketray.store.files.file_system import SYSTEM_FILES
+from rocketray.store.recovery.scrub_progress import ScrubProgress, write_progress
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), needs_stranger]
 
+LISTEN = "0A"  # in /proc/net/tcp
 LIST = "print(json.dumps([attempt(os.listdir, path) for path in sys.argv[1:]]))"
 WRITE = """
 flags = os.O_RDWR
@@ -46,6 +62,19 @@ EXCHANGE = """
 renamed = attempt(os.rename, sys.argv[1], sys.argv[1] + "-gone")
 removed = attempt(os.rmdir, sys.argv[1])
 print(json.dumps([renamed, removed, attempt(os.listdir, sys.argv[1])]))
+"""
+CREATE = """
+flags = os.O_RDWR | os.O_CREAT
+print(json.dumps([attempt(os.open, path + "/strange", flags) for path in sys.argv[1:]]))
+"""
+FETCH = """
+flight, told = pyarrow.flight, []
+client = flight.FlightClient(sys.argv[1])
+for line in sys.stdin:
+    headers = [(b"authorization", f"Bearer {line.strip()}".encode())]
+    options = flight.FlightCallOptions(timeout=20, headers=headers)
+    told.append(attempt(lambda: [*client.do_action(flight.Action("none", b""), options)]))
+print(json.dumps(told))
 """
 READ = "print(json.dumps([attempt(open, path) for path in sys.argv[1:]]))"
 CALL = """
@@ -78,6 +107,44 @@ print(json.dumps(answers))
 """
 
 
+KINDS = {
+    *("node.json", "node.lock", "directory.json", "ray_token"),
+    *("config/topics.json", "config/groups.json", "config/filterRules.json"),
+    *(f"shards/Trade/0/{name}" for name in ("store.json", "control", "checkpoint", "scrub.json")),
+    *(f"shards/Trade/0/{name}" for name in ("lock", "abort", f"commitlog/{0:020d}")),
+}
+"""Files of a node that runs."""
+
+
+def processes_of(pid: int) -> Iterator[int]:
+    """The process, and those that it started, and so on."""
+    yield pid
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in path.read_text().split():
+                yield from processes_of(int(child))
+
+
+def listening_ports(pid: int) -> set[tuple[str, int]]:
+    """The addresses and ports on which *pid* and the processes that it started listen."""
+    sockets = set()
+    for each in processes_of(pid):
+        for link in Path(f"/proc/{each}/fd").glob("*"):
+            with suppress(OSError):
+                if (target := str(link.readlink())).startswith("socket:["):
+                    sockets.add(target[8:-1])
+    found = set()
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTEN and fields[9] in sockets:
+                address, _, port = fields[1].partition(":")
+                words = bytes.fromhex(address)
+                packed = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
+                found.add((socket.inet_ntop(family, packed), int(port, 16)))
+    return found
+
+
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
     before = os.umask(0o022)
@@ -85,7 +152,8 @@ def node() -> Iterator[Node]:
         with place_of_all() as place:
             data = place / "data"
             data.mkdir(mode=0o755)
-            with Node(data, NodeOptions(num_cpus=1)) as node, node.connection() as connection:
+            options = NodeOptions(num_cpus=1, predicate_time_limit_ms=900)
+            with Node(data, options) as node, node.connection() as connection:
                 connection.topics.ensure("Trade", 1)
                 with connection.producer() as producer:
                     producer.send("Trade", b"secret")
@@ -138,7 +206,8 @@ def test_the_sockets_and_logs_of_ray_s_processes_are_out_of_reach(node: Node) ->
     assert as_stranger(CONNECT, *sockets, imports="socket") == ["PermissionError"] * len(sockets)
     with closing(socket.socket(socket.AF_UNIX)) as own:
         own.connect(str(session / "sockets" / "raylet"))
-    assert as_stranger(LIST, session, session / "logs") == ["PermissionError"] * 2
+    below = session, session / "logs", session / "runtime_resources", session.parent
+    assert as_stranger(LIST, *below) == ["PermissionError"] * len(below)
 
 
 def test_no_http_port_of_ray_does_anything_for_a_stranger(node: Node) -> None:
@@ -160,6 +229,81 @@ def test_rings_doorbells_and_files_of_messages_cannot_be_changed(node: Node) -> 
         assert as_stranger(WRITE, *memory, *stored) == refused * len(memory + stored)
         assert as_stranger(LIST, runtime_directory(node.data)) == refused
         assert as_stranger(EXCHANGE, runtime_directory(node.data)) == refused * 3
+
+
+def test_every_kind_of_file_of_a_node_is_tried(node: Node) -> None:
+    """A member, a broadcast, a table of filters and damage leave theirs: none can be changed."""
+    everything = Subscription.sql("TRUE")
+    with node.connection() as connection:
+        with (
+            connection.consumer("Audit", "Trade", everything) as member,
+            connection.consumer(
+                "All", "Trade", everything, client_id="one", broadcast=True
+            ) as other,
+        ):
+            for each in (member, other):
+                for batch in each.poll(5.0):
+                    each.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+        connection.groups.prepare_change("Audit", "Trade", Subscription.tags("pay"))
+    shard = shard_directory(node.data, "Trade", 0)
+    write_progress(SYSTEM_FILES, shard, ScrubProgress())
+    stored = [path for path in node.data.rglob("*") if path.is_file()]
+    names = {path.relative_to(node.data).as_posix() for path in stored}
+    assert names >= KINDS, KINDS - names
+    assert any(name.startswith("config/groupJournal/") for name in names)
+    assert any(name.startswith("broadcast/") for name in names)
+    assert as_stranger(WRITE, *stored) == ["PermissionError"] * len(stored)
+    directories = [path for path in (node.data, *node.data.rglob("*")) if path.is_dir()]
+    assert as_stranger(CREATE, *directories) == ["PermissionError"] * len(directories)
+
+
+def test_the_fetch_service_answers_those_who_have_its_token_and_nobody_else(node: Node) -> None:
+    with node.connection() as connection:
+        connection.ranges.look([("Trade", 0)])
+    service = kept_service(node.data)
+    assert service is not None
+    assert as_stranger(READ, fetch_service_file(node.data)) == ["PermissionError"]
+    address = f"grpc://{service.host}:{service.port}"
+    tokens = f"\n{'f' * len(service.token)}\n{service.token}\n"
+    *refused, known = as_stranger(FETCH, address, stdin=tokens, imports="pyarrow.flight")
+    assert refused == ["FlightUnauthenticatedError"] * 2
+    assert known not in (None, *refused), "it came in, and asked for a call that there is not"
+
+
+def test_all_ports_of_a_node_are_on_loopback(node: Node) -> None:
+    with node.connection() as connection:
+        connection.ranges.look([("Trade", 0)])
+    service = kept_service(node.data)
+    found = listening_ports(os.getpid())
+    assert service is not None
+    assert service.port in {port for _, port in found}
+    assert len(found) > 3
+    assert {address for address, _ in found} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_backups_and_what_is_restored_from_them_are_out_of_reach(node: Node) -> None:
+    with place_of_all() as place:
+        back_up(node.data, place / "backup", clock_ms=system_clock_ms)
+        restore(place / "backup", place / "restored", clock_ms=system_clock_ms)
+        both = place / "backup", place / "restored"
+        assert as_stranger(LIST, *both) == ["PermissionError"] * 2
+        files = [path for each in both for path in each.rglob("*") if path.is_file()]
+        assert as_stranger(READ, *files) == ["PermissionError"] * len(files)
+        assert as_stranger(EXCHANGE, both[0]) == ["PermissionError"] * 3
+
+
+def test_a_register_in_a_directory_can_be_read_if_that_can_and_changed_by_nobody_else() -> None:
+    before = os.umask(0o022)
+    try:
+        with place_of_all() as place:
+            FileRegister(place).create("topics/1", b"{}")
+            assert as_stranger(READ, place / "topics/1") == [None]
+            assert as_stranger(WRITE, place / "topics/1") == ["PermissionError"]
+            assert as_stranger(CREATE, place, place / "topics") == ["PermissionError"] * 2
+            place.chmod(0o700)
+            assert as_stranger(READ, place / "topics/1") == ["PermissionError"]
+    finally:
+        os.umask(before)
 
 
 def test_a_directory_that_a_node_made_opens_nothing_to_a_stranger() -> None:
