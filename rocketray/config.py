@@ -34,7 +34,7 @@ class StoreConfig:
     - ``store_host`` is an IPv4 or IPv6 address and a port. They name the store and are never
       dialled.
     - With ``append_properties_crc`` each record that ``put`` writes ends with a CRC of the whole
-      record.
+      record. In batches the one who encodes them decides; producers and nodes always add it.
     """
 
     commit_log_segment_bytes: int = 64 * 1024 * 1024
@@ -47,7 +47,7 @@ class StoreConfig:
     consume_queue_ext_segment_bytes: int = 48 * 1024 * 1024
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
     flush_interval_ms: int = 500
-    append_properties_crc: bool = False
+    append_properties_crc: bool = True
 
     def __post_init__(self) -> None:
         self._check_types()

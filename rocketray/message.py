@@ -89,7 +89,10 @@ def decode_text(data: bytes) -> str:
 
 
 def decode_properties(text: str | bytes) -> dict[str, str]:
-    """Return the properties in a property string, by RocketMQ's rules (see the top of the file)."""
+    """Return the properties in a property string, by RocketMQ's rules (see the top of the file).
+
+    The CRC property is not among them.
+    """
     if not isinstance(text, str):
         text = decode_text(text)
     properties: dict[str, str] = {}
@@ -97,6 +100,7 @@ def decode_properties(text: str | bytes) -> dict[str, str]:
         name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
         if separator and name and value:
             properties[name] = value
+    properties.pop(CRC_PROPERTY, None)  # the store's own, not the message's
     return properties
 
 

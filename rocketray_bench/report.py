@@ -30,6 +30,7 @@ BENCHMARKS = {
     "groups": "1, 10 and 100 groups on one topic, and the memory of a member that is far behind",
     "store": "the store alone: put, lookups by key, Arrow columns, recovery",
     "growth": "the store from 10⁵ to 10⁷ messages and 1 to 16 shards, and an idle shard's memory",
+    "crc": "the CRC over each record beside none: storing, reading, filtering, sending, consuming",
     "flush": "two ways of flushing beside a thread that is busy in Python",
     "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
     "bitmaps": "filter bitmaps: the time they save in SQL92 scans, and their cost at the put",

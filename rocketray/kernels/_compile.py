@@ -103,11 +103,15 @@ cgutils: Any = _LaterModule("numba.core.cgutils")
 
 
 class _Part:
-    """What a kernel consists of, or calls: made for Numba when a kernel is compiled."""
+    """What a kernel consists of, or calls: made for Numba when a kernel is compiled.
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    ``symbols()`` are the C functions of libraries that it calls, itself or in its parts.
+    """
+
+    def __init__(self, make: Callable[[], Any], symbols: Callable[[], set[str]] = set) -> None:
         self._make = make
         self._made: Any = None
+        self.symbols = symbols
 
     def made(self) -> Any:
         """Return Numba's object."""
@@ -121,7 +125,7 @@ class _Kernel(_Part):
     """A kernel; it looks like its function, and calls the machine code."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(lambda: _compiled(function))
+        super().__init__(lambda: _compiled(function), lambda: _symbols(function))
         self.py_func = function
         self.__name__ = function.__name__
         self.__module__ = function.__module__
@@ -153,7 +157,10 @@ def device(function: Callable[..., Any]) -> Callable[..., Any]:
     # Not inlined: an array would be passed as seven arguments, in twice the time.
     return cast(
         "Callable[..., Any]",
-        _Part(lambda: _numba().njit(nogil=True, forceinline=True)(_complete(function))),
+        _Part(
+            lambda: _numba().njit(nogil=True, forceinline=True)(_complete(function)),
+            lambda: _symbols(function),
+        ),
     )
 
 
@@ -173,14 +180,17 @@ def external(name: str, signature: Callable[[], Any], library: str | None = None
             import_module("llvmlite.binding").load_library_permanently(library)
         return types.ExternalFunction(name, signature())
 
-    return _Part(make)
+    return _Part(make, lambda: set() if library is None else {name})
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
     """Return the function that Numba has compiled, or loaded from its cache."""
     hints = get_type_hints(function, include_extras=True)
     returns = _type(hints.pop("return"))
-    dispatcher = _dispatcher(_complete(function))
+    complete = _complete(function)
+    # Part of the name in the cache: code that needs a library is never loaded without it.
+    complete.__qualname__ = "_with_".join([function.__qualname__, *sorted(_symbols(function))])
+    dispatcher = _dispatcher(complete)
     dispatcher.compile(returns(*map(_type, hints.values())))
     # One that may compile for further types accepts no writable array for a read-only one.
     dispatcher.disable_compile()
@@ -190,11 +200,21 @@ def _compiled(function: Callable[..., Any]) -> Any:
 def _complete(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return *function* with Numba's objects for what it calls."""
     assert isinstance(function, FunctionType)
-    names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-    made = {name: part.made() for name, part in names.items() if isinstance(part, _Part)}
+    made = {name: part.made() for name, part in _parts(function).items()}
     complete = FunctionType(function.__code__, {**function.__globals__, **made}, function.__name__)
     complete.__qualname__ = function.__qualname__
     return complete
+
+
+def _parts(function: Callable[..., Any]) -> dict[str, _Part]:
+    """Return what *function* calls that is made for Numba, by name."""
+    assert isinstance(function, FunctionType)
+    names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    return {name: part for name, part in names.items() if isinstance(part, _Part)}
+
+
+def _symbols(function: Callable[..., Any]) -> set[str]:
+    return set[str]().union(*(part.symbols() for part in _parts(function).values()))
 
 
 def _type(hint: Any) -> Any:

@@ -11,10 +11,12 @@ Invariants
 
 from __future__ import annotations
 
+import numpy as np
+
 from ._compile import InBytes, InInt32s, InInt64s, OutBytes, kernel
+from .hashing import crc32_of
 from .intrinsics import copy, load_i32, load_i64, release_fence, store_i32, store_i64
 from .layout import (
-    BORN_HOST,
     ENTRY_BYTES,
     HOST_BYTES,
     HOST_IPV6_EXTRA,
@@ -23,13 +25,13 @@ from .layout import (
     QUEUE_OFFSET,
     RECORD_MIN_BYTES,
     SYS_FLAG,
-    SYS_FLAG_BORN_IPV6,
     SYS_FLAG_INNER_BATCH,
     SYS_FLAG_PREPARED,
     SYS_FLAG_STORE_IPV6,
     SYS_FLAG_TRANSACTION,
 )
-from .measure import host_bytes, measure_begun_record, measure_record
+from .measure import measure_begun_record, measure_record
+from .property_crc import crc_place, write_crc
 
 __all__ = [
     "KEEP_STORE_TIMES",
@@ -38,6 +40,7 @@ __all__ = [
     "is_whole_batch",
 ]
 
+_HEAD_BYTES = 8  # size and magic
 _DECISIVE_FLAGS = SYS_FLAG_STORE_IPV6 | SYS_FLAG_TRANSACTION | SYS_FLAG_INNER_BATCH
 
 
@@ -81,8 +84,9 @@ def append_records(
 
     ``records`` uint8[sum of sizes] holds V1 or V2 records back to back, ``sizes`` int32[n] their
     sizes, ``store_host`` uint8[8], or uint8[20] for records with room for an IPv6 store host.
-    Queue id, queue offset, physical offset, store timestamp and store host are written; all else
-    is the producer's. If the timestamp is ``KEEP_STORE_TIMES``, those of the records stay too.
+    Queue id, queue offset, physical offset, store timestamp and store host are written, and the CRC
+    property where a record has room for one; all else is the producer's. If the timestamp is
+    ``KEEP_STORE_TIMES``, those of the records stay too.
     ``transaction`` is the state of all records, as in SYSFLAG; prepared and rolled back records are
     in no queue and get the queue offset 0.
 
@@ -102,7 +106,7 @@ def append_records(
     must_have = SYS_FLAG_STORE_IPV6 if host_size > HOST_BYTES else 0
     must_have |= transaction
     head = load_i64(records, 0)
-    copy(segment, position + 8, records, 8, total - 8)
+    copy(segment, position + _HEAD_BYTES, records, _HEAD_BYTES, total - _HEAD_BYTES)
     start, whole = position, 0
     for i in range(len(sizes)):
         if i == 0:
@@ -116,19 +120,28 @@ def append_records(
         start += measure.size
         whole += 1
     if whole < len(sizes) or start != end:
-        segment[position + 8 : end] = 0
+        segment[position + _HEAD_BYTES : end] = 0
         return -1
+    begun = np.empty(_HEAD_BYTES, np.uint8)
+    store_i64(begun, 0, head)
     start = position
     for i in range(len(sizes)):
-        born_bytes = host_bytes(load_i32(segment, start + SYS_FLAG), SYS_FLAG_BORN_IPV6)
-        store = start + BORN_HOST + born_bytes
+        if i == 0:
+            found = measure_begun_record(segment, start, end, head >> 32, (head << 32) >> 32)
+        else:
+            found = measure_record(segment, start, end)
         store_i32(segment, start + QUEUE_ID, queue_id)
         queue_offset = 0 if transaction & SYS_FLAG_PREPARED else first_queue_offset + i
         store_i64(segment, start + QUEUE_OFFSET, queue_offset)
         store_i64(segment, start + PHYSICAL_OFFSET, first_physical_offset + start - position)
         if store_timestamp_ms != KEEP_STORE_TIMES:
-            store_i64(segment, store, store_timestamp_ms)
-        copy(segment, store + 8, store_host, 0, host_size)
+            store_i64(segment, found.store_host - 8, store_timestamp_ms)
+        copy(segment, found.store_host, store_host, 0, host_size)
+        at = crc_place(segment, start + sizes[i], found.properties_size)
+        if at >= 0:
+            first = start if i > 0 else start + _HEAD_BYTES  # these bytes are not written yet
+            crc = 0 if i > 0 else crc32_of(0, begun, 0, _HEAD_BYTES)
+            write_crc(segment, at, crc32_of(crc, segment, first, at - first))
         start += sizes[i]
     release_fence()
     store_i64(segment, position, head)

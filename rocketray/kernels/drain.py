@@ -1,8 +1,8 @@
 """Storing the frames of a producer's ring: log, queue, index and the frame's slot, in one call.
 
 A kernel takes frame after frame as long as each is ordinary: well formed, not stored before, in no
-transaction, without CRCs to fill in, and with room for all of it in the current files. It stops
-before the first other frame, which the caller then stores separately.
+transaction, and with room for all of it in the current files. It stops before the first other
+frame, which the caller then stores separately.
 
 Order, for each frame
   1. The slot says PENDING, with the queue offset that the frame gets.
@@ -32,7 +32,6 @@ from .append import (
 from .index import put_keys
 from .intrinsics import atomic_load_i64, load_native_u64, release_fence
 from .layout import ENTRY_BYTES
-from .property_crc import may_hold_crc_property
 
 __all__ = [
     "BATCH_HEADER_BYTES",
@@ -191,8 +190,6 @@ def drain_frames(
         key_records = columns[n + k : n + 2 * k]
         records = data[start : start + total]
         if not is_whole_batch(sizes, key_records, total):
-            break
-        if may_hold_crc_property(records, sizes):
             break
         log_position = store[StoreCursor.LOG_POSITION]
         queue_position = store[StoreCursor.QUEUE_POSITION]

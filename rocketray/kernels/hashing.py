@@ -5,8 +5,7 @@ UTF-8 becomes the U+FFFDs of its decoder (message.decode_text). Nothing is read 
 span. Spans outside the buffer are a bug of ours, so they are asserted.
 
 CRC-32 comes from a function that the ``isal`` wheel happens to export (35 GB/s). It is not an API:
-if it is missing, a table-driven kernel takes its place. The two have different names, so that
-cached machine code which needs the function is never loaded without it.
+if it is missing, tables take its place.
 """
 
 from __future__ import annotations
@@ -21,7 +20,9 @@ from ._compile import InBytes, InInt64s, OutInt32s, device, external, kernel, ty
 from .intrinsics import address, load_native_u64
 
 __all__ = [
+    "CRC_MASK",
     "KEY_END",
+    "crc32_of",
     "crc32_spans",
     "hash_spans",
     "key_hash",
@@ -31,7 +32,7 @@ __all__ = [
 _POLYNOMIAL = 0xEDB88320
 _ISAL_SYMBOL = "crc32_gzip_refl"
 KEY_END = 2  # separates properties, so no key contains it
-_CRC_MASK = 0x7FFFFFFF  # RocketMQ clears the sign
+CRC_MASK = 0x7FFFFFFF  # RocketMQ clears the sign
 _INT_MIN = -(2**31)
 _REPLACEMENT = 0xFFFD
 _POWER_1, _POWER_2, _POWER_4, _POWER_8 = np.uint64(31), np.uint64(31**2), np.uint64(31**4), 31**8
@@ -155,8 +156,10 @@ _TABLES = _crc_tables()
 
 
 @device
-def _crc32_by_tables(data, start, end):
-    value = np.uint32(0xFFFFFFFF)
+def _crc32_by_tables(value, data, start, size):
+    """Return the CRC-32 of what is before, *value*, continued by a span; 0 for nothing before."""
+    value = ~np.uint32(value)
+    end = start + size
     while start + 8 <= end:  # eight bytes a step, each through the table of its distance
         word = load_native_u64(data, start)
         low = np.uint32(word) ^ value
@@ -178,6 +181,12 @@ def _crc32_by_tables(data, start, end):
     return ~value
 
 
+@device
+def _crc32_by_isal(value, data, start, size):
+    """Return the same, by the function of the isal wheel."""
+    return _ISAL(np.uint32(value), address(data, start), np.uint64(size))
+
+
 def _isal_function() -> Any:
     """Return the C function of the isal wheel, or None."""
     try:
@@ -192,33 +201,14 @@ def _isal_function() -> Any:
 
 
 _ISAL = _isal_function()
+crc32_of = _crc32_by_tables if _ISAL is None else _crc32_by_isal
 
-if _ISAL is None:
 
-    @kernel
-    def _crc32_spans_by_tables(
-        data: InBytes, starts: InInt64s, sizes: InInt64s, out: OutInt32s
-    ) -> None:
-        """Write each span's CRC-32, sign bit cleared, to *out* int32[n]; 0 for an empty span."""
-        assert len(starts) == len(sizes) == len(out)
-        for i in range(len(starts)):
-            end = starts[i] + max(sizes[i], 0)
-            assert 0 <= starts[i] <= end <= len(data)
-            out[i] = _crc32_by_tables(data, starts[i], end) & _CRC_MASK
-
-    crc32_spans = _crc32_spans_by_tables
-else:
-
-    @kernel
-    def _crc32_spans_by_isal(
-        data: InBytes, starts: InInt64s, sizes: InInt64s, out: OutInt32s
-    ) -> None:
-        """Write the same, by the function of the isal wheel."""
-        assert len(starts) == len(sizes) == len(out)
-        for i in range(len(starts)):
-            size = max(sizes[i], 0)
-            assert 0 <= starts[i] <= starts[i] + size <= len(data)
-            value = _ISAL(np.uint32(0), address(data, starts[i]), np.uint64(size))
-            out[i] = value & _CRC_MASK
-
-    crc32_spans = _crc32_spans_by_isal
+@kernel
+def crc32_spans(data: InBytes, starts: InInt64s, sizes: InInt64s, out: OutInt32s) -> None:
+    """Write each span's CRC-32, sign bit cleared, to *out* int32[n]; 0 for an empty span."""
+    assert len(starts) == len(sizes) == len(out)
+    for i in range(len(starts)):
+        size = max(sizes[i], 0)
+        assert 0 <= starts[i] <= starts[i] + size <= len(data)
+        out[i] = crc32_of(0, data, starts[i], size) & CRC_MASK

@@ -23,6 +23,7 @@ from ._compile import (
     kernel,
 )
 from .intrinsics import count_trailing_zeros, load_native_u64, separator_mask
+from .property_crc import CRC_NAME_BYTES, CRC_NAME_WORD
 
 __all__ = [
     "find_in_string",
@@ -170,6 +171,10 @@ def _note_pair(segment, pair, split, end, first, count, pairs):
     size = split - pair
     if size <= 0 or end - 1 <= split:
         return count
+    if (
+        size == CRC_NAME_BYTES and load_native_u64(segment, pair) == CRC_NAME_WORD
+    ):  # the store's own
+        return count
     place = count
     for k in range(first, count):
         if pairs[1, k] == size and _same(segment, pairs[0, k], segment, pair, size):
@@ -190,6 +195,8 @@ def list_pairs(
     segment: InBytes, starts: InInt64s, sizes: InInt64s, pair_bounds: OutInt32s, pairs: OutInt64Rows
 ) -> int:
     """List the properties of *n* records, without duplicates: a name keeps its first place.
+
+    The CRC property is not listed.
 
     Writes to ``pair_bounds`` int32[n + 1] the range of each record's pairs, and to ``pairs``
     int64[4, m] name start, name size, value start and value size of each. Returns the number of

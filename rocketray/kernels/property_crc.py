@@ -10,72 +10,102 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import InBytes, InInt32s, InInt64s, OutInt64s, kernel
+from ._compile import InBytes, InInt64s, OutBools, device, kernel
+from .hashing import CRC_MASK, crc32_of
 from .intrinsics import load_native_u64
 
 __all__ = [
+    "CRC_NAME_BYTES",
     "CRC_NAME_WORD",
     "CRC_PROPERTY_BYTES",
     "CRC_PROPERTY_NAME",
-    "may_hold_crc_property",
-    "read_property_crcs",
+    "check_property_crcs",
+    "crc_matches",
+    "crc_place",
+    "write_crc",
 ]
 
 CRC_PROPERTY_NAME = b"__CRC32#"
 _DIGITS = 10
 CRC_PROPERTY_BYTES = len(CRC_PROPERTY_NAME) + 1 + _DIGITS + 1
 CRC_NAME_WORD = np.uint64(int.from_bytes(CRC_PROPERTY_NAME, "little"))
+CRC_NAME_BYTES = len(CRC_PROPERTY_NAME)
 _NAME_END, _PAIR_END, _ZERO = 1, 2, 0x30
-_NONE, _BAD = -1, -2
+_SEPARATOR = np.array([_PAIR_END], np.uint8)
+
+
+@device
+def crc_place(data, end, property_size):
+    """Return where the CRC property of the record that ends at *end* begins, or -1.
+
+    *property_size* is that of its property string, which lies within *data*.
+    """
+    at = end - CRC_PROPERTY_BYTES
+    if property_size < CRC_PROPERTY_BYTES or load_native_u64(data, at) != CRC_NAME_WORD:
+        return -1
+    return at if property_size == CRC_PROPERTY_BYTES or data[at - 1] == _PAIR_END else -1
+
+
+@device
+def write_crc(data, at, crc):
+    """Complete the CRC property at *at*: the CRC-32 of all before it, and the separators."""
+    data[at + CRC_NAME_BYTES] = _NAME_END
+    number = np.int64(crc) & CRC_MASK
+    for k in range(at + CRC_NAME_BYTES + 1, at + CRC_PROPERTY_BYTES - 1):
+        data[k] = _ZERO + number % 10
+        number //= 10
+    data[at + CRC_PROPERTY_BYTES - 1] = _PAIR_END
+
+
+@device
+def _told_crc(data, at):
+    """Return the number in the CRC property at *at*, whatever its name; -1 if there is none."""
+    if data[at + CRC_NAME_BYTES] != _NAME_END or data[at + CRC_PROPERTY_BYTES - 1] != _PAIR_END:
+        return -1
+    told = np.int64(0)
+    for k in range(_DIGITS):
+        digit = np.int64(data[at + CRC_NAME_BYTES + _DIGITS - k]) - _ZERO
+        if digit < 0 or digit > 9:
+            return -1
+        told = told * 10 + digit
+    return told
+
+
+@device
+def crc_matches(data, start, size, property_size):
+    """Return whether the whole record at *start* matches its CRC property, if it has one.
+
+    It has one also if just the name, or the separator before it, is not as it was: then the number
+    is that of the record.
+    """
+    if property_size < CRC_PROPERTY_BYTES:
+        return True
+    at = start + size - CRC_PROPERTY_BYTES
+    told = _told_crc(data, at)
+    if crc_place(data, start + size, property_size) >= 0:
+        return told == np.int64(crc32_of(0, data, start, at - start)) & CRC_MASK
+    if told < 0:
+        return True
+    if property_size == CRC_PROPERTY_BYTES or data[at - 1] == _PAIR_END:
+        crc = crc32_of(0, data, start, at - start)
+    else:
+        crc = crc32_of(crc32_of(0, data, start, at - 1 - start), _SEPARATOR, 0, 1)
+    return told != np.int64(crc) & CRC_MASK
 
 
 @kernel
-def may_hold_crc_property(records: InBytes, sizes: InInt32s) -> bool:
-    """Return whether the name of a CRC property is in its place in any of *n* records.
+def check_property_crcs(
+    data: InBytes, ends: InInt64s, sizes: InInt64s, property_sizes: InInt64s, damaged: OutBools
+) -> int:
+    """Note which of *n* records do not match their CRC property; return how many do not.
 
-    The records lie back to back; ``sizes`` int32[n] add up to the length of ``records``.
+    ``ends``, ``sizes`` int64[n] are whole records, ``property_sizes`` int64[n] their property
+    strings, at their ends; ``damaged`` bool[n].
     """
-    end = np.int64(0)
-    for i in range(len(sizes)):
-        end += sizes[i]
-        assert 0 <= end <= len(records)
-        if sizes[i] < CRC_PROPERTY_BYTES:
-            continue
-        if load_native_u64(records, end - CRC_PROPERTY_BYTES) == CRC_NAME_WORD:
-            return True
-    return False
-
-
-@kernel
-def read_property_crcs(data: InBytes, starts: InInt64s, sizes: InInt64s, out: OutInt64s) -> int:
-    """Read the CRC property of each of *n* records; return how many have one.
-
-    ``starts``, ``sizes`` int64[n] are whole records; ``out`` int64[n] receives the number, -1
-    if there is none, -2 if it is not made of digits.
-    """
-    assert len(starts) == len(sizes) == len(out)
+    assert len(ends) == len(sizes) == len(property_sizes) == len(damaged)
     count = 0
-    for i in range(len(starts)):
-        out[i] = _NONE
-        assert 0 <= starts[i] <= len(data) - sizes[i]
-        if sizes[i] < CRC_PROPERTY_BYTES + 2:
-            continue
-        at = starts[i] + sizes[i] - CRC_PROPERTY_BYTES
-        if load_native_u64(data, at) != CRC_NAME_WORD:
-            continue
-        is_all = data[at - 2] == 0 and data[at - 1] == CRC_PROPERTY_BYTES  # the string's length
-        if data[at - 1] != _PAIR_END and not is_all:
-            continue
-        count += 1
-        out[i] = _BAD
-        if data[at + 8] != _NAME_END or data[at + CRC_PROPERTY_BYTES - 1] != _PAIR_END:
-            continue
-        value = 0
-        for k in range(_DIGITS):
-            digit = int(data[at + 8 + _DIGITS - k]) - _ZERO
-            if digit < 0 or digit > 9:
-                value = _BAD
-                break
-            value = value * 10 + digit
-        out[i] = value
+    for i in range(len(ends)):
+        assert 0 <= property_sizes[i] <= sizes[i] <= ends[i] <= len(data)
+        damaged[i] = not crc_matches(data, ends[i] - sizes[i], sizes[i], property_sizes[i])
+        count += damaged[i]
     return count

@@ -3,8 +3,8 @@
 A pull of 32 messages takes a few microseconds, and each call between Python and a kernel one or
 two of them. So each kernel does in one step the work of several of ``spans.py``, ``properties.py``,
 ``conditions.py`` and ``hashing.py``, for blocks in which nothing is unusual. The rest is only
-reported, and left to slower code: damaged records, a record in another segment, one that may hold a
-CRC of its own, compressed bodies, and values that are ODD.
+reported, and left to slower code: damaged records, a record in another segment, compressed bodies,
+and values that are ODD.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ._compile import (
 )
 from .conditions import run_program
 from .hashing import crc32_spans
-from .intrinsics import load_i32, load_i64, load_native_u64
+from .intrinsics import load_i32, load_i64
 from .layout import BODY_CRC, PHYSICAL_OFFSET, QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, SYS_FLAG_COMPRESSED
 from .measure import measure_record
 from .properties import find_in_string
-from .property_crc import CRC_NAME_WORD, CRC_PROPERTY_BYTES
+from .property_crc import crc_matches
 from .spans import copy_span
 
 __all__ = [
@@ -71,34 +71,30 @@ def find_record_properties(
     name_bounds: InInt64s,
     value_starts: OutInt64Rows,
     value_sizes: OutInt64Rows,
-) -> tuple[int, bool]:
+) -> int:
     """Do as ``find_properties``, for the records that entries point to, from number *first* on.
 
-    Returns two values:
-      - the number of the first entry without a whole record within the segment, whose first byte
-        has the offset *segment_start*, of just this size, physical offset, queue id and queue
-        offset; or the number of entries;
-      - whether the records before it may have a CRC of their own, which only their last 20 bytes
-        tell.
+    Returns the number of the first entry without a whole record within the segment, whose first
+    byte has the offset *segment_start*, of just this size, physical offset, queue id and queue
+    offset, that matches its CRC property if it has one; or the number of entries.
     """
     assert len(physical_offsets) == len(sizes) == len(queue_offsets)
     assert value_starts.shape[1] == value_sizes.shape[1] == len(sizes)
     assert len(name_bounds) - 1 == value_starts.shape[0] == value_sizes.shape[0]
     assert name_bounds[-1] <= len(names)
     assert first >= 0
-    may_hold_crc = False
     for i in range(first, len(sizes)):
         position = physical_offsets[i] - segment_start
         found = measure_record(segment, position, len(segment))
         if found.size != sizes[i] or not _is_of_entry(
             segment, position, found.size, physical_offsets[i], queue_offsets[i], queue_id
         ):
-            return i, may_hold_crc
-        if load_native_u64(segment, position + found.size - CRC_PROPERTY_BYTES) == CRC_NAME_WORD:
-            may_hold_crc = True
+            return i
+        if not crc_matches(segment, position, found.size, found.properties_size):
+            return i
         start, size = found.properties_start, found.properties_size
         find_in_string(segment, start, size, i, names, name_bounds, value_starts, value_sizes)
-    return len(sizes), may_hold_crc
+    return len(sizes)
 
 
 @kernel
@@ -158,7 +154,7 @@ def judge_records(
     assert len(states) == len(sizes)
     value_starts = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)
     value_sizes = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)
-    found, may_hold_crc = find_record_properties(
+    found = find_record_properties(
         segment,
         segment_start,
         physical_offsets,
@@ -171,7 +167,7 @@ def judge_records(
         value_starts,
         value_sizes,
     )
-    if found < len(sizes) or may_hold_crc:
+    if found < len(sizes):
         return False
     odd = run_program(
         segment, value_starts, value_sizes, program, doubles, texts, bounds, patterns, states
@@ -195,8 +191,8 @@ def copy_bodies(
     ``bounds`` int32[n + 1] become those of the bodies; ``data`` uint8 has room for the records.
     Returns False, and leaves both undefined, unless each is a whole record within the segment,
     whose first byte has the offset *segment_start*, of just this size, physical offset, queue id
-    and queue offset, with a body that is not compressed and matches its CRC, and without a possible
-    CRC of its own.
+    and queue offset, with a body that is not compressed and matches its CRC, and matches its CRC
+    property if it has one.
     """
     n = len(sizes)
     assert len(physical_offsets) == n == len(queue_offsets) == len(bounds) - 1
@@ -212,7 +208,7 @@ def copy_bodies(
             return False
         if load_i32(segment, position + SYS_FLAG) & SYS_FLAG_COMPRESSED != 0:
             return False
-        if load_native_u64(segment, position + found.size - CRC_PROPERTY_BYTES) == CRC_NAME_WORD:
+        if not crc_matches(segment, position, found.size, found.properties_size):
             return False
         starts[i], body_sizes[i] = found.body_start, found.body_size
         crcs[i] = load_i32(segment, position + BODY_CRC)

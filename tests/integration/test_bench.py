@@ -32,6 +32,7 @@ TOO_LITTLE = {"% of a core", "cores", "MiB", "ns/entry", "ns/message"}
         for name in (
             "send",
             "acks",
+            "crc",
             "bitmaps",
             "idle",
             "latency",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from oracles.measure import measure_record
+from oracles.property_crc import crc_of, has_crc
 
 from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.append import KEEP_STORE_TIMES
@@ -66,7 +67,8 @@ def append_records(
         return -1
     patched = records.copy()
     for i, start in enumerate(starts.tolist()):
-        store = measure_record(patched, start, len(records)).store_host
+        measure = measure_record(patched, start, len(records))
+        store = measure.store_host
         _put(patched, start + QUEUE_ID, queue_id, 4)
         queue_offset = 0 if transaction & SYS_FLAG_PREPARED else first_queue_offset + i
         _put(patched, start + QUEUE_OFFSET, queue_offset, 8)
@@ -74,6 +76,9 @@ def append_records(
         if store_timestamp_ms != KEEP_STORE_TIMES:
             _put(patched, store - 8, store_timestamp_ms, 8)
         patched[store : store + len(store_host)] = store_host
+        record = patched[start : start + measure.size]
+        if has_crc(record.tobytes(), measure.properties_size):
+            record[-20:] = np.frombuffer(crc_of(record.tobytes()), np.uint8)
     segment[position + 8 : end] = patched[8:]
     segment[position : position + 8] = patched[:8]
     return end

@@ -11,7 +11,6 @@ import struct
 import numpy as np
 from oracles.append import append_queue_entries, append_records, is_whole_batch
 from oracles.index import put_keys
-from oracles.property_crc import may_hold_crc_property
 
 from rocketray.kernels._compile import Bytes, Int64s
 from rocketray.kernels.drain import (
@@ -80,8 +79,6 @@ def drain_frames(
         codes, records = columns[0].view(np.int64), columns[4]
         sizes, hashes, key_records = (column.view(np.int32) for column in columns[1:4])
         if not is_whole_batch(sizes, key_records, total):
-            break
-        if may_hold_crc_property(records, sizes):
             break
         log_position = int(store[StoreCursor.LOG_POSITION])
         queue_position = int(store[StoreCursor.QUEUE_POSITION])

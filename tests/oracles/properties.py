@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.kernels._compile import Bools, Bytes, Int32s, Int64s
+from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
 
 __all__ = ["find_properties", "list_pairs", "match_values"]
 
@@ -54,6 +55,8 @@ def list_pairs(
         found: dict[bytes, tuple[int, int, int, int]] = {}
         for name_start, split, end in _pairs(segment, start, start + size):
             name = segment[name_start:split].tobytes()
+            if name == CRC_PROPERTY_NAME:
+                continue
             first_start = found[name][0] if name in found else name_start
             found[name] = (first_start, split - name_start, split + 1, end - split - 1)
         if count + len(found) > pairs.shape[1]:

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-import numpy as np
+import re
+import zlib
 
-from rocketray.kernels._compile import Bytes, Int32s, Int64s
-from rocketray.kernels.property_crc import CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME
+from rocketray.kernels._compile import Bools, Bytes, Int64s
+from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
 
-__all__ = ["may_hold_crc_property", "read_property_crcs"]
-
-_NONE, _BAD = -1, -2
-
-
-def may_hold_crc_property(records: Bytes, sizes: Int32s) -> bool:
-    ends = np.cumsum(sizes, dtype=np.int64)
-    ends = ends[sizes >= CRC_PROPERTY_BYTES].tolist()
-    return any(records[end - 20 : end - 12].tobytes() == CRC_PROPERTY_NAME for end in ends)
+__all__ = ["check_property_crcs", "crc_of", "has_crc", "is_damaged"]
 
 
-def read_property_crcs(data: Bytes, starts: Int64s, sizes: Int64s, out: Int64s) -> int:
-    count = 0
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        record = data[start : start + size].tobytes()
-        name, end, digits, last = (record[-20:-12], record[-12:-11], record[-11:-1], record[-1:])
-        begins = record[-21:-20] == b"\x02" or record[-22:-20] == b"\x00\x14"
-        begins &= size >= CRC_PROPERTY_BYTES + 2
-        out[i] = _NONE
-        if begins and name == CRC_PROPERTY_NAME:
-            is_good = (end, last) == (b"\x01", b"\x02") and digits.isdigit()
-            out[i] = int(digits[::-1]) if is_good else _BAD
-            count += 1
-    return count
+def crc_of(record: bytes) -> bytes:
+    """Return the CRC property that a record should have."""
+    crc = zlib.crc32(record[:-20]) & 0x7FFFFFFF
+    return CRC_PROPERTY_NAME + b"\x01" + f"{crc:010}"[::-1].encode() + b"\x02"
+
+
+def has_crc(record: bytes, property_size: int) -> bool:
+    """Return whether a record has a CRC property, right or wrong."""
+    begins = property_size == 20 or (property_size > 20 and record[-21:-20] == b"\x02")
+    return begins and record[-20:-12] == CRC_PROPERTY_NAME
+
+
+def is_damaged(record: bytes, property_size: int) -> bool:
+    """Return whether it does not match its CRC property, or the one of which the name is lost."""
+    if has_crc(record, property_size):
+        return record[-20:] != crc_of(record)
+    if property_size < 20 or not re.fullmatch(rb"\x01[0-9]{10}\x02", record[-12:]):
+        return False
+    whole = record if property_size == 20 else record[:-21] + b"\x02" + record[-20:]
+    return record[-12:] == crc_of(whole)[-12:]
+
+
+def check_property_crcs(
+    data: Bytes, ends: Int64s, sizes: Int64s, property_sizes: Int64s, damaged: Bools
+) -> int:
+    columns = ends.tolist(), sizes.tolist(), property_sizes.tolist()
+    for i, (end, size, property_size) in enumerate(zip(*columns, strict=True)):
+        record = data[end - size : end].tobytes()
+        damaged[i] = is_damaged(record, property_size)
+    return int(damaged.sum())

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from oracles.conditions import run_program
 from oracles.measure import measure_record
 from oracles.properties import find_properties
+from oracles.property_crc import is_damaged
 
 from rocketray.kernels._compile import Bytes, Doubles, Int32s, Int64s
 from rocketray.kernels.layout import QUEUE_ID, RECORD_MIN_BYTES, SYS_FLAG_COMPRESSED
-from rocketray.kernels.property_crc import CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME
 
 __all__ = [
     "copy_bodies",
@@ -39,20 +39,19 @@ def find_record_properties(
     name_bounds: Int64s,
     value_starts: npt.NDArray[np.int64],
     value_sizes: npt.NDArray[np.int64],
-) -> tuple[int, bool]:
-    may_hold_crc = False
+) -> int:
     for i in range(first, len(sizes)):
         position = int(physical_offsets[i]) - segment_start
         found = measure_record(segment, position, len(segment))
         if found.size < 0 or found.size != sizes[i]:
-            return i, may_hold_crc
+            return i
         raw = segment[position : position + RECORD_MIN_BYTES].tobytes()
         stored = _QUEUE_ID_AND_OFFSETS.unpack_from(raw, QUEUE_ID)
         if stored != (queue_id, queue_offsets[i], physical_offsets[i]):
-            return i, may_hold_crc
-        end = position + found.size
-        name = segment[end - CRC_PROPERTY_BYTES : end].tobytes()[: len(CRC_PROPERTY_NAME)]
-        may_hold_crc |= name == CRC_PROPERTY_NAME
+            return i
+        record = segment[position : position + found.size].tobytes()
+        if is_damaged(record, found.properties_size):
+            return i
         find_properties(
             segment,
             np.array([found.properties_start]),
@@ -62,7 +61,7 @@ def find_record_properties(
             value_starts[:, i : i + 1],
             value_sizes[:, i : i + 1],
         )
-    return len(sizes), may_hold_crc
+    return len(sizes)
 
 
 def find_property_strings(
@@ -96,11 +95,11 @@ def judge_records(
 ) -> bool:
     value_starts = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)
     value_sizes = np.empty_like(value_starts)
-    found, may_hold_crc = find_record_properties(
+    found = find_record_properties(
         *(segment, segment_start, physical_offsets, sizes, queue_offsets, queue_id, 0),
         *(names, name_bounds, value_starts, value_sizes),
     )
-    if found < len(sizes) or may_hold_crc:
+    if found < len(sizes):
         return False
     values = segment, value_starts, value_sizes
     return not run_program(*values, program, doubles, texts, bounds, patterns, states)
@@ -127,11 +126,10 @@ def copy_bodies(
         crc, *place, sys_flag = _FIELDS.unpack_from(raw)
         if place != [queue_id, queue_offsets[i], offset] or sys_flag & SYS_FLAG_COMPRESSED:
             return False
-        end = position + size
-        name = segment[end - CRC_PROPERTY_BYTES : end].tobytes()[: len(CRC_PROPERTY_NAME)]
+        record = segment[position : position + size].tobytes()
         body = segment[found.body_start : found.body_start + found.body_size]
-        is_damaged = len(body) and zlib.crc32(body.data) & _CRC_MASK != crc
-        if name == CRC_PROPERTY_NAME or is_damaged:
+        differs = len(body) and zlib.crc32(body.data) & _CRC_MASK != crc
+        if differs or is_damaged(record, found.properties_size):
             return False
         data[at : at + len(body)] = body
         at += len(body)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
+from oracles.property_crc import crc_of, has_crc
 from support.records import RawRecord, back_to_back, i32, i64, u8
 
 from rocketray.kernels import (
@@ -29,6 +30,7 @@ from rocketray.kernels.records import find_property_strings, find_record_propert
 from rocketray.kernels.spans import Field
 
 few = settings(max_examples=60, deadline=None)
+CRC = b"__CRC32#\x010123456789\x02"
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -100,6 +102,11 @@ def test_batches_are_appended_or_refused_alike(
 ) -> None:
     if data.draw(st.booleans()):  # of one kind, as a batch that is taken must be
         several = [replace(one, store_ipv6=several[0].store_ipv6) for one in several]
+    endings = [data.draw(st.sampled_from([b"", CRC])) for _ in several]
+    several = [
+        replace(one, properties=one.properties + ending)
+        for one, ending in zip(several, endings, strict=True)
+    ]
     raw = bytearray().join(one.encode() for one in several)
     sizes = [len(one.encode()) for one in several]
     for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=2)):
@@ -128,13 +135,10 @@ def test_crc_properties_are_read_alike(raw: bytes, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=3)))
     bounds = [0, *cuts, len(raw)]
     starts, sizes = i64(bounds[:-1]), i64([b - a for a, b in pairwise(bounds)])
+    property_sizes = i64([data.draw(st.integers(0, size)) for size in sizes.tolist()])
     both(
-        property_crc.read_property_crcs,
-        *(u8(raw), starts, sizes, np.zeros(len(starts), np.int64)),
-    )
-    both(
-        property_crc.may_hold_crc_property,
-        *(u8(raw), i32(sizes.tolist())),
+        property_crc.check_property_crcs,
+        *(u8(raw), starts + sizes, sizes, property_sizes, np.zeros(len(starts), np.bool_)),
     )
 
 
@@ -243,9 +247,11 @@ def test_properties_of_records_are_found_alike(
     raw = bytearray()
     offsets, sizes = [], []
     for one in several:
-        ending = data.draw(st.sampled_from([b"", b"__CRC32#\x010123456789\x02"]))
-        changes = {"physical_offset": 1000 + len(raw), "properties": one.properties + ending}
+        properties = one.properties + data.draw(st.sampled_from([b"", CRC]))
+        changes = {"physical_offset": 1000 + len(raw), "properties": properties}
         encoded = RawRecord(**{**vars(one), **changes}).encode()
+        if has_crc(encoded, len(properties)) and data.draw(st.booleans()):
+            encoded = encoded[:-20] + crc_of(encoded)
         offsets.append(1000 + len(raw))
         sizes.append(len(encoded))
         raw += encoded
@@ -253,7 +259,7 @@ def test_properties_of_records_are_found_alike(
         raw[place] = data.draw(st.integers(0, 255))
     queue_offsets = data.draw(st.lists(st.sampled_from([0, 0, 0, 1]), min_size=4, max_size=4))
     at, length = np.zeros((2, 2, len(sizes)), np.int64)
-    count, may_hold_crc = both(
+    count = both(
         find_record_properties,
         *(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), i64(queue_offsets[: len(sizes)])),
         *(data.draw(st.integers(0, 1)), 0, u8(b"abT"), i64([0, 1, 3]), at, length),
@@ -266,8 +272,6 @@ def test_properties_of_records_are_found_alike(
     fields = np.zeros((len(Field), len(sizes)), np.int64)
     bad = spans.measure_spans(u8(bytes(raw)), i64(offsets) - 1000, i64(offsets), i32(sizes), fields)
     assert 0 <= count <= (len(sizes) if bad < 0 else bad)
-    ends = np.cumsum(sizes[:count]).tolist()
-    assert may_hold_crc is any(raw[end - 20 : end].startswith(b"__CRC32#") for end in ends)
     if bad < 0:
         assert not_whole < 0
         expected = fields[[Field.PROPERTIES_START, Field.PROPERTIES_SIZE]]

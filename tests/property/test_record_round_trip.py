@@ -94,7 +94,8 @@ def test_the_store_writes_the_bytes_of_the_plain_encoder(messages: list[Message]
                     born_host=STORE_HOST,
                     store_timestamp_ms=clock.now_ms,
                     store_host=STORE_HOST,
-                )
+                ),
+                properties_crc=True,
             )
             placed = store.put([message], 7)[0]
             assert placed.physical_offset == offset

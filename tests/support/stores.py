@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ SMALL = StoreConfig(
     index_entries=9,
     store_host=("10.1.2.3", 10_911),
 )
+NO_CRC = replace(SMALL, append_properties_crc=False)
+"""Its records have no CRC of the whole, as those of earlier releases and of RocketMQ."""
 
 
 class FakeClock:

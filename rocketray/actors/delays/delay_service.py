@@ -29,7 +29,7 @@ from rocketray.actors.system.node_link import NodeLinks
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import StreamError
 from rocketray.file_form import FileForm
-from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage, StoredMessage
+from rocketray.message import UNIQUE_KEY, ForwardedMessage, StoredMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
@@ -172,12 +172,11 @@ class _Targets:
         return None if shard is None else _ShardLog(shard)
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
-        wanted = _without_crc(message.properties)
-        key = wanted.get(UNIQUE_KEY)
+        key = message.properties.get(UNIQUE_KEY)
         return key is not None and any(
             found.queue_id == queue_id
             and found.reconsume_times == message.reconsume_times
-            and _without_crc(found.properties) == wanted
+            and found.properties == message.properties
             for found in self._links.node().messages.query(message.topic, key)
         )
 
@@ -213,7 +212,3 @@ class _ShardLog:
     def bring_to_disk(self, physical_end: int) -> None:
         if self.shard.writer.control.flushed() < physical_end:
             self.shard.writer.flush()
-
-
-def _without_crc(properties: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if name != CRC_PROPERTY}

@@ -71,9 +71,8 @@ class NodeProducer:
         )
 
         def form(topic: str) -> RecordForm:
-            compression = settings.records.compression
             return RecordForm(
-                topic, born_host=born_host, id_prefix=self._ids.prefix, compression=compression
+                topic, born_host=born_host, id_prefix=self._ids.prefix, options=settings.records
             )
 
         self._links = QueueLinks(node, form)

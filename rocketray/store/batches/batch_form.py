@@ -109,14 +109,15 @@ class RecordOptions:
 
     - ``compression`` of the bodies.
     - ``sys_flag``: bits that all records get, such as MULTI_TAGS or a transaction's state.
-    - The store of the batch determines the rest: ``store_ipv6`` leaves room for an IPv6 store host,
-      ``properties_crc`` ends each property string with a CRC of the record.
+    - ``properties_crc`` leaves room for a CRC of the record at the end of its properties, where
+      their limit allows it.
+    - ``store_ipv6`` leaves room for an IPv6 store host, if the store of the batch has one.
     """
 
     compression: Compression | None = None
     sys_flag: int = 0
     store_ipv6: bool = False
-    properties_crc: bool = False
+    properties_crc: bool = True
 
     def __post_init__(self) -> None:
         if self.sys_flag & ~SETTABLE:

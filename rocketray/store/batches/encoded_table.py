@@ -74,9 +74,12 @@ class MeasuredTable:
             raise InvalidMessageError("a batch has no messages; give a table with at least one row")
         columns = read_table(table, unique_ids, property_columns)
         property_sizes = columns.property_sizes()
-        if options.properties_crc:
-            property_sizes += CRC_PROPERTY_BYTES
         _check_limits(columns.body.sizes, property_sizes)
+        self._crc_sizes = np.full(len(property_sizes), -1, np.int64)  # of the digits; none at first
+        if options.properties_crc:
+            has_room = property_sizes + CRC_PROPERTY_BYTES <= PROPERTIES_MAX_BYTES
+            property_sizes[has_room] += CRC_PROPERTY_BYTES
+            self._crc_sizes[has_room] = len(CRC_NO_DIGITS)
         self._compressed = np.empty(0, np.int64)
         if options.compression is not None:
             body, self._compressed = compressed_column(columns.body, options.compression)
@@ -142,9 +145,8 @@ class MeasuredTable:
             names, values = columns.pair_names.arrays(), columns.pair_values.arrays()
             write_pairs(out, cursors, bounds, *names, *values)
         if self._options.properties_crc:
-            zeros = np.zeros(len(cursors), np.int64)
-            no_digits = zeros + len(CRC_NO_DIGITS)
-            write_property(out, cursors, CRC_NAME, CRC_NO_DIGITS, zeros, no_digits)
+            starts = np.zeros(len(cursors), np.int64)
+            write_property(out, cursors, CRC_NAME, CRC_NO_DIGITS, starts, self._crc_sizes[block])
         assert (cursors == positions[1:]).all()
 
     def encode(self) -> EncodedBatch:

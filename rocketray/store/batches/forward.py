@@ -2,8 +2,7 @@
 
 They keep unique key, body, flag, born time and born host, and get a new place and store time.
 The body is stored as given, so the compression flags are cleared; the flags for the width of a
-host follow from the hosts. RocketMQ's CRC property is removed, because only the store can write a
-new one.
+host follow from the hosts. Each record gets a CRC of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Sequence
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import tags_code
 from rocketray.message import (
-    CRC_PROPERTY,
     IMPORTED_OFFSET_ID,
     KEYS,
     PROPERTIES_MAX_BYTES,
@@ -22,6 +20,7 @@ from rocketray.message import (
     ForwardedMessage,
     encode_properties,
 )
+from rocketray.store.formats.property_crc import with_crc_property
 from rocketray.store.formats.record import RecordValues, encode_record
 from rocketray.store.formats.sys_flag import (
     BORN_IPV6,
@@ -55,7 +54,7 @@ def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
                 f"a batch is of one topic and one state of a transaction: {topic!r} and "
                 f"{message.topic!r} do not go together; send them separately"
             )
-        named = {name: text for name, text in message.properties.items() if name != CRC_PROPERTY}
+        named = message.properties
         properties = encode_properties(named).encode()
         if len(properties) > PROPERTIES_MAX_BYTES:
             raise MessageTooLargeError(
@@ -65,7 +64,7 @@ def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
             RecordValues(
                 topic,
                 message.body,
-                properties,
+                with_crc_property(properties),
                 born_timestamp_ms=message.born_timestamp_ms,
                 born_host=message.born_host,
                 flag=message.flag,

@@ -44,9 +44,9 @@ from rocketray.message import (
     encode_stored,
     with_sharding_key,
 )
-from rocketray.store.formats.compression import Compression
+from rocketray.store.formats.property_crc import CRC_ROOM
 
-from .batch_form import born_host_form, record_header, topic_form
+from .batch_form import RecordOptions, born_host_form, record_header, topic_form
 from .encoded_batch import batch_header
 
 __all__ = ["MessageColumns", "RecordForm"]
@@ -56,6 +56,7 @@ _KNOWN_KEY_BYTES_MAX = 256
 _ID_FORM = f"0{ID_DIGITS}X"
 _KEY_END = PROPERTY_SEPARATOR.encode()
 _NO_PROPERTIES: Mapping[str, str] = {}
+_PLAIN = RecordOptions()
 _NO_KEYS = np.empty(0, np.uint8)
 
 
@@ -68,9 +69,12 @@ class RecordForm:
         *,
         born_host: tuple[str, int],
         id_prefix: str,
-        compression: Compression | None = None,
+        options: RecordOptions = _PLAIN,
     ) -> None:
-        """Prepare the shared parts; *id_prefix* begins every generated unique key."""
+        """Prepare the shared parts; *id_prefix* begins every generated unique key.
+
+        Of *options* the sysflag and the width of the store host are not used.
+        """
         form = topic_form(topic)
         host = born_host_form(*born_host)
         header = record_header(len(host.encoded), HOST_BYTES).pack(
@@ -80,7 +84,8 @@ class RecordForm:
         id_field = f"{UNIQUE_KEY}{NAME_VALUE_SEPARATOR}{id_prefix}".encode()
         self.topic = topic
         self.id_prefix = id_prefix
-        self.compression = compression
+        self.compression = options.compression
+        self._crc_room = CRC_ROOM if options.properties_crc else b""
         self.sys_flag = host.sys_flag
         self.key_seed = form.key_seed
         self.id_seed = java_hash_code(f"{topic}#{id_prefix}")
@@ -105,14 +110,18 @@ class RecordForm:
         properties: Mapping[str, str] = _NO_PROPERTIES,
         unique_key: str | None = None,
     ) -> bytes:
-        """Return the properties except a generated unique key; all parts were checked."""
+        """Return the properties except a generated unique key; all parts were checked.
+
+        There is room for the record's CRC behind them, if they leave any.
+        """
         tail = encode_stored(self.topic, tags, keys, properties, unique_key)
         size = len(tail) + (0 if unique_key else self.id_bytes)
         if size > PROPERTIES_MAX_BYTES:
             raise MessageTooLargeError(
                 f"topic {self.topic!r}: a property string", size, PROPERTIES_MAX_BYTES
             )
-        return tail
+        has_room = size + len(self._crc_room) <= PROPERTIES_MAX_BYTES
+        return tail + self._crc_room if has_room else tail
 
 
 class _KnownTags(dict[str | None, tuple[bytes, int]]):

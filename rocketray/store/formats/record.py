@@ -21,8 +21,6 @@ from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.hashing import crc32
 from rocketray.kernels.layout import (
@@ -36,7 +34,6 @@ from rocketray.kernels.layout import (
     TOPIC_V1_MAX_BYTES,
 )
 from rocketray.message import (
-    CRC_PROPERTY,
     PROPERTIES_MAX_BYTES,
     PhysicalOffset,
     QueueOffset,
@@ -45,7 +42,12 @@ from rocketray.message import (
 )
 
 from .compression import inflate
-from .property_crc import CRC_PROPERTY_BYTES, crc_property, find_crc_mismatches, with_crc_property
+from .property_crc import (
+    CRC_PROPERTY_BYTES,
+    crc_property,
+    matches_crc_property,
+    with_crc_property,
+)
 
 __all__ = [
     "BLANK_BYTES",
@@ -71,8 +73,6 @@ _INT, _SHORT, _BYTE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">
 _BLANK = struct.Struct(">ii")
 _IPV4_HOST_BYTES = HOST_BYTES
 _IPV6_HOST_BYTES = HOST_BYTES + HOST_IPV6_EXTRA
-_FIRST = np.zeros(1, np.int64)
-_CRC_NAME = CRC_PROPERTY.encode()
 _KNOWN_HOSTS = 1024  # decoded host fields in the cache
 _Buffer = Any  # bytes, memoryview or uint8 array: whatever struct reads from
 
@@ -239,7 +239,7 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
     body = record[fields.body_start : fields.body_end]
     if body and crc32(body) != fields.body_crc:
         raise CorruptRecordError(path, physical_offset, "its body does not match its CRC")
-    if not _property_crc_matches(record):
+    if not matches_crc_property(record, fields.properties_start):
         raise CorruptRecordError(path, physical_offset, "it does not match its CRC property")
     try:
         topic = record[fields.topic_start : fields.topic_end].decode()
@@ -277,14 +277,8 @@ def checksums_match(buffer: memoryview, start: int, fields: RecordFields) -> boo
     body = buffer[fields.body_start : fields.body_end]
     if body and crc32(body) != fields.body_crc:
         return False
-    return _property_crc_matches(buffer[start : start + fields.size])
-
-
-def _property_crc_matches(record: bytes | memoryview) -> bool:
-    if record[-CRC_PROPERTY_BYTES : -CRC_PROPERTY_BYTES + len(CRC_PROPERTY)] != _CRC_NAME:
-        return True
-    raw = np.frombuffer(record, np.uint8)
-    return not find_crc_mismatches(raw, _FIRST, np.array([len(raw)], np.int64))[0]
+    record = buffer[start : start + fields.size]
+    return matches_crc_property(record, fields.properties_start - start)
 
 
 def encode_blank(free_bytes: int) -> bytes:

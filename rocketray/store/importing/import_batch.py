@@ -4,7 +4,7 @@
   time, reconsume times, transaction offset and properties, with the unique key, keys and tag.
 - The fields of its place become ours: queue offset, physical offset and store host. The former
   place is kept as the property ``IMPORTED_OFFSET_ID``, which is indexed.
-- RocketMQ's CRC property covers the place too, so the store replaces an existing one.
+- The CRC property covers the place too, so each record gets a new one.
 """
 
 from __future__ import annotations
@@ -68,8 +68,6 @@ class ImportBatch:
         kept, named = _read_properties(bytes(source.buffer[fields.properties_start : end]))
         offset_id = source.offset_id.encode()
         text = b"".join((*kept, _IMPORTED, _NAME_END, offset_id, _PAIR_END))
-        if CRC_PROPERTY_NAME in named:
-            text = with_crc_property(text)  # the store fills it in
         if len(text) > PROPERTIES_MAX_BYTES:
             raise MessageTooLargeError(
                 f"topic {source.topic!r}, physical offset {source.physical_offset}: a property "
@@ -79,7 +77,7 @@ class ImportBatch:
             )
         unique, keys = named.get(_UNIQUE, b""), named.get(_KEYS, b"").split(b" ")
         self._records.add(
-            _record(source, store_timestamp_ms, text),
+            _record(source, store_timestamp_ms, with_crc_property(text)),
             tags_code(decode_text(named.get(_TAGS, b""))),
             (*map(_as_read, (unique, *keys)), offset_id),
         )

@@ -32,7 +32,6 @@ from rocketray.message import PhysicalOffset, StoredMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair, segment_name
-from rocketray.store.formats.property_crc import fill_crcs, rows_with_crc
 from rocketray.store.formats.record import (
     BLANK_BYTES,
     decode_record,
@@ -127,15 +126,7 @@ class CommitLog:
             self.store_host,
             batch.transaction,
         )
-        records = batch.records
-        if rows := rows_with_crc(records, sizes):
-            # The CRC covers the filled-in fields, so they are filled in once in a copy and once in
-            # place.
-            records = np.empty(len(records), np.uint8)
-            if append_records(records, 0, batch.records, sizes, *rest) < 0:
-                raise _refused(batch)
-            fill_crcs(records, sizes, rows)
-        position = append_records(segment.data, first - segment.start, records, sizes, *rest)
+        position = append_records(segment.data, first - segment.start, batch.records, sizes, *rest)
         if position < 0:
             raise _refused(batch)
         self._end = segment.start + position

@@ -213,9 +213,9 @@ def read_block(
     good = topic_numbers >= 0
     good &= _bodies_match(data, spans, crcs[:n])
     good &= _properties_end_well(data, spans, is_foreign=is_foreign)
-    good &= ~find_crc_mismatches(data, positions, sizes[:n].astype(np.int64))
-    count = n if good.all() else int(good.argmin())
     properties = spans[Field.PROPERTIES_START], spans[Field.PROPERTIES_SIZE]
+    good &= ~find_crc_mismatches(data, sizes[:n].astype(np.int64), *properties)
+    count = n if good.all() else int(good.argmin())
     starts, lengths = find_values(data, *properties, _NAMES)
     codes = np.empty(n, np.int32)
     hash_spans(data, starts[0], lengths[0], 0, codes)

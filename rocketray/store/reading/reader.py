@@ -35,7 +35,6 @@ from rocketray.kernels.spans import end_of_segment
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.segment_cache import SegmentCache
 from rocketray.store.files.store_settings import settle_config
-from rocketray.store.formats.property_crc import find_crc_mismatches
 from rocketray.store.queues.ext_reader import BitTest, ExtReader
 from rocketray.store.queues.queue_gaps import gaps_of
 
@@ -195,7 +194,7 @@ class QueueReader(RecordReader):
         starts, sizes = np.empty(shape, np.int64), np.empty(shape, np.int64)
         while first < count:
             file = self._log.get(int(entries.physical_offsets[first]))
-            last, may_hold_crc = find_record_properties(
+            last = find_record_properties(
                 file.data,
                 file.start,
                 entries.physical_offsets,
@@ -211,11 +210,6 @@ class QueueReader(RecordReader):
             if last == first:
                 self.records(entries.select(slice(first, first + 1)))  # raises, with the reason
             part = slice(first, last)
-            if may_hold_crc:
-                places = entries.physical_offsets[part] - file.start
-                record_sizes = entries.sizes[part].astype(np.int64)
-                if find_crc_mismatches(file.data, places, record_sizes).any():
-                    self.records(entries.select(part))  # the same
             if last - first == count:  # the usual case; a view of all takes time as well
                 yield file.data, starts, sizes
             else:

@@ -236,7 +236,8 @@ class RecordReader(ABC):
                 f"queue offset {queue_offsets[bad]} of topic {self.topic!r} queue "
                 f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is missing",
             )
-        damaged = find_crc_mismatches(segment, positions, sizes.astype(np.int64))
+        properties = found[Field.PROPERTIES_START], found[Field.PROPERTIES_SIZE]
+        damaged = find_crc_mismatches(segment, sizes.astype(np.int64), *properties)
         if damaged.any():
             raise CorruptRecordError(
                 path, int(offsets[damaged.argmax()]), "it does not match its CRC property"

@@ -62,13 +62,14 @@ def test_crcs_are_rocketmqs_for_every_golden_body() -> None:
 
 def test_the_table_driven_crc_replaces_isals_where_that_is_missing() -> None:
     @kernel
-    def by_tables(data: InBytes, start: int, end: int) -> int:
-        crc: int = _crc32_by_tables(data, start, end) & 0x7FFFFFFF
+    def by_tables(data: InBytes, middle: int) -> int:
+        before = _crc32_by_tables(0, data, 0, middle)
+        crc: int = _crc32_by_tables(before, data, middle, len(data) - middle) & 0x7FFFFFFF
         return crc
 
     for row in rows("crc32.jsonl"):
         body = base64.b64decode(row["body"])
-        assert by_tables(u8(body), 0, len(body)) == row["crc32"]
+        assert by_tables(u8(body), len(body) // 3) == row["crc32"]
 
 
 def test_a_seed_stands_for_the_text_before() -> None:

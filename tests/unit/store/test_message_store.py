@@ -24,6 +24,7 @@ from rocketray.errors import (
 )
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages
+from rocketray.store.formats.property_crc import CRC_PROPERTY_BYTES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import GetMessageStatus, PullLimits
 
@@ -98,7 +99,7 @@ def test_a_batch_that_fits_no_file_is_refused_whole(tmp_path: Path) -> None:
         with pytest.raises(MessageTooLargeError, match=r"a batch of records of .* 4088 bytes"):
             store.put([message(number, size=500) for number in range(10)], 0)
         assert store.statistics() == before
-        largest = Message("Trade", bytes(4088 - 91 - len("Trade")))
+        largest = Message("Trade", bytes(4088 - 91 - len("Trade") - CRC_PROPERTY_BYTES))
         store.put([largest], 0)
         with pytest.raises(MessageTooLargeError):
             store.put([replace(largest, body=largest.body + b"x")], 0)

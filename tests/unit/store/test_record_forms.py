@@ -150,11 +150,11 @@ def test_flags_that_follow_from_the_content_cannot_be_given(sys_flag: int) -> No
         RecordOptions(sys_flag=sys_flag)
 
 
-@pytest.mark.parametrize("free", [*range(95, 120), 4096])
+@pytest.mark.parametrize("free", [*range(115, 140), 4096])
 def test_a_file_is_closed_exactly_when_eight_bytes_would_not_be_left(
     tmp_path: Path, free: int
 ) -> None:
-    record_bytes = 96  # 91 and the topic's five
+    record_bytes = 116  # 91, the topic's five and the CRC's 20
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         if free < 4096:
             store.put([Message("Trade", bytes(4096 - free - record_bytes))], 0)
@@ -176,7 +176,7 @@ def test_a_file_is_closed_exactly_when_eight_bytes_would_not_be_left(
 
 def test_the_largest_record_leaves_eight_bytes_and_a_larger_one_is_refused(tmp_path: Path) -> None:
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
-        largest = 4096 - 8 - 96
+        largest = 4096 - 8 - 116
         with pytest.raises(MessageTooLargeError, match="4089 bytes is over the limit of 4088"):
             store.put([Message("Trade", bytes(largest + 1))], 0)
         store.put([Message("Trade", bytes(largest))], 0)

@@ -70,7 +70,9 @@ def test_a_member_is_told_which_record_is_damaged(damaged: Path, reading: str) -
     ):
         [batch] = member.poll(60.0)
         assert len(batch) == len(BODIES)
-        with pytest.raises(CorruptRecordError, match="physical offset 0: its body"):
+        with pytest.raises(
+            CorruptRecordError, match="physical offset 0: it does not match its CRC"
+        ):
             READINGS[reading](batch)
 
 

@@ -15,7 +15,7 @@ from rocketray.actors.shards.repeated_batches import BatchIdentity
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, ShardFencedError, StoreLockedError
-from rocketray.message import CRC_PROPERTY, Message
+from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import (
     RecordOptions,
     encode_messages,
@@ -144,23 +144,24 @@ def test_a_batch_larger_than_a_segment_is_refused_and_the_next_one_stored(tmp_pa
     writer.close()
 
 
-def test_a_ring_may_bring_batches_with_room_for_crcs_among_others(tmp_path: Path) -> None:
+def test_a_ring_may_bring_batches_without_room_for_crcs_among_others(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
     writer.rings.attach(ring.path)
-    with_crc = encode_messages(
+    without = encode_messages(
         [Message("Topic", b"%d" % number) for number in (1, 2)],
         born_host=("127.0.0.1", 1),
         clock_ms=lambda: 1,
-        options=RecordOptions(properties_crc=True),
+        options=RecordOptions(properties_crc=False),
     )
-    for frame in (payload(0, 1), pack_batch(with_crc), payload(3, 1)):
+    for frame in (payload(0, 1), pack_batch(without), payload(3, 1)):
         ring.try_write(frame, Durability.MEMORY)
     ring.publish()
     assert writer.rings.drain() == 3
     stored = list(writer.store.reads.scan())  # checks them
     assert [one.body for one in stored] == [b"0", b"1", b"2", b"3"]
-    assert [CRC_PROPERTY in one.properties for one in stored] == [False, True, True, False]
+    records = [writer.store._log.read(one.physical_offset, one.size) for one in stored]
+    assert [b"__CRC32#" in record for record in records] == [True, False, False, True]
     writer.close()
 
 

@@ -13,6 +13,7 @@ from rocketray.kernels.layout import MAGIC_V2
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import (
     EncodedBatch,
+    RecordOptions,
     encode_messages,
     pack_batch,
     unpack_batch,
@@ -23,7 +24,8 @@ NOW = 1_700_000_000_000
 
 
 def encode(*messages: Message, born_host: tuple[str, int] = ("192.168.1.2", 54321)) -> EncodedBatch:
-    return encode_messages(messages, born_host=born_host, clock_ms=lambda: NOW)
+    options = RecordOptions(properties_crc=False)  # only a store can fill it in
+    return encode_messages(messages, born_host=born_host, clock_ms=lambda: NOW, options=options)
 
 
 def batch_of_three() -> EncodedBatch:

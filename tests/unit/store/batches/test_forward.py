@@ -15,6 +15,7 @@ from rocketray.hashing import tags_code
 from rocketray.message import PROPERTIES_MAX_BYTES, ForwardedMessage, StoredMessage
 from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.formats.property_crc import CRC_ROOM
 from rocketray.store.formats.record import RecordFields, parse_record
 from rocketray.store.formats.sys_flag import COMMIT, COMPRESSED, STORE_IPV6
 from rocketray.store.message_store import MessageStore
@@ -89,12 +90,12 @@ def test_what_replaces_a_field_is_said(tmp_path: Path) -> None:
     assert moved == expected
 
 
-def test_the_crc_of_the_old_record_does_not_travel() -> None:
-    message = ForwardedMessage("Trade", b"", {"__CRC32#": "1", "a": "b"}, 1, ("192.0.2.1", 1))
+def test_the_new_record_has_room_for_a_crc() -> None:
+    message = ForwardedMessage("Trade", b"", {"a": "b"}, 1, ("192.0.2.1", 1))
     raw = bytes(encode_forwarded([message]).records)
     fields = parse_record(raw, 0, len(raw))
     assert isinstance(fields, RecordFields)
-    assert raw[fields.properties_start :] == b"a\x01b\x02"
+    assert raw[fields.properties_start :] == b"a\x01b\x02" + CRC_ROOM
 
 
 def test_only_what_goes_together_is_one_batch() -> None:

@@ -47,7 +47,9 @@ messages = st.builds(
 
 
 def form(topic: str = "Trade", compression: Compression | None = None) -> RecordForm:
-    return RecordForm(topic, born_host=BORN_HOST, id_prefix=PREFIX, compression=compression)
+    return RecordForm(
+        topic, born_host=BORN_HOST, id_prefix=PREFIX, options=RecordOptions(compression)
+    )
 
 
 def one_by_one(several: Sequence[Message], compression: Compression | None = None) -> bytes:

@@ -6,15 +6,39 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
+from support.stores import NO_CRC, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.config import StoreConfig
-from rocketray.errors import CorruptRecordError, MessageTooLargeError
-from rocketray.message import CRC_PROPERTY, PROPERTIES_MAX_BYTES, Message
-from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions
-from rocketray.store.formats.property_crc import crc_property, with_crc_property
-from rocketray.store.formats.record import RecordValues, decode_record, encode_record
+from rocketray.errors import CorruptRecordError
+from rocketray.message import (
+    CRC_PROPERTY,
+    PROPERTIES_MAX_BYTES,
+    ForwardedMessage,
+    Message,
+    StoredMessage,
+)
+from rocketray.store.batches.encoded_batch import (
+    EncodedBatch,
+    MeasuredTable,
+    RecordOptions,
+    encode_messages,
+    unpack_batch,
+)
+from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.batches.message_columns import MessageColumns, RecordForm
+from rocketray.store.formats.property_crc import (
+    crc_property,
+    find_crc_mismatches,
+    with_crc_property,
+)
+from rocketray.store.formats.record import (
+    RecordValues,
+    decode_record,
+    encode_record,
+    parse_record,
+)
 from rocketray.store.message_store import MessageStore
+from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import QueueReader
 
 CONFIG = StoreConfig(
@@ -22,8 +46,8 @@ CONFIG = StoreConfig(
     consume_queue_segment_entries=7,
     index_hash_slots=5,
     index_entries=9,
-    append_properties_crc=True,
 )
+CONFIG_LARGE = StoreConfig(commit_log_segment_bytes=1 << 18)
 RECORD = encode_record(
     RecordValues(
         "Trade",
@@ -41,6 +65,19 @@ RECORD = encode_record(
 )
 
 
+RECORD_WITHOUT_PROPERTIES = encode_record(
+    RecordValues(
+        "Trade", b"", b"", physical_offset=1000, born_timestamp_ms=1, born_host=("10.0.0.1", 1)
+    ),
+    properties_crc=True,
+)
+
+
+def ends_with_crc(store: MessageStore, one: StoredMessage) -> bool:
+    record = store._log.read(one.physical_offset, one.size)
+    return record[-20:] == crc_property(record)
+
+
 def test_the_digits_stand_with_the_lowest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zlib, "crc32", lambda _: 1_234_567 | 1 << 31)
     vector = bytes.fromhex("5f5f435243333223013736353433323130303002")
@@ -48,16 +85,33 @@ def test_the_digits_stand_with_the_lowest_first(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_property_covers_the_record_up_to_itself() -> None:
-    told = decode_record(RECORD, "log", 1000).properties[CRC_PROPERTY]
-    assert int(told[::-1]) == zlib.crc32(RECORD[:-20]) & 0x7FFFFFFF
+    assert int(RECORD[-11:-1][::-1]) == zlib.crc32(RECORD[:-20]) & 0x7FFFFFFF
 
 
-@pytest.mark.parametrize("position", [13, 25, 42, 50, 58, 65, 73, 82, 94, 104, 107])
-def test_a_flip_in_any_field_is_noticed(position: int) -> None:
-    damaged = bytearray(RECORD)
-    damaged[position] ^= 1
-    with pytest.raises(CorruptRecordError, match="CRC"):
-        decode_record(bytes(damaged), "log", 1000)
+def test_readers_of_properties_do_not_see_it(tmp_path: Path) -> None:
+    assert decode_record(RECORD, "log", 1000).properties == {"TAGS": "pay"}
+    with MessageStore(tmp_path, CONFIG, clock_ms=FakeClock()) as store:
+        store.put([Message("Trade", b"", properties={"a": "1"}), Message("Trade", b"")], 0)
+        with QueueReader(tmp_path, "Trade", 0) as reader:
+            column = read_columns(reader, reader.entries(0, 2), ["properties"])["properties"]
+        assert column.to_pylist() == [[("a", "1")], []]
+        assert [one.properties for one in read_all(store, "Trade", 0)] == [{"a": "1"}, {}]
+
+
+@pytest.mark.parametrize("mask", [1 << bit for bit in range(8)] + [0xFF])
+def test_a_change_of_any_byte_is_noticed(mask: int) -> None:
+    for record in (RECORD, RECORD_WITHOUT_PROPERTIES):
+        for position in range(len(record)):
+            damaged = bytearray(record)
+            damaged[position] ^= mask
+            with pytest.raises(CorruptRecordError):
+                decode_record(bytes(damaged), "log", 1000)
+            fields = parse_record(damaged, 0, len(damaged))
+            if isinstance(fields, str) or fields.size != len(damaged):
+                continue
+            data = np.frombuffer(damaged, np.uint8)
+            size, start = np.array([fields.size]), np.array([fields.properties_start])
+            assert find_crc_mismatches(data, size, start, size - start).all()
 
 
 @pytest.mark.parametrize("digits", [b"0000000000", b"x000000000", b"9999999999"])
@@ -92,8 +146,7 @@ def test_a_separator_comes_before_it_where_one_is_missing() -> None:
     room = PROPERTIES_MAX_BYTES - 20
     assert len(with_crc_property(b"\2" * room)) == PROPERTIES_MAX_BYTES
     for too_long in (b"\2" * (room + 1), b"x" * room):
-        with pytest.raises(MessageTooLargeError, match="with its CRC"):
-            with_crc_property(too_long)
+        assert with_crc_property(too_long) == too_long
 
 
 def test_a_store_that_writes_it_is_read_and_recovered(tmp_path: Path) -> None:
@@ -101,10 +154,7 @@ def test_a_store_that_writes_it_is_read_and_recovered(tmp_path: Path) -> None:
     for number in range(40):
         store.put([message(number), Message("Trade", b"", properties={CRC_PROPERTY: "old"})], 0)
     stored = read_all(store, "Trade", 0)
-    assert all(len(one.properties[CRC_PROPERTY]) == 10 for one in stored)
-    for one in stored:
-        record = store._log.read(one.physical_offset, one.size)
-        assert record[-20:] == crc_property(record)
+    assert all(ends_with_crc(store, one) for one in stored)
     kill(store)
     with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
         assert check_whole(again) == 80
@@ -142,6 +192,7 @@ def test_a_record_without_it_is_as_good_as_any_in_a_store_that_writes_it(tmp_pat
         pa.table({"body": pa.array([b"no room left"], pa.binary())}),
         born_host=("10.0.0.9", 1),
         born_timestamp_ms=1,
+        options=RecordOptions(properties_crc=False),
     ).encode()
     store = MessageStore(tmp_path, CONFIG, clock_ms=FakeClock())
     store.put([message(1)], 0)
@@ -153,7 +204,7 @@ def test_a_record_without_it_is_as_good_as_any_in_a_store_that_writes_it(tmp_pat
         assert again.recovery.holes == ()
         assert check_whole(again) == 3
         assert again.verify().problems == ()
-        has_one = [CRC_PROPERTY in one.properties for one in again.reads.scan()]
+        has_one = [ends_with_crc(again, one) for one in again.reads.scan()]
         assert has_one == [True, False, True]
 
 
@@ -164,12 +215,42 @@ def test_a_producer_may_leave_room_and_any_store_fills_it(tmp_path: Path) -> Non
         table,
         born_host=("10.0.0.9", 1),
         born_timestamp_ms=1,
-        options=RecordOptions(properties_crc=True),
     ).encode()
     before = batch.records.copy()
-    with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
+    with MessageStore(tmp_path, NO_CRC, clock_ms=FakeClock()) as store:
+        store.put([message(1)], 0)
         store.append("Trade", 0, batch)
-        for one in read_all(store, "Trade", 0):
-            record = store._log.read(one.physical_offset, one.size)
-            assert record[-20:] == crc_property(record)
+        stored = read_all(store, "Trade", 0)
+        assert [ends_with_crc(store, one) for one in stored] == [False, True, True]
     np.testing.assert_array_equal(batch.records, before)
+
+
+@pytest.mark.parametrize("kind", ["columns", "table", "messages", "forwarded"])
+def test_every_sender_leaves_room_where_the_limit_allows_it(kind: str, tmp_path: Path) -> None:
+    with MessageStore(tmp_path, CONFIG_LARGE, clock_ms=FakeClock()) as store:
+        for size in (sizes := [1, 32_700, 32_730 if kind == "columns" else 32_760]):
+            batch = batch_of(kind, {"a": "x" * size})
+            store.append("Trade", 0, batch)
+        stored = read_all(store, "Trade", 0)
+        assert [ends_with_crc(store, one) for one in stored] == [True, True, False]
+        assert [len(one.properties["a"]) for one in stored] == sizes
+
+
+def batch_of(kind: str, properties: dict[str, str]) -> EncodedBatch:
+    """Return a batch of one message, encoded in one of four ways."""
+    host = ("10.0.0.9", 1)
+    if kind == "columns":
+        columns = MessageColumns(RecordForm("Trade", born_host=host, id_prefix="0" * 10))
+        columns.add(b"", None, (), properties)
+        return unpack_batch(columns.pack(0, 1).tobytes())
+    if kind == "table":
+        table = pa.table(
+            {"body": pa.array([b""], pa.binary()), **{k: [v] for k, v in properties.items()}}
+        )
+        return MeasuredTable(
+            "Trade", table, born_host=host, born_timestamp_ms=1, property_columns=list(properties)
+        ).encode()
+    if kind == "messages":
+        one = Message("Trade", b"", properties=properties)
+        return encode_messages([one], born_host=host, clock_ms=lambda: 1)
+    return encode_forwarded([ForwardedMessage("Trade", b"", properties, 1, host)])

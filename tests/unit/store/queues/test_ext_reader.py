@@ -36,7 +36,8 @@ def test_tags_match_as_in_a_queue_without_ext(topic: str, queue_id: int) -> None
 
 def test_an_entry_whose_unit_cannot_be_read_passes(tmp_path: Path) -> None:
     with MessageStore(tmp_path, CONFIG, clock_ms=FakeClock()) as store:
-        store.put([message(number) for number in range(20)], 0)
+        for number in range(20):
+            store.put([message(number)], 0)
     path = tmp_path / "consumequeue_ext" / "Trade" / "0" / f"{0:020d}"
     path.write_bytes(bytes(100) + path.read_bytes()[100:])  # the first five units
     pay = np.array([tags_code("pay")], np.int32)

@@ -21,7 +21,7 @@ from support.stores import (
 
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError
 from rocketray.hashing import crc32, tags_code
-from rocketray.message import Message, StoredMessage, encode_properties
+from rocketray.message import Message, StoredMessage, decode_properties
 from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages
 from rocketray.store.formats.arrow_spans import string_array
 from rocketray.store.formats.compression import Compression, CompressionKind
@@ -90,9 +90,8 @@ def test_every_part_of_the_messages_is_read(
     assert reader.messages(entries) == wanted
     assert reader.bodies(entries) == [one.body for one in wanted]
     assert reader.tags(entries) == [one.tags for one in wanted]
-    assert reader.property_strings(entries) == [
-        encode_properties(one.properties).encode() for one in wanted
-    ]
+    properties = [decode_properties(text) for text in reader.property_strings(entries)]
+    assert properties == [one.properties for one in wanted]
 
 
 def test_records_come_in_order_one_part_a_segment(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.command_server import run_here
-from support.stores import SMALL, FakeClock, message, open_golden
+from support.stores import NO_CRC, FakeClock, message, open_golden
 
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.verify import Problem
@@ -18,9 +18,9 @@ MESSAGES = 30
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Two queues over several files, closed."""
+    """Two queues over several files, closed; a wrong field is no broken record there."""
     clock = FakeClock()
-    with MessageStore(tmp_path / "store", SMALL, clock_ms=clock) as store:
+    with MessageStore(tmp_path / "store", NO_CRC, clock_ms=clock) as store:
         for number in range(MESSAGES):
             store.put([message(number)], number % 2)
             clock.now_ms += 1000
