@@ -25,7 +25,13 @@ from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.ring import AppendStatus, Durability
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError, StoreError
+from rocketray.errors import (
+    ConfigError,
+    CorruptRecordError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    StoreError,
+)
 from rocketray.message import StoredMessage
 from rocketray.names import is_system_topic
 from rocketray.store.batches.encoded_batch import pack_batch
@@ -223,10 +229,11 @@ class Importer:
             )
         try:
             queue.take(record)
-        except MessageTooLargeError:
+        except (MessageTooLargeError, InvalidMessageError) as error:
             if not self._skip_damaged:
                 raise
-            self._skip("no room for its old id", queue)
+            is_long = isinstance(error, MessageTooLargeError)
+            self._skip("no room for its old id" if is_long else "zeros in its properties", queue)
         else:
             self._read += 1
 

@@ -35,6 +35,7 @@ __all__ = [
     "CRC_ROOM",
     "crc_property",
     "find_crc_mismatches",
+    "has_crc_property",
     "matches_crc_property",
     "with_crc_property",
 ]
@@ -62,6 +63,13 @@ def with_crc_property(properties: bytes) -> bytes:
     return ended + CRC_ROOM
 
 
+def has_crc_property(properties: bytes) -> bool:
+    """Return whether a property string ends with the property, right or wrong."""
+    own, before = properties[-CRC_PROPERTY_BYTES:], properties[:-CRC_PROPERTY_BYTES]
+    is_whole = len(own) == CRC_PROPERTY_BYTES and own.startswith(CRC_PROPERTY_NAME)
+    return is_whole and (not before or before.endswith(_SEPARATOR))
+
+
 def crc_property(record: bytes | memoryview) -> bytes:
     """Return the property for the end of *record*, which has room for it there."""
     crc = crc32(record[:-CRC_PROPERTY_BYTES])
@@ -78,9 +86,9 @@ def matches_crc_property(record: bytes | memoryview, properties_start: int) -> b
     own, before = properties[-CRC_PROPERTY_BYTES:], properties[:-CRC_PROPERTY_BYTES]
     if len(own) < CRC_PROPERTY_BYTES:
         return True
-    begins = not before or before.endswith(_SEPARATOR)
-    if begins and own.startswith(CRC_PROPERTY_NAME):
+    if has_crc_property(properties):
         return own == crc_property(record)
+    begins = not before or before.endswith(_SEPARATOR)
     if not _ANY_CRC.fullmatch(own):
         return True
     whole = record if begins else b"".join((record[:_SEPARATOR_PLACE], _SEPARATOR, own))

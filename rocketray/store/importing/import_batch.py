@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from rocketray.errors import MessageTooLargeError
+from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import tags_code
 from rocketray.kernels.layout import BORN_HOST, HOST_BYTES, SYS_FLAG
 from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
@@ -24,7 +24,7 @@ from rocketray.message import (
     decode_text,
 )
 from rocketray.store.batches.batch_form import EncodedBatch, RecordCollector
-from rocketray.store.formats.property_crc import with_crc_property
+from rocketray.store.formats.property_crc import has_crc_property, with_crc_property
 from rocketray.store.formats.sys_flag import STORE_IPV6, TRANSACTION
 
 from .import_source import SourceRecord
@@ -32,6 +32,7 @@ from .import_source import SourceRecord
 __all__ = ["ImportBatch"]
 
 _NAME_END, _PAIR_END = b"\x01", b"\x02"
+_SECTOR = bytes(512)
 _IMPORTED = IMPORTED_OFFSET_ID.encode()
 _MADE_ANEW = {_IMPORTED, CRC_PROPERTY_NAME}
 _UNIQUE, _KEYS, _TAGS = UNIQUE_KEY.encode(), KEYS.encode(), TAGS.encode()
@@ -62,6 +63,8 @@ class ImportBatch:
 
         Raises:
             MessageTooLargeError: its properties leave no room for its former place.
+            InvalidMessageError: they leave none for a CRC, and recovery would take zeros in them
+                for a sector that a power failure took.
         """
         fields = source.fields
         end = fields.born_host_start - BORN_HOST + fields.size
@@ -75,9 +78,16 @@ class ImportBatch:
                 len(text),
                 PROPERTIES_MAX_BYTES,
             )
+        with_crc = with_crc_property(text)
+        if not has_crc_property(with_crc) and _SECTOR in text:
+            raise InvalidMessageError(
+                f"topic {source.topic!r}, physical offset {source.physical_offset}: its properties "
+                f"hold {len(_SECTOR)} zero bytes in a row, and at {len(text)} bytes they leave no "
+                "room for a CRC that tells these from damage; import without it: --skip-damaged"
+            )
         unique, keys = named.get(_UNIQUE, b""), named.get(_KEYS, b"").split(b" ")
         self._records.add(
-            _record(source, store_timestamp_ms, with_crc_property(text)),
+            _record(source, store_timestamp_ms, with_crc),
             tags_code(decode_text(named.get(_TAGS, b""))),
             (*map(_as_read, (unique, *keys)), offset_id),
         )

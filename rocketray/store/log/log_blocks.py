@@ -34,7 +34,7 @@ from rocketray.kernels.texts import hash_record_keys
 from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY
 from rocketray.names import check_topic
 from rocketray.store.formats.arrow_spans import find_values
-from rocketray.store.formats.property_crc import find_crc_mismatches
+from rocketray.store.formats.property_crc import find_crc_mismatches, has_crc_property
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 from .commit_log import CommitLog
@@ -289,7 +289,10 @@ def _properties_end_well(
     ended = last != 0 if is_foreign else last == _PROPERTIES_END
     whole: npt.NDArray[np.bool_] = (sizes == 0) | ended
     if not is_foreign and len(sizes) and sizes.max() >= _SECTOR_BYTES:
-        whole &= ~_have_lost_sectors(data, starts, sizes)
+        for row in np.flatnonzero(_have_lost_sectors(data, starts, sizes)).tolist():
+            # An imported record may have such a run; then it has a CRC, which is checked.
+            properties = data[starts[row] : starts[row] + sizes[row]].tobytes()
+            whole[row] &= has_crc_property(properties)
     return whole
 
 

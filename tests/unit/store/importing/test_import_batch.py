@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.stores import SMALL, FakeClock
+from support.stores import SMALL, FakeClock, kill
 
-from rocketray.errors import MessageTooLargeError
+from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import tags_code
 from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
 from rocketray.message import IMPORTED_OFFSET_ID, PROPERTIES_MAX_BYTES, Message, StoredMessage
@@ -137,6 +137,28 @@ def test_a_property_string_without_room_for_the_old_id_is_refused() -> None:
     with pytest.raises(MessageTooLargeError, match="physical offset 700"):
         batch.add(source, 5)
     assert len(batch) == 0
+
+
+def test_zeros_in_properties_are_no_damage_after_a_crash(tmp_path: Path) -> None:
+    """As a client of RocketMQ may send them, and as a power failure leaves a sector."""
+    text = b"TAGS\x01t\x00\x02KEYS\x01k\x00 l\x02a\x01" + bytes(1536) + b"\x02"
+    source, theirs = source_record(Message("Trade", b"body"), properties=text)
+    batch = ImportBatch("Trade")
+    batch.add(source, 5)
+    store = MessageStore(tmp_path, SMALL, clock_ms=FakeClock())
+    store.append("Trade", 3, batch.encode())
+    kill(store)
+    with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
+        [ours] = again.reads.scan()
+        assert ours.properties == {**theirs.properties, IMPORTED_OFFSET_ID: source.offset_id}
+        assert again.verify().problems == ()
+
+
+def test_zeros_without_room_for_a_crc_are_refused() -> None:
+    text = b"a\x01" + bytes(PROPERTIES_MAX_BYTES - 60) + b"\x02"
+    source, _ = source_record(Message("Trade", b""), properties=text)
+    with pytest.raises(InvalidMessageError, match=r"offset 700: .* 512 zero bytes in a row"):
+        ImportBatch("Trade").add(source, 5)
 
 
 def test_a_crc_of_the_whole_record_is_made_anew(tmp_path: Path) -> None:
