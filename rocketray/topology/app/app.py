@@ -110,9 +110,14 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         tag: str | None = None,
         keys: Sequence[str] = (),
         properties: Sequence[str] = (),
+        ack: AckMode | None = None,
         **options: Any,
     ) -> Topic:
         """Describe a topic; it is created with *queues* queues unless it exists.
+
+        *ack* says when its messages count as stored, also those of other senders: "memory" or
+        "disk"; by default what the node says. A topic that exists keeps what it has, and a warning
+        names the difference.
 
         *tag*, *keys* and *properties* name fields of the values, for filters to read. The other
         options are Faust's: ``retention``, in seconds or as a timedelta, is how long a topic
@@ -126,7 +131,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         )
         options.pop("maxsize", None)
         fields = MessageFields(tag, tuple(_names(keys)), tuple(_names(properties)))
-        return Topic(self, topics=topics, fields=fields, **options)
+        topic = Topic(self, topics=topics, fields=fields, **options)
+        for name in topics:
+            self.declarations.create_with_ack(name, ack)
+        return topic
 
     def agent(
         self,

@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, NoReturn, Unpack
 
 import faust
@@ -20,6 +21,7 @@ from faust.types.tuples import RecordMetadata
 from mode.utils.queues import ThrowableQueue
 
 from rocketray.actors.producers.queue_selector import QueueSelector, select_queue
+from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.delay import DelayOptions, delay_of
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
@@ -307,6 +309,7 @@ class Declarations:
     def __init__(self, app: Any) -> None:
         self._app = app
         self._models: dict[str, Topic] = {}  # topics that have as many queues as another
+        self._acks: dict[str, AckMode] = {}
         self._queue_counts: dict[str, int | None] = {}
         self._declaring = asyncio.Lock()
 
@@ -322,6 +325,22 @@ class Declarations:
         """Give *topic* as many queues as *model* when it is created."""
         self._models[topic.get_topic_name()] = model
 
+    def create_with_ack(self, topic: str, ack: AckMode | None) -> None:
+        """Create *topic* with *ack*; None leaves it open.
+
+        Raises:
+            ConfigError: it is not an ack mode, or the app declares another one for the topic.
+        """
+        if ack is None:
+            return
+        check_ack(ack)
+        known = self._acks.setdefault(topic, ack)
+        if known != ack:
+            raise ConfigError(
+                f"the app declares topic {topic!r} with ack={known!r} and with ack={ack!r}; "
+                "give one of them"
+            )
+
     async def declare(
         self,
         topic: str,
@@ -336,7 +355,7 @@ class Declarations:
         *retention* is in seconds, a timedelta or a policy; None keeps all messages. An *internal*
         topic is one of the app itself, which patterns leave out.
         """
-        connection = await self._app.connect()
+        connection, ack = await self._app.connect(), self._acks.get(topic)
         model = self._models.get(topic)
         if model is not None:
             name = model.get_topic_name()
@@ -349,7 +368,9 @@ class Declarations:
                 count = queues or self._app.conf.topic_partitions
                 policy = retention_policy(retention)
                 found = await asyncio.to_thread(
-                    connection.topics.ensure, topic, count, retention=policy, internal=internal
+                    partial(connection.topics.ensure, topic, count, ack=ack),
+                    retention=policy,
+                    internal=internal,
                 )
             else:
                 found = (await asyncio.to_thread(connection.topics.all)).get(topic)
@@ -359,4 +380,10 @@ class Declarations:
                 "topic %s has %d queues, and the app declares %d; give it more with: "
                 "rocketray topics alter %s --queues %d",
                 topic, found.queues, queues, topic, queues,
+            )  # fmt: skip
+        if found is not None and ack is not None and found.ack != ack:
+            logger.warning(
+                "topic %s acknowledges %s, and the app declares ack=%r; change it with: "
+                "rocketray topics alter %s --ack %s",
+                topic, f"from {found.ack}" if found.ack else "as its node says", ack, topic, ack,
             )  # fmt: skip

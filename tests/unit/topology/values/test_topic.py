@@ -319,6 +319,35 @@ def test_a_topic_is_made_with_its_retention_by_whoever_uses_it_first(
     ]
 
 
+def test_a_topic_is_made_with_its_acknowledgement_and_an_existing_one_keeps_its_own(
+    node: LocalNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.topics.create("Old", 1)
+
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        for name in ("New", "Old"):
+            await app.topic(name, ack="disk").declare()
+
+    asyncio.run(scenario())
+    assert [node.topics.get(name).ack for name in ("New", "Old")] == ["disk", None]
+    [said] = [one.getMessage() for one in caplog.records if "declares ack" in one.getMessage()]
+    assert said == (
+        "topic Old acknowledges as its node says, and the app declares ack='disk'; change it with: "
+        "rocketray topics alter Old --ack disk"
+    )
+
+
+def test_an_acknowledgement_that_is_none_or_that_differs_is_refused(node: LocalNode) -> None:
+    app = App("app", connection=node)
+    with pytest.raises(ConfigError, match="'fsync' is not 'memory' or 'disk'"):
+        app.topic("T", ack="fsync")  # type: ignore[arg-type]
+    app.topic("T", ack="disk")
+    app.topic("T")
+    with pytest.raises(ConfigError, match="ack='disk' and with ack='memory'"):
+        app.topic("T", ack="memory")
+
+
 @pytest.mark.parametrize("retention", [0, -1, timedelta(0), "72h", True])
 def test_a_retention_that_keeps_nothing_is_refused(node: LocalNode, retention: Any) -> None:
     with pytest.raises(ConfigError, match="retention"):
