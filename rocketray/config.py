@@ -28,13 +28,14 @@ class StoreConfig:
     """The sizes of a store's files, and the identity that its offset ids carry.
 
     - The settings belong to the directory: a store is always opened with the values it was created
-      with. Only ``consume_queue_ext`` may become true later.
+      with. Only ``consume_queue_ext`` may become true later. ``flush_interval_ms`` and
+      ``append_properties_crc`` may differ from one opening to the next.
     - With ``consume_queue_ext`` a queue keeps, beside each entry, its store time and, where SQL92
       filters are registered, a bitmap that says which of them may match.
     - ``store_host`` is an IPv4 or IPv6 address and a port. They name the store and are never
       dialled.
     - With ``append_properties_crc`` each record that ``put`` writes ends with a CRC of the whole
-      record. In batches the one who encodes them decides; producers and nodes always add it.
+      record. In batches it is decided when they are encoded; producers and nodes always add it.
     """
 
     commit_log_segment_bytes: int = 64 * 1024 * 1024

@@ -76,8 +76,10 @@ def crc_matches(data, start, size, property_size):
     """Return whether the whole record at *start* matches its CRC property, if it has one.
 
     It has one also if just the name, or the separator before it, is not as it was: then the number
-    is that of the record.
+    is that of the record. A property string that ends with zero was never written whole.
     """
+    if property_size > 0 and data[start + size - 1] == 0:
+        return False
     if property_size < CRC_PROPERTY_BYTES:
         return True
     at = start + size - CRC_PROPERTY_BYTES

@@ -25,6 +25,8 @@ def has_crc(record: bytes, property_size: int) -> bool:
 
 def is_damaged(record: bytes, property_size: int) -> bool:
     """Return whether it does not match its CRC property, or the one of which the name is lost."""
+    if property_size > 0 and record[-1] == 0:
+        return True
     if has_crc(record, property_size):
         return record[-20:] != crc_of(record)
     if property_size < 20 or not re.fullmatch(rb"\x01[0-9]{10}\x02", record[-12:]):

@@ -44,7 +44,7 @@ __all__ = [
 _NAME = "store.json"
 _FORM = FileForm(_NAME, 2)
 _MAX_BYTES = 64 * 1024
-_NOT_OF_THE_DIRECTORY = {"flush_interval_ms"}  # may differ between openings
+_NOT_OF_THE_DIRECTORY = {"flush_interval_ms", "append_properties_crc"}  # those of an opening
 
 
 class Salvage(Enum):

@@ -80,12 +80,12 @@ def matches_crc_property(record: bytes | memoryview, properties_start: int) -> b
     """Return whether *record* matches its CRC property, if it has one.
 
     It has one also if just the name, or the separator before it, is not as it was: then the number
-    is that of the record.
+    is that of the record. A property string that ends with zero was never written whole.
     """
     properties = bytes(record[properties_start:])
     own, before = properties[-CRC_PROPERTY_BYTES:], properties[:-CRC_PROPERTY_BYTES]
-    if len(own) < CRC_PROPERTY_BYTES:
-        return True
+    if len(own) < CRC_PROPERTY_BYTES or own.endswith(b"\0"):
+        return not own.endswith(b"\0")
     if has_crc_property(properties):
         return own == crc_property(record)
     begins = not before or before.endswith(_SEPARATOR)

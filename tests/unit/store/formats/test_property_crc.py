@@ -88,6 +88,12 @@ def test_the_property_covers_the_record_up_to_itself() -> None:
     assert int(RECORD[-11:-1][::-1]) == zlib.crc32(RECORD[:-20]) & 0x7FFFFFFF
 
 
+@pytest.mark.parametrize("lost", [1, 12, 20, 21, 24])
+def test_an_end_that_was_not_written_is_noticed(lost: int) -> None:
+    with pytest.raises(CorruptRecordError, match="does not match its CRC property"):
+        decode_record(RECORD[:-lost] + bytes(lost), "log", 1000)
+
+
 def test_readers_of_properties_do_not_see_it(tmp_path: Path) -> None:
     assert decode_record(RECORD, "log", 1000).properties == {"TAGS": "pay"}
     with MessageStore(tmp_path, CONFIG, clock_ms=FakeClock()) as store:
