@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.local_node import LocalNode
-from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, FakeClock, open_golden
+from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, open_golden
 
 from rocketray.actors.admin import importer as importer_module
 from rocketray.actors.admin.importer import Importer, ImportReport, QueueImport
@@ -21,6 +21,7 @@ from rocketray.errors import ConfigError, CorruptRecordError, StoreError
 from rocketray.hashing import tags_code
 from rocketray.message import IMPORTED_OFFSET_ID, Message, QueueOffset, StoredMessage
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.files.store_settings import is_foreign
 from rocketray.store.formats.record import RecordValues, encode_record
 from rocketray.store.importing.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
@@ -60,7 +61,8 @@ def import_from(
     def on_progress(_position: int, imported: int) -> None:
         progress[0] = imported
 
-    with ImportSource(directory, GOLDEN_CONFIG, clock_ms=FakeClock()) as source:
+    config = GOLDEN_CONFIG if is_foreign(directory) else None
+    with ImportSource(directory, config, clock_ms=FakeClock()) as source:
         importer = Importer(source, node, skip_damaged=skip_damaged)
         importer.prepare(topics or None, {})
         report = importer.run(
@@ -363,3 +365,15 @@ def test_a_message_for_a_queue_without_files_ends_the_import(
         importer._queues.clear()
         with pytest.raises(StoreError, match="has no files"):
             importer.run()
+
+
+def test_a_queue_with_a_gap_is_imported_without_it(node: LocalNode, tmp_path: Path) -> None:
+    """So that a broker can read all of it."""
+    with MessageStore(tmp_path / "source", SMALL, clock_ms=FakeClock()) as store:
+        store.put([Message("Trade", b"before")], 0)
+        store.skip_to("Trade", 0, 1024)
+        store.put([Message("Trade", b"behind")], 0)
+        before = list(store.reads.scan())
+    assert [one.queue_offset for one in before] == [0, 1024]
+    assert import_from(tmp_path / "source", node).imported == 2
+    assert_imported(node, before)
