@@ -14,7 +14,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from rocketray.message import StoredMessage
+from rocketray.message import CRC_PROPERTY, StoredMessage
 
 __all__ = ["RocketMQClient", "Seen", "client_jvm", "seen"]
 
@@ -24,7 +24,8 @@ _END_OF_TIME = 2**63 - 1
 _PULL_TIMEOUT_MS = 10_000
 _ROUTE_S = 60
 _SYS_FLAG_COMPRESSED = 0x1  # the client clears it when it has inflated the body
-_ADDED = {"MIN_OFFSET", "MAX_OFFSET"}  # by the client, to what it pulled
+# By the client to what it pulled, and by the store: RocketMQ's clients see its CRC as a property.
+_ADDED = {"MIN_OFFSET", "MAX_OFFSET", CRC_PROPERTY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ def _seen(message: Any) -> Seen:
         {
             str(name): str(value)
             for name, value in message.getProperties().items()
-            if name not in _ADDED
+            if str(name) not in _ADDED
         },
         message.getFlag(),
         message.getSysFlag(),
