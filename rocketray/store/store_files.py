@@ -175,14 +175,7 @@ class StoreFiles:
     def _recover(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
         """Find the ends of all files, for the writer, and make them agree."""
         checkpoint = self._checkpointed = read_checkpoint(self._checkpoint, self._file_system)
-        if salvage is Salvage.NOTHING:
-            self.log.check_places()
-        if trust is Trust.CLEAN_STOP:
-            self._clean_stop.check_log(self.log)
-        lock.mark_open()
-        if not lock.was_clean or not self.log.files.starts:
-            sync_names(self._file_system, self._directory)
-        ensure_checkpoint(self._checkpoint, self._file_system)
+        self._begin_to_write(lock, trust, salvage)
         make_agree = partial(
             recover,
             self.log,
@@ -220,6 +213,17 @@ class StoreFiles:
             _LOG.error(
                 "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason
             )
+
+    def _begin_to_write(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
+        """Check what must not be changed, then mark the store open, with durable names."""
+        if salvage is Salvage.NOTHING:
+            self.log.check_places()
+        if trust is Trust.CLEAN_STOP:
+            self._clean_stop.check_log(self.log)
+        lock.mark_open()
+        if not lock.was_clean or not self.log.files.starts:
+            sync_names(self._file_system, self._directory)
+        ensure_checkpoint(self._checkpoint, self._file_system)
 
     def note_repair(self) -> None:
         """Forget what was known of a bad disk and of damage: the store was salvaged."""

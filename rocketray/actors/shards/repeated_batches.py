@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from struct import Struct
 from typing import NamedTuple
 
 from rocketray.actors.ipc.ring import Ack, AppendStatus
@@ -23,7 +22,6 @@ from rocketray.store.batches.encoded_batch import EncodedBatch
 
 __all__ = ["BatchIdentity", "RepeatedBatches"]
 
-_BORN = Struct(">q")
 _REMEMBERED = 10_000
 
 
@@ -32,7 +30,7 @@ class BatchIdentity(NamedTuple):
 
     first_key: str
     last_key: str
-    count: int
+    messages: int
     born_ms: int
     """The born timestamp of the first message."""
 
@@ -66,8 +64,8 @@ def _identity(batch: EncodedBatch) -> BatchIdentity | None:
     first_key = _unique_key(batch, 0) if len(batch) else None
     if first_key is None:
         return None
-    (born_ms,) = _BORN.unpack_from(batch.records, BORN_TIMESTAMP)
-    return BatchIdentity(first_key, _unique_key(batch, -1) or "", len(batch), born_ms)
+    born = batch.records[BORN_TIMESTAMP : BORN_TIMESTAMP + 8].tobytes()
+    return BatchIdentity(first_key, _unique_key(batch, -1) or "", len(batch), int.from_bytes(born))
 
 
 def _unique_key(batch: EncodedBatch, row: int) -> str | None:

@@ -54,7 +54,7 @@ class Reader:
         """Whether its heartbeats do not arrive."""
         self._node = node
         self._say = node.say
-        self._connection = AppConnection(node)
+        self._connection: Any = AppConnection(node)
         self._returns = Returns(cast("Any", None), cast("Any", None))
         self._history = history
         self._pending: deque[tuple[int, list[StoredMessage], int]] = deque()

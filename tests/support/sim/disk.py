@@ -111,7 +111,7 @@ class DurableFiles:
     def lose_power(self, chance: random.Random) -> tuple[dict[Path, bytes], list[Path]]:
         """Return the files and directories, by relative paths, that a power failure now leaves."""
         share = chance.choice(_SURVIVAL)
-        where = {}
+        where: dict[int, Path] = {}
         for _, entries in _walk(self._root):
             where |= {entry.inode: path for entry, path in entries.values()}
         files: dict[Path, bytes] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from rocketray.actors.groups import membership
 from rocketray.actors.groups.group_offsets import GroupOffsets
 from rocketray.actors.groups.lease import Lease
 from rocketray.actors.groups.roster import Roster
+from rocketray.actors.retries.deliveries import Attempt
 from rocketray.actors.shards import compaction, shard_writer
 from rocketray.actors.shards.repeated_batches import RepeatedBatches
 from rocketray.actors.shards.shard_appends import ShardAppends
@@ -39,7 +40,6 @@ from rocketray.store.files import failed_disk
 from rocketray.store.files.file_system import FileSystem, OpenFile
 from rocketray.store.files.lock import StoreLock
 from rocketray.store.log import log_blocks
-from rocketray.store.queues.consume_queue import ConsumeQueue
 from rocketray.store.recovery import recovery
 from rocketray.store.store_files import StoreFiles
 from rocketray.topology.delivery.returns import Returns
@@ -68,6 +68,11 @@ def _mutant(what: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     return note
 
 
+def _put(owner: Any, name: str, value: Any) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name} any more"
+    setattr(owner, name, value)
+
+
 def _nothing(*_: Any, **__: Any) -> None:
     return None
 
@@ -77,26 +82,25 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 @_mutant("after a power failure a queue continues at its end: offsets are given twice")
 def no_gap() -> None:
-    StoreFiles._continue_queues = _nothing
-    shard_writer.MessageStore.skip_to = _nothing
+    _put(StoreFiles, "_continue_queues", _nothing)
+    _put(message_store.MessageStore, "skip_to", _nothing)
 
 
 @_mutant("no bound is kept on how many messages are unflushed")
 def no_unflushed_bound() -> None:
-    StoreFiles.unflushed_room = lambda *_: 1 << 30
-    StoreFiles.make_unflushed_room = _nothing
-    ConsumeQueue.unflushed_max = property(lambda _self: 1)
+    _put(StoreFiles, "unflushed_room", lambda *_: 1 << 30)
+    _put(StoreFiles, "make_unflushed_room", _nothing)
 
 
 @_mutant("gaps are not saved")
 def gaps_not_saved() -> None:
-    store_files.write_gaps = _nothing
+    _put(store_files, "write_gaps", _nothing)
 
 
 @_mutant("a reboot is taken for a crash of the process")
 def boot_ignored() -> None:
-    FileSystem.boot = lambda _self: 7
-    shard_writer.MessageStore.skip_to = _nothing
+    _put(FileSystem, "boot", lambda _self: 7)
+    _put(message_store.MessageStore, "skip_to", _nothing)
 
 
 # Syncs
@@ -105,25 +109,25 @@ def boot_ignored() -> None:
 @_mutant("an acknowledgement for disk does not wait for the sync")
 def ack_before_sync() -> None:
     settle = ShardAppends.settle
-    ShardAppends.settle = lambda self, *, to_disk: settle(self, to_disk=False)
+    _put(ShardAppends, "settle", lambda self, *, to_disk: settle(self, to_disk=False))
 
 
 @_mutant("the log is never synced")
 def log_not_synced() -> None:
     sync = OpenFile.sync
-    OpenFile.sync = lambda self: None if "/commitlog/" in str(self._path) else sync(self)
+    _put(OpenFile, "sync", lambda self: None if "/commitlog/" in str(self._path) else sync(self))
 
 
 @_mutant("recovery does not write again what a failed sync left in memory")
 def cache_trusted() -> None:
-    OpenFile.rewrite = _nothing
-    failed_disk.replace_file = _nothing
+    _put(OpenFile, "rewrite", _nothing)
+    _put(failed_disk, "replace_file", _nothing)
 
 
 @_mutant("that a disk failed is forgotten at the next opening, and its cache is trusted")
 def failed_disk_forgotten() -> None:
-    message_store.note_failed_disk = _nothing
-    recovery.rewrite_files = _nothing
+    _put(message_store, "note_failed_disk", _nothing)
+    _put(recovery, "rewrite_files", _nothing)
 
 
 @_mutant("the checkpoint is written before what it vouches for")
@@ -141,24 +145,29 @@ def checkpoint_first() -> None:
         )
         return flush(self, last_timestamp_ms, everything=everything)
 
-    StoreFiles.flush = wrong
+    _put(StoreFiles, "flush", wrong)
 
 
 @_mutant("a new name in a directory is not synced")
 def names_not_synced() -> None:
-    whole_file.sync_directory = state_files.sync_directory = _nothing
+    _put(whole_file, "sync_directory", _nothing)
+    _put(state_files, "sync_directory", _nothing)
 
 
 @_mutant("a state file is renamed into its place before its content is on disk")
 def state_not_synced() -> None:
     write = whole_file.write_beside
-    state_files.write_beside = lambda path, content, *, sync=True: write(path, content, sync=False)
+    _put(
+        state_files,
+        "write_beside",
+        lambda path, content, *, sync=True: write(path, content, sync=False),
+    )
 
 
 @_mutant("a store whose last flush failed is marked as closed cleanly")
 def stop_lies() -> None:
     release = StoreLock.release
-    StoreLock.release = lambda self, *, clean: release(self, clean=True)
+    _put(StoreLock, "release", lambda self, *, clean: release(self, clean=True))
 
 
 # Recovery
@@ -166,17 +175,21 @@ def stop_lies() -> None:
 
 @_mutant("a record with lost sectors in its properties is whole")
 def torn_properties() -> None:
-    log_blocks._have_lost_sectors = lambda _data, starts, _sizes: np.zeros(len(starts), np.bool_)
+    _put(
+        log_blocks,
+        "_have_lost_sectors",
+        lambda _data, starts, _sizes: np.zeros(len(starts), np.bool_),
+    )
 
 
 @_mutant("a record is whole whatever the checksum of its body")
 def torn_bodies() -> None:
-    log_blocks._bodies_match = lambda *given: np.ones(len(given[1]), np.bool_)
+    _put(log_blocks, "_bodies_match", lambda *given: np.ones(len(given[1]), np.bool_))
 
 
 @_mutant("after a crash the log is replayed from its last file only, and older entries are trusted")
 def entries_trusted() -> None:
-    recovery._crash_start = lambda log, _checkpoint: log.files.starts[-1]
+    _put(recovery, "_crash_start", lambda log, _checkpoint: log.files.starts[-1])
 
 
 # Topics
@@ -184,9 +197,9 @@ def entries_trusted() -> None:
 
 @_mutant("a deletion that a crash interrupted is not carried out at the next start")
 def deletion_forgotten() -> None:
-    TopicRegistry.deleted = lambda _self: []
-    shard_writer.check_store_host = _nothing
-    topic_registry.check_no_files = _nothing
+    _put(TopicRegistry, "deleted", lambda _self: [])
+    _put(shard_writer, "check_store_host", _nothing)
+    _put(topic_registry, "check_no_files", _nothing)
 
 
 # Clocks
@@ -194,7 +207,7 @@ def deletion_forgotten() -> None:
 
 @_mutant("ages follow the wall clock: a step forward makes everything old")
 def ages_by_wall_clock() -> None:
-    AgeClock.age_ms = lambda self, stored_ms, _seen_ms, _now_ms: self._wall_ms() - stored_ms
+    _put(AgeClock, "age_ms", lambda self, stored_ms, _seen_ms, _now_ms: self._wall_ms() - stored_ms)
 
 
 # Groups
@@ -207,28 +220,28 @@ def commits_what_it_took() -> None:
     def wrong(self: Any, queue_id: int, _next: int) -> None:
         commit(self, queue_id, self.streams[queue_id].next_queue_offset)
 
-    MemberQueues.commit = wrong
+    _put(MemberQueues, "commit", wrong)
 
 
 @_mutant("a member delivers after its lease has ended")
 def lease_ignored() -> None:
-    Lease.may_hand_out = lambda _self: True
-    Lease.is_running = property(lambda _self: True)
+    _put(Lease, "may_hand_out", lambda _self: True)
+    _put(Lease, "is_running", property(lambda _self: True))
 
 
 @_mutant("the coordinator gives queues away before the lease of a silent member ends")
 def session_too_short() -> None:
-    membership.SESSION_TIMEOUT_MS = 3_000
+    _put(membership, "SESSION_TIMEOUT_MS", 3_000)
 
 
 @_mutant("a heartbeat that arrives late counts")
 def late_reports_count() -> None:
-    Roster.is_late = lambda _self, _beat: False
+    _put(Roster, "is_late", lambda _self, _beat: False)
 
 
 @_mutant("commits from before a queue was assigned again are sent after it")
 def old_commits_kept() -> None:
-    GroupOffsets.commit = _raising_back(GroupOffsets.commit)
+    _put(GroupOffsets, "commit", _raising_back(GroupOffsets.commit))
 
 
 def _raising_back(commit: Any) -> Any:
@@ -240,13 +253,13 @@ def _raising_back(commit: Any) -> Any:
 
 @_mutant("owners are told before the groups are saved, and offsets are lost")
 def groups_not_saved() -> None:
-    GroupsFile.write = _nothing
-    GroupsFile.is_written = lambda *_: True
+    _put(GroupsFile, "write", _nothing)
+    _put(GroupsFile, "is_written", lambda *_: True)
 
 
 @_mutant("a member that leaves does not send its last commits, and keeps its queues")
 def leave_forgotten() -> None:
-    MemberSession.revoke = _nothing
+    _put(MemberSession, "revoke", _nothing)
 
 
 # Filters
@@ -260,7 +273,7 @@ def last_match_dropped() -> None:
         matches, counters = scan(*given)
         return (matches.select(slice(len(matches) - 1)) if len(matches) > 2 else matches), counters
 
-    filter_stream.scan_block = wrong
+    _put(filter_stream, "scan_block", wrong)
 
 
 @_mutant("a member compares hash codes of tags only")
@@ -271,7 +284,7 @@ def tags_by_hash() -> None:
         read(self, description)
         self._tags = None
 
-    QueueStream._read = wrong
+    _put(QueueStream, "_read", wrong)
 
 
 # Sends, retries, delays, transactions
@@ -279,7 +292,7 @@ def tags_by_hash() -> None:
 
 @_mutant("a batch that is sent again is stored again")
 def repeats_stored() -> None:
-    RepeatedBatches.once = lambda _self, _batch, append, *, is_repeat: append()
+    _put(RepeatedBatches, "once", lambda _self, _batch, append, *, is_repeat: append())
 
 
 @_mutant("a failed message is sent back without waiting for the disk")
@@ -287,9 +300,9 @@ def returns_in_memory() -> None:
     store = Returns._store_in_thread
 
     def wrong(self: Any, connection: Any, batch: Any) -> None:
-        store(self, _InMemory(connection), batch)
+        store(self, cast("Any", _InMemory(connection)), batch)
 
-    Returns._store_in_thread = wrong
+    _put(Returns, "_store_in_thread", wrong)
 
 
 class _InMemory:
@@ -303,32 +316,38 @@ class _InMemory:
 
 @_mutant("a delayed message counts as delivered before its topic has it")
 def marked_before_delivery() -> None:
-    schedule.Schedule._attempt = lambda _self, _target, rows: schedule.Attempt(list(rows), [], [])
+    _put(schedule.Schedule, "_attempt", lambda _self, _target, rows: Attempt(list(rows), [], []))
 
 
 @_mutant("marks of delivered messages are not kept")
 def marks_forgotten() -> None:
-    WaitingQueue.finish = _nothing
+    _put(WaitingQueue, "finish", _nothing)
 
 
 @_mutant("the services' logs are not flushed before their progress is saved")
 def progress_ahead() -> None:
-    SystemLog.flush = _nothing
+    _put(SystemLog, "flush", _nothing)
 
 
 @_mutant("a transaction is noted as carried out before its message is stored")
 def op_before_message() -> None:
-    TransactionEngine._attempt = lambda _self, _place, offsets, _doubtful: schedule.Attempt(
-        list(offsets), [], []
+    _put(
+        TransactionEngine,
+        "_attempt",
+        lambda _self, _place, offsets, _doubtful: Attempt(list(offsets), [], []),
     )
 
 
 @_mutant("a decision is acknowledged before it is on disk")
 def decision_in_memory() -> None:
     decide = TransactionService.decide
-    TransactionService.decide = lambda self, wanted, *, to_disk: decide(self, wanted, to_disk=False)
+    _put(
+        TransactionService,
+        "decide",
+        lambda self, wanted, *, to_disk: decide(self, wanted, to_disk=False),
+    )
 
 
 @_mutant("compaction removes files without storing their last messages again")
 def compaction_forgets() -> None:
-    compaction.Compaction._copy = lambda *_: True
+    _put(compaction.Compaction, "_copy", lambda *_: True)

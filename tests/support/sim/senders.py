@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.errors import ShardUnavailableError, TransactionDecidedError
 
 from .history import Sent, WrongError
 from .world import ORDERS, PRICES, QUEUES, Step, World
 
 __all__ = ["STEPS", "answer_checks"]
+
+_ACKS: tuple[AckMode, ...] = ("memory", "memory", "disk")
 
 
 def send(world: World) -> None:
@@ -20,7 +23,7 @@ def send(world: World) -> None:
 def send_list(world: World) -> None:
     """Send a list to one queue."""
     sent = [world.new(ORDERS) for _ in range(world.chance.randrange(2, 12))]
-    queue_id, ack = world.chance.randrange(QUEUES), world.chance.choice(("memory", "disk"))
+    queue_id, ack = world.chance.randrange(QUEUES), world.chance.choice(_ACKS)
     with world.acting("producer"):
         results = world.producer().send_many(
             ORDERS, [one.message() for one in sent], queue_id=queue_id, ack=ack
@@ -33,7 +36,7 @@ def send_later(world: World) -> None:
     """Send a delayed message."""
     sent, seconds = world.new(ORDERS), world.chance.choice((1, 5, 30, 600))
     sent.due_ms = world.clock() + 1000 * seconds
-    ack = world.chance.choice(("memory", "disk"))
+    ack = world.chance.choice(_ACKS)
     with world.acting("producer"):
         world.producer().send(
             ORDERS, sent.body, tags=sent.tag, keys=[sent.key], properties=sent.properties(),
@@ -84,13 +87,12 @@ def answer_checks(world: World) -> None:
 
 
 def _send(world: World, sent: Sent) -> None:
-    ack = world.chance.choice(("memory", "memory", "disk"))
-    by_key = sent.topic == PRICES
+    ack = world.chance.choice(_ACKS)
     with world.acting("producer"):
         result = world.producer().send(
             sent.topic, sent.body, tags=sent.tag, keys=[sent.key],
             properties=sent.properties(), ack=ack,
-            **({"sharding_key": sent.key} if by_key else {}),
+            sharding_key=sent.key if sent.topic == PRICES else None,
         )  # fmt: skip
         _acked(world, sent, result, ack)
 

@@ -225,7 +225,9 @@ class World:
         node = self.node
         for name in USER_TOPICS:
             config = node.topic_service.all().get(name)
-            for queue_id in range(config.queues) if config else ():
+            if config is None:
+                continue
+            for queue_id in range(config.queues):
                 shard = node._process(config.process_of(queue_id)).find(name, queue_id)
                 if shard is None and must_be_open:
                     raise WrongError(f"{name}/{queue_id} stays closed: {node.problems()}")
