@@ -36,6 +36,7 @@ from rocketray.errors import OffsetOutOfRangeError, StoreFullError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import StoredMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
+from rocketray.store.files.store_settings import read_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import FULL, DiskUse, ExpiredFile, RetentionPolicy
 
@@ -73,7 +74,7 @@ class ShardWriter:
                 another topic.
         """
         check_store_host(directory, config.store_host, f"{topic}/{queue_id}")
-        made = (directory / CONTROL_PAGE).exists()
+        made = read_settings(directory) is not None
         self.store = MessageStore(
             directory, None if made else config, clock_ms=clock_ms, adds_units=False
         )

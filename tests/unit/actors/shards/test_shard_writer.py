@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rocketray.actors.files.paths import CONTROL_PAGE
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.repeated_batches import BatchIdentity
@@ -186,6 +188,16 @@ def test_a_second_writer_is_locked_out_and_a_newer_one_fences(tmp_path: Path) ->
     writer.control.take_epoch()
     assert writer.append(payload(0, 1), Durability.MEMORY).status is AppendStatus.FENCED
     assert bodies(writer) == []
+    writer.close()
+
+
+def test_a_directory_whose_creation_broke_off_keeps_its_sizes(tmp_path: Path) -> None:
+    """Another release, or other options, may have other sizes by the time it is opened again."""
+    open_writer(tmp_path).close()
+    (tmp_path / "shard" / CONTROL_PAGE).unlink()  # it is created after the settings
+    other = replace(CONFIG, commit_log_segment_bytes=128 * 1024)
+    writer = ShardWriter(tmp_path / "shard", "Topic", 0, other, clock_ms=lambda: 1000)
+    assert writer.store.config == CONFIG
     writer.close()
 
 
