@@ -29,7 +29,7 @@ from pathlib import Path
 
 from rocketray.actors.files.file_documents import Documents, FileDocuments
 from rocketray.actors.files.paths import control_path, filters_file, journal_directory
-from rocketray.actors.files.state_files import repaired_files
+from rocketray.actors.files.state_files import disk_error, repaired_files
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.sql_filters import SqlFilters
@@ -44,7 +44,12 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
 from rocketray.actors.topics.system_retention import retry_orders
 from rocketray.actors.topics.topic_registry import TopicRegistry
-from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError
+from rocketray.errors import (
+    ConfigError,
+    RegisterUnavailableError,
+    ShardUnavailableError,
+    StoreError,
+)
 from rocketray.store.retention import RetentionPolicy
 
 from .groups_file import GroupsFile
@@ -52,6 +57,7 @@ from .groups_file import GroupsFile
 __all__ = ["ClusterState", "ExpiryOrder", "Problems"]
 
 _LOG = logging.getLogger(__name__)
+_RETRY_AFTER_MS = 1000
 EndOf = Callable[[TopicConfig, int], int]
 
 
@@ -201,8 +207,21 @@ class ClusterState:
         return topic
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """See :meth:`GroupRegistry.heartbeat`."""
+        """See :meth:`GroupRegistry.heartbeat`.
+
+        Raises:
+            ShardUnavailableError: what it changed cannot be saved now. The member tries again, as
+                if it had got no answer.
+        """
         self._rules.check(beat.group, beat.topic, beat.subscription)
+        try:
+            return self._heartbeat(beat)
+        except (OSError, RegisterUnavailableError) as error:
+            reason = disk_error(self._data, error) if isinstance(error, OSError) else error
+            said = f"its state cannot be saved: {reason}"
+            raise ShardUnavailableError("or coordinator", _RETRY_AFTER_MS, said) from error
+
+    def _heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         with self._lock:
             self._check_open()
             topic = self.topics.catalog.get(beat.topic)

@@ -17,7 +17,9 @@ from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.errors import RegisterUnavailableError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
+from rocketray.testing import Broker
 
 NUMBERS = itertools.count(1)
 ALL = Subscription.tags("*")
@@ -56,9 +58,9 @@ def test_only_groups_whose_change_is_not_saved_get_no_answer(
         one.bitmap_orders()  # finds out that a member has expired
         for _ in range(2):
             assert again(quiet, 0, 1) == {0: -1, 1: -1}
-            with pytest.raises(OSError, match="No space left"):
+            with pytest.raises(ShardUnavailableError, match=r"cannot be saved: .*No space left"):
                 one.heartbeat(beat())
-            with pytest.raises(OSError, match="No space left"):
+            with pytest.raises(ShardUnavailableError, match="No space left"):
                 again(expiring)
     assert one.heartbeat(beat()).granted == {0: -1, 1: -1}
     assert again(expiring) == {0: -1, 1: -1}
@@ -67,6 +69,27 @@ def test_only_groups_whose_change_is_not_saved_get_no_answer(
         "Trade@quiet",
         "Trade@expiring",
     }
+
+
+def test_a_member_outlives_a_time_in_which_its_groups_state_cannot_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(tmp_path) as broker, broker.producer() as producer:
+        broker.topics.create("Trade", 2)
+        member = broker.consumer("g", "Trade", ALL)
+
+        def away(*_: object, **__: object) -> None:
+            raise RegisterUnavailableError("memory://test", "no answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(FileDocuments, "save", away)
+            with pytest.raises(ShardUnavailableError, match="no answer"):
+                broker.consumer("g", "Trade", ALL)  # queues have to change hands
+            broker.clock.advance(seconds=3)
+        broker.clock.advance(seconds=30)
+        for queue_id in range(2):
+            producer.send("Trade", b"later", queue_id=queue_id)
+        assert sum(map(len, member.poll())) == 2
 
 
 def test_while_a_save_waits_other_groups_are_answered_and_one_save_serves_all_that_wait(
