@@ -35,6 +35,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     watch_ray,
 )
 from rocketray.actors.ray_process.ray_watch import RayWatch
+from rocketray.actors.runtime.signal_handlers import same_handler_behind
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
 
 from .actor_names import RETRY_AFTER_MS
@@ -134,7 +135,8 @@ class ClientRay:
         self._lost = f"Ray is lost, {what}; {end}"
         _LOG.warning("%s", self._lost)
         if is_joined:
-            leave_ray(is_lost=True)
+            with same_handler_behind():
+                leave_ray(is_lost=True)
         while len(self._users) and ray_session() in ("", session):
             time.sleep(self._interval_s)
             if is_joined:
@@ -148,7 +150,8 @@ class ClientRay:
             if self._join is None or has_ray():
                 return
             try:
-                self._join(address)
+                with same_handler_behind():
+                    self._join(address)
             except StreamError as error:
                 _LOG.debug("Ray is not joined again yet: %s", error)
             else:

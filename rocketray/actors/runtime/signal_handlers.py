@@ -3,18 +3,29 @@
 A process that joins Ray gets a C handler for SIGTERM before Python's. It prints stacks, calls
 Python's handler, and aborts the process three seconds later, during an orderly stop.
 
+If the process leaves Ray, SIGTERM has the system's handler. A thread cannot restore that of Python,
+but it can keep the C handler that there was.
+
 Ctrl-C during ``ray.init`` leaves Ray processes behind, or crashes this process.
 """
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["StopSignals", "interrupted_behind", "restore_signal_handlers", "stop_signals"]
+__all__ = [
+    "StopSignals",
+    "interrupted_behind",
+    "restore_signal_handlers",
+    "same_handler_behind",
+    "stop_signals",
+]
 
+_SIGACTION_MAX_BYTES = 512  # struct sigaction has 152 in glibc on x86-64, and 16 on macOS
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -24,6 +35,18 @@ def restore_signal_handlers() -> None:
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
         signal.siginterrupt(signal.SIGTERM, False)  # noqa: FBT003  # as asyncio has it
+
+
+@contextmanager
+def same_handler_behind() -> Iterator[None]:
+    """Let SIGTERM have the handler behind the block that it has before it, in any thread."""
+    sigaction = ctypes.CDLL(None).sigaction
+    before = ctypes.create_string_buffer(_SIGACTION_MAX_BYTES)
+    sigaction(signal.SIGTERM, None, before)
+    try:
+        yield
+    finally:
+        sigaction(signal.SIGTERM, before, None)
 
 
 @contextmanager

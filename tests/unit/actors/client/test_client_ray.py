@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -98,6 +100,40 @@ def test_a_lost_ray_is_left_and_joined_again_at_its_address(ray: FakeRay) -> Non
     wait_until(lambda: len(ray.left) == 2)  # it is still watched
     ray.answers = True
     wait_until(lambda: not fails(client))
+    assert user
+
+
+def test_sigterm_has_the_programs_handler_when_the_ray_was_left_and_when_it_is_joined_again(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c_signal = ctypes.CDLL(None).signal  # what Ray installs, Python does not know
+    leave, join = ray.leave, ray.join
+
+    def leave_as_ray_does(*, is_lost: bool) -> None:
+        c_signal(signal.SIGTERM, ctypes.c_void_p(signal.SIG_IGN))
+        leave(is_lost=is_lost)
+
+    def join_as_ray_does(address: str) -> None:
+        c_signal(signal.SIGTERM, ctypes.c_void_p(signal.SIG_IGN))
+        join(address)
+
+    monkeypatch.setattr(client_ray, "leave_ray", leave_as_ray_does)
+    client, user, came = ClientRay(0.001), User(), list[int]()
+    before = signal.getsignal(signal.SIGTERM)
+    client.enter(join_as_ray_does)
+    signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        client.keep(user)
+        ray.answers = False
+        wait_until(lambda: bool(ray.left))
+        time.sleep(0.01)
+        signal.raise_signal(signal.SIGTERM)
+        ray.answers = True
+        wait_until(lambda: not fails(client))
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM] * 2
     assert user
 
 
