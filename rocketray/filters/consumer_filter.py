@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from rocketray.errors import FilterSyntaxError
 from rocketray.kernels.properties import find_properties, join_names
-from rocketray.whole_file import sync_directory, write_beside
+from rocketray.whole_file import replace_file
 
 from .bloom import RocketBloomFilter
 from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters
@@ -129,11 +129,9 @@ class ConsumerFilterManager:
         }
         self._filters = {topic: filters for topic, filters in kept.items() if filters}
         self._compiled.clear()
-        new = write_beside(path, encode_filters(self._filters))
-        if path.exists():
-            path.replace(path.with_name(path.name + ".bak"))
-        new.replace(path)
-        sync_directory(path.parent)
+        if path.exists():  # at each moment, also if this process is killed
+            replace_file(path.with_name(path.name + ".bak"), path.read_bytes(), sync=False)
+        replace_file(path, encode_filters(self._filters))
 
     def load(self, path: Path) -> None:
         """Load the filters of a file; their consumers count as gone until they return.

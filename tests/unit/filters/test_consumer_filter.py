@@ -154,6 +154,29 @@ def test_a_restart_keeps_the_filters_and_takes_their_consumers_to_be_gone(
     assert list(read_filters(path.with_name("consumerFilter.json.bak"))) == ["T"]
 
 
+def test_a_process_that_dies_while_it_saves_leaves_the_filters(
+    manager: ConsumerFilterManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "consumerFilter.json"
+    manager.register("g", [sql("T", "a > 5")])
+    manager.save(path)
+    rename = Path.replace
+    for deadly in range(2):
+        renamed: list[Path] = []
+
+        def die(source: Path, target: Path) -> Path:
+            if len(renamed) == deadly:  # noqa: B023 - called in this turn
+                raise KeyboardInterrupt
+            renamed.append(target)  # noqa: B023 - the same
+            return rename(source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "replace", die)
+            with pytest.raises(KeyboardInterrupt):
+                manager.save(path)
+        assert list(read_filters(path)) == ["T"]
+
+
 def test_filters_for_bitmaps_of_another_size_are_not_taken_over(
     manager: ConsumerFilterManager, clock: FakeClock, tmp_path: Path
 ) -> None:
