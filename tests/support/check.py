@@ -56,7 +56,7 @@ def _importers(path: Path) -> list[str]:
     """Return the quick tests that import the module at *path*."""
     module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
     files = (source_file(test) for folder in _QUICK for test in (ROOT / folder).rglob("test_*.py"))
-    return [file.where for file in files if module in {name for name, _ in imports_of(file)}]
+    return sorted(file.where for file in files if module in {name for name, _ in imports_of(file)})
 
 
 def _git(root: Path, *arguments: str) -> list[str]:

@@ -1,8 +1,9 @@
 """What consumers of numbered messages write down: a line for each message, whole or not at all.
 
-A line is six integers: when (ns of the machine's steady clock), whether the message came from the
-group's retry topic, queue, queue offset, the number in its body, and what became of it. Each
-process of a group has a file of its own, so a line that is there was handed out there.
+A line is seven integers: when (ns of the machine's steady clock), whether the message came from the
+group's retry topic, queue, queue offset, the number in its body, what became of it, and how often
+the process had been given queues by then, 0 if it does not know. Each process of a group has a file
+of its own, so a line that is there was handed out there.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Entry(NamedTuple):
     queue_offset: int
     number: int
     outcome: int
+    stint: int = 0
 
     @property
     def queue(self) -> tuple[int, int]:
@@ -47,6 +49,7 @@ class Journal:
         (directory / group).mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._file = os.open(directory / group / process, flags, 0o600)
+        self._stint = 0
 
     def note(
         self,
@@ -59,9 +62,14 @@ class Journal:
     ) -> None:
         """Write a line; it outlives this process."""
         entry = Entry(
-            time.monotonic_ns(), int(is_retry), queue_id, queue_offset, number, int(outcome)
+            *(time.monotonic_ns(), int(is_retry), queue_id, queue_offset, number),
+            *(int(outcome), self._stint),
         )
         os.write(self._file, (" ".join(map(str, entry)) + "\n").encode())
+
+    def begin_stint(self) -> None:
+        """Count what is noted from now on to other times of ownership: queues came or went."""
+        self._stint += 1
 
 
 class Journals:

@@ -34,6 +34,7 @@ class Death:
     queues: frozenset[tuple[int, int]]
     offsets: Offsets
     in_hands: int = 0
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,10 @@ from support.source_tree import ROOT
         ("rocketray/message.py", ["tests/unit/test_message.py"]),
         ("rocketray/filters/sql92/lexer.py", ["tests/unit/filters/sql92/test_lexer.py"]),
         ("rocketray_demo/report.py", ["tests/unit/rocketray_demo/test_report.py"]),
-        ("tests/support/verdict.py", ["tests/unit/test_verdict.py"]),
+        (
+            "tests/support/verdict.py",
+            ["tests/unit/test_history.py", "tests/unit/test_verdict.py"],
+        ),
         ("tests/unit/test_message.py", ["tests/unit/test_message.py"]),
         ("tests/test_docs.py", ["tests/test_docs.py"]),
         ("docs/reference/glossary.md", ["tests/test_docs.py"]),
