@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from support.command_server import run_here
-from support.fleet import ORDERED, PLAIN, Fleet, start, wait_until
+from support.fleet import Fleet, start, wait_until
+from support.history import violations
 from support.journal import Journals
-from support.verdict import out_of_order
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME
 from rocketray.actors.client.actor_names import find_actor
@@ -119,26 +119,18 @@ def test_who_was_stopped_hands_out_nothing_that_others_own_and_who_leaves_repeat
     fleet.start_app()
     wait_until(lambda: len(fleet.owners()) == 3, lambda: f"only {fleet.owners()} came")
     producer = fleet.start_producer(count, 700)
-    stack.callback(producer.wait)
-    stack.callback(producer.kill)
-    wait_until(lambda: max(fleet.missing(count).values()) < count, lambda: "nothing comes")
+    wait_until(lambda: fleet.finished() > 0, lambda: "nothing comes")
     go_on = fleet.stop_some()
     wait_until(lambda: len(fleet.owners()) == 2, lambda: "the stopped member keeps its queues")
-    wait_until(fleet.is_taken_over, lambda: f"nobody took over: {fleet.missing(count)}")
+    wait_until(fleet.is_taken_over, lambda: f"nobody took over: {fleet.missing()}")
     go_on()
     wait_until(lambda: len(fleet.owners()) == 3, lambda: "it does not come back")
     time.sleep(SESSION_TIMEOUT_MS / 5000)  # it reads again while others leave
     assert fleet.leave_member() == 0
     fleet.leave_host()
-    wait_until(
-        lambda: not any(fleet.missing(count).values()), lambda: f"lost: {fleet.missing(count)}"
-    )
-    assert producer.wait(60) == 0
-    for group, verdict in fleet.judge(count).items():
-        story = f"{group}: {verdict}\n{fleet.chronicle(group)}"
-        assert (verdict.lost, verdict.unexplained) == (0, 0), story
-    for group in (PLAIN, ORDERED):
-        assert out_of_order(fleet.journals.entries[group]) == 0
+    assert producer.wait(120) == 0
+    wait_until(lambda: not any(fleet.missing().values()), lambda: f"lost: {fleet.missing()}")
+    assert violations(fleet.history()) == [], "\n".join(map(fleet.chronicle, fleet.groups))
 
 
 def test_every_broadcast_member_gets_everything_and_goes_on_where_it_was(

@@ -9,41 +9,57 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+import time
 from pathlib import Path
 
 from support.journal import Journal
+from support.patience import AGAIN_S, at_last
 
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.standalone import Client
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
 AT_ONCE = 50
 
 
 def main(data: str, topic: str, group: str, seen: str, *options: str) -> None:
-    """Read until told otherwise; *options*: the client's id, tags, and "broadcast" for that."""
-    process, tags, mode = options
+    """Read until told otherwise; *options*: the client's id, a filter, and "broadcast" for that.
+
+    The filter is a tag, or SQL92 behind ``sql:``.
+    """
+    process, wanted, mode = options
     is_over = threading.Event()
     journal = Journal(Path(seen), group, f"{process}-{os.getpid()}")
-    with Connection.open(data) as connection:
+    journal.begin_stint()
+    with at_last(lambda: Client(data)) as connection:
         signal.signal(signal.SIGTERM, lambda *_: is_over.set())  # in place of Ray's
-        subscription, is_broadcast = Subscription.tags(tags), mode == "broadcast"
-        with connection.consumer(
-            group, topic, subscription, client_id=process, broadcast=is_broadcast
-        ) as member:
+        sql, is_broadcast = wanted.removeprefix("sql:"), mode == "broadcast"
+        subscription = Subscription.tags(wanted) if sql == wanted else Subscription.sql(sql)
+
+        def join() -> GroupConsumer:
+            return connection.consumer(
+                group, topic, subscription, client_id=process, broadcast=is_broadcast
+            )
+
+        with at_last(join) as member:
+            member.on_revoke = lambda _: journal.begin_stint()
             while not is_over.is_set():
                 read(member, journal)
 
 
 def read(member: GroupConsumer, journal: Journal) -> None:
     """Write down what there is, and commit it."""
-    with suppress(ShardUnavailableError):
-        for batch in member.poll(0.2, AT_ONCE):
-            for message in batch.messages():
-                journal.note(message.queue_id, message.queue_offset, int(message.body))
-            member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+    try:
+        batches = member.poll(0.2, AT_ONCE)
+    except StreamError as error:
+        sys.stderr.write(f"a member reads nothing: {error}\n")
+        time.sleep(AGAIN_S)
+        return
+    for batch in batches:
+        for message in batch.messages():
+            journal.note(message.queue_id, message.queue_offset, int(message.body))
+        member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_files_stay_together_and_no_test_is_lost(request: pytest.FixtureRequest)
             "tests/unit/actors/topics/test_topics.py::test_a",
             "tests/unit/actors/topics/test_topics.py",
         ),
-        ("tests/integration/test_chaos.py::test_spark_a", "tests/integration/test_chaos.py"),
+        ("tests/integration/test_disks.py::test_spark_a", "tests/integration/test_disks.py"),
     ],
 )
 def test_files_that_share_a_session_or_a_node_are_one_piece_of_work(test: str, scope: str) -> None:
