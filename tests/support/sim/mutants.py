@@ -26,7 +26,7 @@ from rocketray.actors.groups.group_offsets import GroupOffsets
 from rocketray.actors.groups.lease import Lease
 from rocketray.actors.groups.roster import Roster
 from rocketray.actors.retries.deliveries import Attempt
-from rocketray.actors.shards import compaction, shard_writer
+from rocketray.actors.shards import compaction, repeated_batches, shard_writer
 from rocketray.actors.shards.repeated_batches import RepeatedBatches
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.system.system_log import SystemLog
@@ -40,6 +40,7 @@ from rocketray.store.files import failed_disk
 from rocketray.store.files.file_system import FileSystem, OpenFile
 from rocketray.store.files.lock import StoreLock
 from rocketray.store.log import log_blocks
+from rocketray.store.queues.queue_gaps import QueueGaps
 from rocketray.store.recovery import recovery
 from rocketray.store.store_files import StoreFiles
 from rocketray.topology.delivery.returns import Returns
@@ -103,7 +104,21 @@ def boot_ignored() -> None:
     _put(message_store.MessageStore, "skip_to", _nothing)
 
 
+@_mutant("a gap at which an empty queue begins is not recorded")
+def gap_at_begin_forgotten() -> None:
+    _put(
+        QueueGaps,
+        "from_offset",
+        lambda self, offset: QueueGaps(pair for pair in self.pairs if pair[1] > offset),
+    )
+
+
 # Syncs
+
+
+@_mutant("the names of directories that a killed process made are not synced")
+def directories_not_synced() -> None:
+    _put(store_files, "sync_names", _nothing)
 
 
 @_mutant("an acknowledgement for disk does not wait for the sync")
@@ -293,6 +308,17 @@ def tags_by_hash() -> None:
 @_mutant("a batch that is sent again is stored again")
 def repeats_stored() -> None:
     _put(RepeatedBatches, "once", lambda _self, _batch, append, *, is_repeat: append())
+
+
+@_mutant("a message is a repetition if its unique key was there before")
+def keys_are_unique_for_ever() -> None:
+    identity = repeated_batches._identity
+
+    def wrong(batch: Any) -> Any:
+        found = identity(batch)
+        return None if found is None else found._replace(born_ms=0)
+
+    _put(repeated_batches, "_identity", wrong)
 
 
 @_mutant("a failed message is sent back without waiting for the disk")

@@ -35,7 +35,7 @@ COORDINATOR, FILTER = "coordinator", "filter"
 _COORDINATORS = (SessionsApi, GroupsApi, TopicsApi)
 SIZES = {
     "commit_log_segment_bytes": 16 * 1024,
-    "consume_queue_segment_entries": 40,
+    "consume_queue_segment_entries": 20,
     "index_hash_slots": 7,
     "index_entries": 40,
 }

@@ -154,6 +154,13 @@ class World:
             self._lose()
         except (KilledError, NodeKilledError):
             self._kill()
+        except EXPECTED as error:
+            if not self.machine.is_full:
+                raise
+            self.log.append(f"the node cannot start, and room is made for it: {error}")
+            self.machine.is_full = False
+            self.machine.release_locks()
+            self.forget()
         else:
             return True
         return False
