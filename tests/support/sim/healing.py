@@ -87,8 +87,9 @@ def _calm_round(world: World) -> None:
                 for _ in range(20):
                     reader.finish()
         except EXPECTED as error:
-            world.log.append(f"{reader.name} fails: {error}")
+            world.log.append(f"{reader.name} fails, and its process ends: {error}")
             world.readers.remove(reader)
+            world.node.end_client(reader.part)
     world.node.filter.sweep()
 
 
