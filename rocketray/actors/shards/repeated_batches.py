@@ -1,8 +1,8 @@
 """Deduplication of batches that are sent by a call, and may be sent again: each is stored once.
 
 A producer that does not learn the outcome of its call sends the batch again. The batch may then be
-in the log, or still in transit. It is identified by the unique key of its first message, and by
-when that was born: a process that runs for more than a month creates a key again. It is found among
+in the log, or still in transit. It is identified by its unique keys, and by when it was packed, to
+within some days: a process that runs for more than a month creates a key again. It is found among
 the last 10,000 batches by the outcomes kept here, and, if the call says that it is a repetition, by
 the shard's key index. The index also serves after the shard was closed and
 opened again. An earlier call that is still in transit then is stored only while its sender waits
@@ -23,6 +23,7 @@ from rocketray.store.batches.encoded_batch import EncodedBatch
 __all__ = ["BatchIdentity", "RepeatedBatches"]
 
 _REMEMBERED = 10_000
+_SAME_KEYS_MS = 10 * 24 * 3_600_000  # months, after which keys come again, are longer
 
 
 class BatchIdentity(NamedTuple):
@@ -32,7 +33,11 @@ class BatchIdentity(NamedTuple):
     last_key: str
     messages: int
     born_ms: int
-    """The born timestamp of the first message."""
+    """The born timestamp of the first message; a list that is packed again gets a later one."""
+
+    def is_of(self, born_ms: int) -> bool:
+        """Return whether a message with the same keys can be of this batch."""
+        return abs(self.born_ms - born_ms) < _SAME_KEYS_MS
 
 
 class RepeatedBatches:
@@ -41,19 +46,20 @@ class RepeatedBatches:
     def __init__(self, find: Callable[[BatchIdentity], Ack | None]) -> None:
         """Take *find*, which searches the log."""
         self._find = find
-        self._acks: OrderedDict[BatchIdentity, Ack] = OrderedDict()
+        self._acks: OrderedDict[str, tuple[BatchIdentity, Ack]] = OrderedDict()
 
     def once(self, batch: EncodedBatch, append: Callable[[], Ack], *, is_repeat: bool) -> Ack:
         """Return the outcome of *batch*: an earlier one, or that of *append*."""
         identity = _identity(batch)
         if identity is None:
             return append()
-        before = self._acks.get(identity)
+        known = self._acks.get(identity.first_key)
+        before = known[1] if known and identity.is_of(known[0].born_ms) else None
         if before is None and is_repeat:
             before = self._find(identity)
         ack = before or append()
         if ack.status is AppendStatus.OK:
-            self._acks[identity] = ack
+            self._acks[identity.first_key] = identity, ack
             if len(self._acks) > _REMEMBERED:
                 self._acks.popitem(last=False)
         return ack

@@ -133,7 +133,7 @@ class ShardWriter:
             reads = self.store.reads
             for found in reads.query(self._topic, wanted.first_key, _SAME_BATCHES_MAX):
                 last = found.queue_offset + wanted.messages - 1
-                is_its = found.born_timestamp_ms == wanted.born_ms
+                is_its = wanted.is_of(found.born_timestamp_ms)
                 if is_its and last < self.appends.next_queue_offset():
                     entry = reads.queue_entry(self._topic, self._queue_id, last)
                     if reads.view(entry.physical_offset).unique_key == wanted.last_key:

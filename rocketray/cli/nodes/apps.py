@@ -143,7 +143,7 @@ def status(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show apps that are up, what is not on disk, what was verified, and problems.
+    """Show apps, what is on disk and verified, and problems.
 
     Below the tables are the last failure of each host since it was started, and the number of
     failures to decode a message. The counts are of the host's process: they begin at 0 after a

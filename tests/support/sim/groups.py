@@ -99,7 +99,7 @@ def move_offset(world: World) -> None:
     end = max(messages, default=0)
     target = world.chance.randint(0, end)
     with world.acting("operator"):
-        group.skipped |= {(queue_id, offset) for offset in messages if offset < target}
+        group.skipped |= {(queue_id, offset) for offset in range(target)}
         group.moves[queue_id] = target
         world.node.groups.move_offsets(group.name, group.topic, {queue_id: target})
 

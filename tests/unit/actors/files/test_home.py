@@ -67,7 +67,7 @@ def test_the_right_directory_is_found_and_another_is_refused(tmp_path: Path) -> 
     [
         (CoordinatorActor, (None,)),
         (FilterActor, (FilterRules(),)),
-        (ShardProcessActor, ("Trade:0", {})),
+        (ShardProcessActor, ("Trade:0", {}, 0)),
     ],
 )
 def test_no_actor_makes_anything_where_its_directory_is_not(

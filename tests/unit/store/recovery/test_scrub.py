@@ -98,7 +98,7 @@ FLIPS = {
     "size": (SECOND, 3, "bytes have no complete record"),
     "magic": (SECOND, 5, "bytes have no complete record"),
     "the blank record": (SECOND, -1, "bytes have no complete record"),
-    "queue offset": (SECOND, 27, "the record has no entry at offset"),
+    "queue offset": (SECOND, 27, "bytes have no complete record"),
     "entry's offset": (f"consumequeue/Trade/1/{140:020d}", 7, "has no entry at offset 7 of queue"),
     "entry's size": (f"consumequeue/Trade/1/{140:020d}", 11, "has no entry at offset 7 of queue"),
     "entry's code": (f"consumequeue/Trade/1/{140:020d}", 19, "has no entry at offset 7 of queue"),
