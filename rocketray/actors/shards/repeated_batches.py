@@ -23,7 +23,7 @@ from rocketray.store.batches.encoded_batch import EncodedBatch
 __all__ = ["BatchIdentity", "RepeatedBatches"]
 
 _REMEMBERED = 10_000
-_SAME_KEYS_MS = 10 * 24 * 3_600_000  # months, after which keys come again, are longer
+_SAME_KEYS_MS = 10 * 24 * 3_600_000  # a key is created again after a month at the earliest
 
 
 class BatchIdentity(NamedTuple):
