@@ -171,10 +171,44 @@ def test_offsets_bound_each_queue_and_many_small_batches_are_one_table(
     assert offsets_of(frame) == [(0, offset) for offset in range(995, 1000)]
 
 
+def test_times_bound_each_queue(
+    spark: SparkSession, shards: Shards, messages: list[StoredMessage]
+) -> None:
+    times = sorted({message.store_timestamp_ms for message in messages})
+    begin, end = times[len(times) // 3], times[-1]
+    expected = [each for each in messages if begin <= each.store_timestamp_ms < end]
+    assert 0 < len(expected) < len(messages)
+    span = {"startingTimestamp": str(begin), "endingTimestamp": str(end)}
+
+    frame = read(spark, shards, startingOffsetsByTimestampStrategy="latest", **span)
+    assert offsets_of(frame) == places(expected)
+    with pytest.raises(PySparkException, match="startingTimestamp: topic 'Trade' queue 2 has no"):
+        read(spark, shards, **span).collect()
+
+
 def test_several_topics_are_one_table(spark: SparkSession, shards: Shards) -> None:
     counts = read(spark, shards, topic="Trade, Other").groupBy("topic").count().collect()
 
     assert {row["topic"]: row["count"] for row in counts} == {"Trade": TOPIC_COUNT, "Other": 10}
+
+
+def test_a_queue_is_divided_into_tasks(
+    spark: SparkSession, shards: Shards, messages: list[StoredMessage]
+) -> None:
+    whole = read(spark, shards)
+    divided = read(spark, shards, minPartitions="5", maxRecordsPerPartition="300")
+
+    assert whole.rdd.getNumPartitions() == 1
+    assert divided.rdd.getNumPartitions() == 6
+    assert offsets_of(divided) == places(messages)
+
+
+def test_queues_may_be_assigned(spark: SparkSession, shards: Shards) -> None:
+    reader = spark.read.format("rocketray").option("data", str(shards.data))
+    frame = reader.option("assign", '{"Trade": [1], "Other": [0]}').load()
+    counts = frame.groupBy("topic", "queueId").count().collect()
+
+    assert sorted(map(tuple, counts)) == [("Other", 0, 10), ("Trade", 1, COUNTS[1])]
 
 
 def test_sql_finds_the_source_without_a_word_of_python(spark: SparkSession, shards: Shards) -> None:
@@ -196,7 +230,7 @@ def test_sql_finds_the_source_without_a_word_of_python(spark: SparkSession, shar
         ({"startingOffsets": '{"Trade": {"0": 1001}}'}, "offset 1001 is out of range"),
         (
             {"startingOffsets": "latest", "endingOffsets": "earliest"},
-            "which is after the endingOffsets, 0",
+            "which is after its end, 0",
         ),
         ({"maxOffsetsPerTrigger": "5"}, "is for readStream"),
     ],

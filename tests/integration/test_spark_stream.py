@@ -46,7 +46,9 @@ def start(
     trigger: dict[str, Any],
     options: dict[str, str] | None = None,
 ) -> StreamingQuery:
-    given = {"data": str(shards.data), "topic": "Trade", "longPollMs": "50"} | (options or {})
+    given = {"data": str(shards.data), "longPollMs": "50"} | (options or {})
+    if "topicPattern" not in given:
+        given.setdefault("topic", "Trade")
     frame = spark.readStream.format("rocketray").schema(COLUMNS).options(**given).load()
     writer = frame.writeStream.foreachBatch(sink)
     checkpoint = str(shards.data.parent / "checkpoint")
@@ -159,6 +161,41 @@ def test_a_topic_made_again_and_grown_beyond_the_checkpoint_is_not_read_on(
         run(spark, shards)
     assert run(spark, shards, failOnDataLoss="false").all() == places(q0=range(30))
     assert run(spark, shards).all() == []
+
+
+def test_topics_that_match_come_and_go(spark: SparkSession, shards: Shards) -> None:
+    pattern = {"topicPattern": "Tr.*"}
+    shards.fill("Trade", 0, 3)
+    assert run(spark, shards, startingOffsets="earliest", **pattern).all() == places(q0=range(3))
+
+    shards.create("Trips", 2)
+    shards.fill("Trips", 1, 4)
+    assert run(spark, shards, **pattern).all() == places(q1=range(4))
+
+    shards.delete("Trips")
+    with pytest.raises(PySparkException, match="'Trips', which the checkpoint has, does not exist"):
+        run(spark, shards, **pattern)
+    shards.fill("Trade", 0, 1)
+    assert run(spark, shards, failOnDataLoss="false", **pattern).all() == places(q0=range(3, 4))
+
+
+def test_a_micro_batch_waits_for_its_least_messages(spark: SparkSession, shards: Shards) -> None:
+    shards.fill("Trade", 0, 2)
+    sink = Collected()
+    limits = {"minOffsetsPerTrigger": "5", "startingOffsets": "earliest"}
+    query = start(spark, shards, sink, {"processingTime": "0 seconds"}, limits)
+    try:
+        while not sink.batches:
+            assert not query.awaitTermination(1)
+        shards.fill("Trade", 0, 3)
+        assert not query.awaitTermination(1)
+        shards.fill("Trade", 1, 2)
+        while len(sink.batches) < 2:
+            assert not query.awaitTermination(1)
+    finally:
+        query.stop()
+
+    assert [len(batch) for batch in sink.batches.values()] == [2, 5]
 
 
 def test_another_filter_on_a_checkpoint_is_taken_only_where_it_is_allowed(

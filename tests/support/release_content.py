@@ -38,6 +38,7 @@ from rocketray.store.recovery.scrub_progress import read_progress
 from rocketray.testing import Broker, Clock
 from rocketray.testing.clock import START_MS
 from rocketray.topology.spark import positions
+from rocketray.topology.spark.topic_choice import named
 
 __all__ = ["read_content"]
 
@@ -226,4 +227,4 @@ def _failed(directory: Path) -> str:
 
 
 def _checkpoint(path: Path) -> Any:
-    return positions.to_json(positions.from_json(json.loads(path.read_text()), ["Trade"]))
+    return positions.to_json(positions.from_json(json.loads(path.read_text()), named("Trade")))

@@ -29,6 +29,7 @@ class Shards:
 
     def __init__(self, data: Path, **queues: int) -> None:
         self.data = data
+        self._clock = FakeClock()
         self._stores: dict[tuple[str, int], MessageStore] = {}
         self._pages: dict[tuple[str, int], ControlPage] = {}
         for topic, count in queues.items():
@@ -40,15 +41,20 @@ class Shards:
 
     def make_again(self, topic: str, queues: int) -> None:
         """Delete a topic, and make one of the same name."""
+        self.delete(topic)
+        self.create(topic, queues)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and its files."""
         for key in [key for key in self._stores if key[0] == topic]:
             self._stores.pop(key).close()
             self._pages.pop(key)
         shutil.rmtree(shard_directory(self.data, topic, 0).parent)
         TopicCatalog.load(self.data).without_topic(topic).without_deleted(topic).save(self.data)
-        self.create(topic, queues)
 
     def append(self, messages: Sequence[Message], queue_id: int) -> None:
-        """Store messages of one topic and let readers see them."""
+        """Store messages of one topic, a millisecond after all others, and let readers see them."""
+        self._clock.now_ms += 1
         topic = messages[0].topic
         store, page = self._open(topic, queue_id)
         store.put(messages, queue_id)
@@ -102,7 +108,7 @@ class Shards:
             host = TopicCatalog.load(self.data).get(topic).store_hosts[queue_id]
             config = StoreConfig(_SEGMENT_BYTES, _QUEUE_ENTRIES, store_host=host)
             directory = shard_directory(self.data, *key)
-            self._stores[key] = MessageStore(directory, config, clock_ms=FakeClock())
+            self._stores[key] = MessageStore(directory, config, clock_ms=self._clock)
             self._pages[key] = ControlPage(control_path(self.data, *key), create=True)
         return self._stores[key], self._pages[key]
 

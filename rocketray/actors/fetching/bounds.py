@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from rocketray.actors.files.paths import control_path
 from rocketray.actors.ipc.control_page_reader import ControlView
-from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.store.queues.queue_gaps import gaps_of
 
 from .read_plan import Bounds, QueueKey
 
-__all__ = ["QueuePages", "keys_of"]
-
-
-def keys_of(topics: Iterable[TopicConfig]) -> list[QueueKey]:
-    """Return all queues of *topics*."""
-    return [(topic.name, queue_id) for topic in topics for queue_id in range(topic.queues)]
+__all__ = ["QueuePages"]
 
 
 class QueuePages:

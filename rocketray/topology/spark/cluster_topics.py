@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.fetching.bounds import keys_of
 from rocketray.actors.fetching.range_api import DiskQueues
 from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.cluster import Cluster
-from rocketray.errors import TopicNotFoundError
 
 __all__ = ["ClusterTopics"]
 
 
 class ClusterTopics:
-    """The source of the topics *names* of a running cluster; see ``TopicSource``."""
+    """The source of the topics of a running cluster; see ``TopicSource``."""
 
     poll_s = 0.05  # a look costs a call for the catalog, and one for each disk
 
-    def __init__(self, node: Path | Cluster, names: Sequence[str]) -> None:
+    def __init__(self, node: Path | Cluster) -> None:
         """Join its Ray.
 
         Raises:
@@ -30,38 +28,44 @@ class ClusterTopics:
                 and *node* is a directory.
         """
         self._connection = Connection.to(node)
-        self._where = f"cluster {node.name}" if isinstance(node, Cluster) else str(node)
-        self._names = names
+        self.where = f"cluster {node.name}" if isinstance(node, Cluster) else str(node)
         self._clients: dict[str, NodeClient] = {}
         self._disks: dict[str, DiskQueues] = {}
 
-    def topics(self) -> list[TopicConfig]:
+    def known(self) -> Mapping[str, TopicConfig]:
         """See ``TopicSource``."""
-        known = self._connection.topics.all()
-        for name in self._names:
-            if name not in known:
-                raise TopicNotFoundError(name, self._where)
-        return [known[name] for name in self._names]
+        return self._connection.topics.all()
 
-    def bounds(self, topics: Sequence[TopicConfig]) -> dict[QueueKey, Bounds]:
+    def bounds(
+        self, topics: Sequence[TopicConfig], keys: Sequence[QueueKey]
+    ) -> dict[QueueKey, Bounds]:
         """See ``TopicSource``.
 
         Raises:
             ShardUnavailableError: a disk with queues of them does not answer.
         """
+        disk_of = {topic.name: topic.disk_of for topic in topics}
         queues: dict[str, list[QueueKey]] = {}
-        for topic in topics:
-            for disk, ids in topic.by_disk().items():
-                queues.setdefault(disk, []).extend((topic.name, queue_id) for queue_id in ids)
-        self._disks = {disk: self._at(disk).ranges.look(keys) for disk, keys in queues.items()}
+        for name, queue_id in keys:
+            queues.setdefault(disk_of[name](queue_id), []).append((name, queue_id))
+        self._disks = {disk: self._at(disk).ranges.look(found) for disk, found in queues.items()}
         held = {key: one for disk in self._disks.values() for key, one in disk.bounds.items()}
-        return {key: held[key] for key in keys_of(topics)}
+        return {key: held[key] for key in keys}
+
+    def place(self, topic: TopicConfig, queue_id: int) -> DiskPlace:
+        """See ``TopicSource``."""
+        return self._disks[topic.disk_of(queue_id)].place
+
+    def find_time(self, key: QueueKey, held: Bounds, time_ms: int) -> int | None:
+        """See ``TopicSource``.
+
+        Raises:
+            ShardUnavailableError: the shard of the queue does not answer.
+        """
+        found = self._connection.messages.offset_at_time(*key, time_ms)
+        return found if found < held.visible else None
 
     def _at(self, disk: str) -> NodeClient:
         if disk not in self._clients:
             self._clients[disk] = self._connection.at(disk)
         return self._clients[disk]
-
-    def place(self, topic: TopicConfig, queue_id: int) -> DiskPlace:
-        """See ``TopicSource``."""
-        return self._disks[topic.disk_of(queue_id)].place

@@ -9,11 +9,13 @@ earliest and -1 for latest; a copy from a checkpoint may include its ``@``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rocketray.actors.fetching.read_plan import Bounds, QueueKey
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
+
+from .topic_choice import TopicChoice
 
 __all__ = [
     "EARLIEST",
@@ -21,8 +23,10 @@ __all__ = [
     "ORIGIN",
     "OffsetRule",
     "QueueOffsets",
+    "check_known",
     "offsets_from_json",
     "offsets_to_json",
+    "parse_named",
     "parse_rule",
     "resolve_rule",
 ]
@@ -53,18 +57,18 @@ def offsets_to_json(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, int]
     return result
 
 
-def offsets_from_json(value: object, topics: Sequence[str]) -> QueueOffsets:
-    """Return the offsets in a checkpoint of a query on *topics*.
+def offsets_from_json(value: object, choice: TopicChoice) -> QueueOffsets:
+    """Return the offsets in a checkpoint of a query on the topics of *choice*.
 
     Raises:
         ConfigError: it is not such an object, or it is of a query on other topics.
     """
     offsets = _parse(value, "the checkpoint's offset", least=0)
-    strangers = sorted({topic for topic, _ in offsets} - set(topics))
+    strangers = choice.strangers(offsets)
     if strangers:
         raise ConfigError(
             f"the checkpoint belongs to a query that also reads {', '.join(strangers)}, and this "
-            f"one does not (topic = {','.join(topics)}); use the old topics or a new checkpoint"
+            f"one does not ({choice.text:.200}); use the old topics or a new checkpoint"
         )
     return offsets
 
@@ -79,15 +83,23 @@ def parse_rule(text: str, option: str, *, others: int) -> OffsetRule:
     word = words.get(text.strip().lower())
     if word is not None:
         return OffsetRule(word, {})
+    form = 'earliest, latest or JSON like {"Trade":{"0":123}}'
+    return OffsetRule(others, parse_named(text, option, form, least=EARLIEST))
+
+
+def parse_named(text: str, option: str, form: str, *, least: int) -> QueueOffsets:
+    """Return the numbers, from *least* on, that JSON gives to queues.
+
+    Raises:
+        ConfigError: it is none; the error says that *form* is right.
+    """
     if len(text) > _JSON_MAX_CHARS:
         raise ConfigError(f"{option} has {len(text)} characters; at most {_JSON_MAX_CHARS}")
     try:
         value = json.loads(text)
     except ValueError:
-        raise ConfigError(
-            f'{option}={text[:80]!r}: write earliest, latest or JSON like {{"Trade":{{"0":123}}}}'
-        ) from None
-    return OffsetRule(others, _parse(value, option, least=EARLIEST))
+        raise ConfigError(f"{option}={text[:80]!r}: write {form}") from None
+    return _parse(value, option, least=least)
 
 
 def resolve_rule(rule: OffsetRule, bounds: Mapping[QueueKey, Bounds], option: str) -> QueueOffsets:
@@ -97,15 +109,20 @@ def resolve_rule(rule: OffsetRule, bounds: Mapping[QueueKey, Bounds], option: st
         ConfigError: the rule names a queue that does not exist.
         OffsetOutOfRangeError: the rule names an offset that the queue does not hold.
     """
-    unknown = sorted(set(rule.named) - set(bounds))
+    check_known(rule.named, bounds, option)
+    return {
+        key: _resolve(rule.named.get(key, rule.default), key, held) for key, held in bounds.items()
+    }
+
+
+def check_known(named: Iterable[QueueKey], bounds: Mapping[QueueKey, Bounds], option: str) -> None:
+    """Raise :class:`ConfigError` if *named* has a queue that is not in *bounds*."""
+    unknown = sorted(set(named) - set(bounds))
     if unknown:
         topic, queue_id = unknown[0]
         raise ConfigError(
             f"{option} names queue {queue_id} of topic {topic!r}, which this query does not read"
         )
-    return {
-        key: _resolve(rule.named.get(key, rule.default), key, held) for key, held in bounds.items()
-    }
 
 
 def _resolve(offset: int, key: QueueKey, held: Bounds) -> int:
@@ -133,7 +150,7 @@ def _parse(value: object, what: str, *, least: int) -> QueueOffsets:
             if not is_id or type(offset) is not int or not least <= offset <= _OFFSET_MAX:
                 raise ConfigError(
                     f"{what}: topic {topic!r} has {queue_id!r}: {offset!r}; a queue id is a number "
-                    f"in quotes, and an offset a whole number from {least}"
+                    f"in quotes, and its value a whole number from {least}"
                 )
             offsets[topic, int(queue_id)] = offset
     return offsets

@@ -7,41 +7,58 @@ reads the same messages.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, check_loss
 from rocketray.errors import ConfigError
 
-from .offset_rules import (
-    EARLIEST,
-    LATEST,
-    OffsetRule,
-    QueueOffsets,
-    resolve_rule,
-)
-from .source_options import SourceOptions
+from .offset_rules import QueueOffsets
 
-__all__ = ["next_ends", "plan_batch", "plan_stream"]
+__all__ = ["BatchPace", "count_waiting", "next_ends", "plan_batch", "plan_stream"]
 
 logger = logging.getLogger(__name__)
 
 
-def plan_batch(options: SourceOptions, bounds: Mapping[QueueKey, Bounds]) -> list[Range]:
+def plan_batch(starts: QueueOffsets, ends: QueueOffsets) -> list[Range]:
     """Return the ranges of a batch query.
 
     Raises:
-        ConfigError: a queue would start after its end, or does not exist.
-        OffsetOutOfRangeError: a named offset is not in its queue.
+        ConfigError: a queue would start after its end.
     """
-    starts = resolve_rule(options.starting or OffsetRule(EARLIEST, {}), bounds, "startingOffsets")
-    ends = resolve_rule(options.ending or OffsetRule(LATEST, {}), bounds, "endingOffsets")
-    for key, start in starts.items():
-        if start > ends[key]:
+    for (topic, queue_id), start in starts.items():
+        end = ends[topic, queue_id]
+        if start > end:
             raise ConfigError(
-                f"topic {key[0]!r} queue {key[1]}: startingOffsets gives {start}, which is after "
-                f"the endingOffsets, {ends[key]}"
+                f"topic {topic!r} queue {queue_id}: the query would start at {start}, which is "
+                f"after its end, {end}; give an earlier start or a later end"
             )
     return [Range(key, start, ends[key]) for key, start in starts.items() if start < ends[key]]
+
+
+@dataclass(slots=True)
+class BatchPace:
+    """When a micro-batch may begin: with *least* messages, or *delay_s* after the last one began.
+
+    The first one of a run begins at once.
+    """
+
+    least: int
+    delay_s: float
+    _began_s: float = -math.inf
+
+    def least_now(self, now_s: float) -> int:
+        """Return how many messages have to wait for a micro-batch to begin."""
+        return self.least if self.left_s(now_s) else 1
+
+    def left_s(self, now_s: float) -> float:
+        """Return the time until any message begins a micro-batch."""
+        return max(self._began_s + self.delay_s - now_s, 0)
+
+    def begin(self, now_s: float) -> None:
+        """Note that a micro-batch begins."""
+        self._began_s = now_s
 
 
 def next_ends(
@@ -56,12 +73,7 @@ def next_ends(
     message, so that a short queue does not starve beside a long one; the sum exceeds the limit by
     at most one message a queue.
     """
-    begins: QueueOffsets = {}
-    waiting: QueueOffsets = {}
-    for key, end in ends.items():
-        held = bounds.get(key, Bounds(end, end))
-        begins[key] = min(held.start_from(starts.get(key, held.minimum)), end)
-        waiting[key] = held.gaps.count(begins[key], end)
+    begins, waiting = _backlogs(starts, ends, bounds)
     total = sum(waiting.values())
     if limit is None or total <= limit:
         return dict(ends)
@@ -72,6 +84,12 @@ def next_ends(
         )
         for (key, count), end in zip(waiting.items(), ends.values(), strict=True)
     }
+
+
+def count_waiting(starts: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bounds]) -> int:
+    """Return how many messages a query that has come to *starts* has not read."""
+    ends = {key: held.visible for key, held in bounds.items()}
+    return sum(_backlogs(starts, ends, bounds)[1].values())
 
 
 def plan_stream(
@@ -98,6 +116,19 @@ def plan_stream(
         if first < stop:
             ranges.append(Range(key, first, stop))
     return ranges
+
+
+def _backlogs(
+    starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bounds]
+) -> tuple[QueueOffsets, QueueOffsets]:
+    """Return where each queue of *ends* is read from, and how many messages it has to its end."""
+    begins: QueueOffsets = {}
+    waiting: QueueOffsets = {}
+    for key, end in ends.items():
+        held = bounds.get(key, Bounds(end, end))
+        begins[key] = min(held.start_from(starts.get(key, held.minimum)), end)
+        waiting[key] = held.gaps.count(begins[key], end)
+    return begins, waiting
 
 
 def _lost_at(start: int, end: int, held: Bounds) -> int | None:

@@ -18,13 +18,14 @@ Invariants
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription, describe_difference
 
 from .offset_rules import ORIGIN, QueueOffsets, offsets_from_json, offsets_to_json
+from .topic_choice import TopicChoice
 
 __all__ = ["Admission", "Position", "from_json", "to_json"]
 
@@ -51,14 +52,14 @@ def to_json(position: Position) -> dict[str, object]:
     return {**offsets_to_json(position.offsets), **({ORIGIN: origin} if origin else {})}
 
 
-def from_json(value: object, topics: Sequence[str]) -> Position:
-    """Return the offset in a checkpoint of a query on *topics*.
+def from_json(value: object, choice: TopicChoice) -> Position:
+    """Return the offset in a checkpoint of a query on the topics of *choice*.
 
     Raises:
         ConfigError: it is not such an object, or it is of a query on other topics or of a later
             release.
     """
-    offsets = offsets_from_json(value, topics)
+    offsets = offsets_from_json(value, choice)
     origin = value.get(ORIGIN, {}) if isinstance(value, dict) else {}
     try:
         ids = {str(topic): _checked_id(text) for topic, text in origin.get("topics", {}).items()}
@@ -100,22 +101,24 @@ class Admission:
 
         Raises:
             ConfigError: it was written with another filter.
-            StoreError: a topic is not the one that it was written for, and data loss is an error.
+            StoreError: a topic is not the one that it was written for, or does not exist any more,
+                and data loss is an error.
         """
         self._check_filter(position)
-        if not position.topic_ids:
+        if position.offsets and not position.topic_ids:
             self._say_once(
                 "this query's checkpoint is older than topic ids: recreated topics and a changed "
                 "filter cannot be detected before its next micro-batch"
             )
-        anew = {
+        kept = position.topic_ids
+        lost = {
             topic
-            for topic, kept in position.topic_ids.items()
-            if topic_ids.get(topic, kept) != kept
+            for topic, _ in position.offsets
+            if topic not in topic_ids or kept.get(topic, topic_ids[topic]) != topic_ids[topic]
         }
-        for topic in sorted(anew):
-            self._report(topic, position.topic_ids[topic], topic_ids[topic])
-        return {key: offset for key, offset in position.offsets.items() if key[0] not in anew}
+        for topic in sorted(lost):
+            self._report(topic, kept.get(topic), topic_ids.get(topic))
+        return {key: offset for key, offset in position.offsets.items() if key[0] not in lost}
 
     def _check_filter(self, position: Position) -> None:
         kept = position.subscription
@@ -133,17 +136,21 @@ class Admission:
             )
         self._say_once(f"{what}: it continues from there, because allowFilterChange=true")
 
-    def _report(self, topic: str, kept: str, now: str) -> None:
-        what = (
-            f"topic {topic!r}: the checkpoint is of another topic of this name (id {kept}, now "
-            f"{now}): it was deleted and recreated, or data names another node's directory"
-        )
+    def _report(self, topic: str, kept: str | None, now: str | None) -> None:
+        if now is None:
+            what = f"topic {topic!r}, which the checkpoint has, does not exist any more"
+            goes_on = "continue without it"
+        else:
+            what = (
+                f"topic {topic!r}: the checkpoint is of another topic of this name (id {kept}, now "
+                f"{now}): it was deleted and recreated, or data names another node's directory"
+            )
+            goes_on = "read the existing topic from its first message"
         if self.fail_on_data_loss:
             raise StoreError(
-                f"{what}. Begin a new checkpoint, or set failOnDataLoss=false to read the existing "
-                "topic from its first message"
+                f"{what}. Begin a new checkpoint, or set failOnDataLoss=false to {goes_on}"
             )
-        self._say_once(f"{what}; the existing topic is read from its first message")
+        self._say_once(f"{what}; with failOnDataLoss=false, the query will {goes_on}")
 
     def _say_once(self, line: str) -> None:
         if line not in self._told:

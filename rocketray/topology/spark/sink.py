@@ -33,6 +33,7 @@ from .failures import describe_failure
 from .schema import check_schema
 from .session import check_callbacks, spark_session
 from .sink_runner import BatchFunction, QueryProgress, RestartPolicy, SinkRunner, SinkState
+from .topic_choice import named
 from .topic_queues import TopicQueues
 
 __all__ = ["RestartPolicy", "SinkHost", "SinkState", "SinkStatistics", "committed_files"]
@@ -219,7 +220,7 @@ class SinkHost:
             is_told = False
             while not stopping.is_set():
                 try:
-                    TopicQueues(self._node, [topic])
+                    TopicQueues(self._node, named(topic))
                     break
                 except TopicNotFoundError as error:
                     if not is_told:
@@ -264,12 +265,15 @@ class SinkHost:
 
     def _frame(self, session: SparkSession, spec: SinkSpec) -> DataFrame:
         """Return the sink's stream, after checks that a query would make too late."""
-        TopicQueues(self._node, spec.topics)
+        self._queues(spec)
         options = _place_options(self._node) | spec.source_options()
         reader = session.readStream.format("rocketray").options(**options)
         frame = (reader if spec.schema is None else reader.schema(spec.schema)).load()
         check_schema(frame.schema)
         return frame
+
+    def _queues(self, spec: SinkSpec) -> TopicQueues:
+        return TopicQueues(self._node, named(",".join(spec.topics)))
 
     def _checkpoint_of(self, spec: SinkSpec) -> str:
         if spec.checkpoint is None:
@@ -292,7 +296,7 @@ class SinkHost:
 
     def _lag(self, spec: SinkSpec, progress: QueryProgress) -> int:
         total = 0
-        for (topic, queue_id), held in TopicQueues(self._node, spec.topics).bounds().items():
+        for (topic, queue_id), held in self._queues(spec).bounds().items():
             done = progress.end_offset.get(topic, {}).get(str(queue_id), held.minimum)
             total += held.gaps.count(done, held.visible)
         return total

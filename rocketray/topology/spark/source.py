@@ -13,7 +13,8 @@ Invariants
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, MutableMapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,23 +31,25 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
-from rocketray.actors.fetching.read_plan import DiskPlace, Range, ReadPlan
+from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey, Range, ReadPlan
 from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
 
+from .division import divide
 from .failures import plainly
-from .offset_rules import LATEST, OffsetRule, QueueOffsets, offsets_to_json, resolve_rule
-from .planning import next_ends, plan_batch, plan_stream
+from .offset_rules import EARLIEST, LATEST, OffsetRule, QueueOffsets, offsets_to_json
+from .planning import BatchPace, count_waiting, next_ends, plan_batch, plan_stream
 from .positions import Admission, Position, from_json, to_json
 from .schema import SOURCE_SCHEMA, arrow_schema, check_schema
 from .source_options import SourceOptions, may_be_writing, parse_options
 from .topic_queues import TopicQueues
 
-__all__ = ["QueueRange", "RocketRaySource"]
+__all__ = ["RangesTask", "RocketRaySource", "TaskRange"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,15 +58,25 @@ _NO_WRITER = (
     ".writeStream.foreachBatch(lambda frame, batch_id: producer.send_many('Trade', "
     "frame.toArrow())), or those of a batch: producer.send_many('Trade', frame.toArrow())"
 )
+_EARLIEST, _LATEST = OffsetRule(EARLIEST, {}), OffsetRule(LATEST, {})
+_FOR_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_FOR_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRange(InputPartition):
-    """The range of one task, and where its queue is; *is_first* of its topic, in this query."""
+class TaskRange:
+    """A range of a task, and where its queue is; *is_first* of its topic, in this query."""
 
     range: Range
     place: DiskPlace
     is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RangesTask(InputPartition):
+    """The ranges of one task, read one after another."""
+
+    ranges: tuple[TaskRange, ...]
 
 
 class RocketRaySource(DataSource):
@@ -91,16 +104,14 @@ class RocketRaySource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for ``spark.read``."""
         options = self._read_options()
-        if options.max_offsets_per_trigger is not None:
-            raise ConfigError("maxOffsetsPerTrigger is for readStream; limit a batch by its ends")
+        options.refuse(_FOR_STREAMS, "for readStream; limit a batch by its ends")
         return _BatchReader(options, schema)
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return a reader for ``spark.readStream``."""
         options = self._read_options()
-        if options.ending is not None:
-            raise ConfigError("endingOffsets is for spark.read; a stream has no end")
+        options.refuse(_FOR_BATCHES, "for spark.read; a stream has no end")
         return _StreamReader(options, schema)
 
     @plainly
@@ -134,36 +145,41 @@ class _Reading:
         self._begun: set[str] = set()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the matching messages of one range, in queue order."""
-        if isinstance(partition, QueueRange):  # Spark creates one of its own when there is none
+        """Yield the matching messages of a task's ranges, each in queue order."""
+        if isinstance(partition, RangesTask):  # Spark creates one of its own when there is none
             # Loads kernels, which tasks have and planners do not.
             from rocketray.actors.fetching.reading import read_part  # noqa: PLC0415
 
-            yield from read_part(
-                partition.place,
-                self._plan,
-                partition.range,
-                logger.warning,
-                is_first=partition.is_first,
-            )
+            for part in partition.ranges:
+                yield from read_part(
+                    part.place, self._plan, part.range, logger.warning, is_first=part.is_first
+                )
 
-    def _tasks(self, ranges: Iterable[Range], queues: TopicQueues) -> list[InputPartition]:
-        """Return a task for each range; each topic's first one checks the filter for mistakes."""
+    def _tasks(
+        self, ranges: Iterable[Range], bounds: Mapping[QueueKey, Bounds], queues: TopicQueues
+    ) -> list[InputPartition]:
+        """Return the tasks for *ranges*; each topic's first one checks the filter for mistakes."""
         tasks: list[InputPartition] = []
-        for part in ranges:
-            topic = part.key[0]
-            is_first = topic not in self._begun
-            tasks.append(QueueRange(part, queues.place(part.key), is_first=is_first))
-            self._begun.add(topic)
+        for parts in divide(ranges, bounds, self._options.division):
+            found = []
+            for part in parts:
+                topic = part.key[0]
+                is_first = topic not in self._begun
+                found.append(TaskRange(part, queues.place(part.key), is_first=is_first))
+                self._begun.add(topic)
+            tasks.append(RangesTask(tuple(found)))
         return tasks
 
 
 class _BatchReader(_Reading, DataSourceReader):
     @plainly
     def partitions(self) -> list[InputPartition]:
-        """Return one range for each queue that has something to read."""
-        queues = TopicQueues(self._options.node, self._options.topics)
-        return self._tasks(plan_batch(self._options, queues.bounds()), queues)
+        """Return the tasks for what the queues hold between the start and the end."""
+        queues = TopicQueues(self._options.node, self._options.choice)
+        bounds = queues.bounds()
+        starts = queues.offsets(self._options.starting or _EARLIEST, "startingOffsets", bounds)
+        ends = queues.offsets(self._options.ending or _LATEST, "endingOffsets", bounds)
+        return self._tasks(plan_batch(starts, ends), bounds, queues)
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -171,6 +187,8 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         super().__init__(options, schema)
         self._opened: TopicQueues | None = None
         self._target: QueueOffsets | None = None
+        limits = options.limits
+        self._pace = None if limits.least is None else BatchPace(limits.least, limits.delay_s)
         self._admission = Admission(
             options.subscription,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -180,12 +198,15 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     @plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of a query without a checkpoint."""
-        rule = self._options.starting or OffsetRule(LATEST, {})
-        return self._kept(resolve_rule(rule, self._queues().bounds(), "startingOffsets"))
+        queues, rule = self._queues(), self._options.starting or _LATEST
+        return self._kept(queues.offsets(rule, "startingOffsets", queues.bounds()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Return what micro-batches are limited by; Spark has another limit for ``once``."""
+        limits = self._options.limits
+        if limits.most is not None:
+            return ReadMaxRows(limits.most)
+        return ReadAllAvailable() if limits.least is None else ReadMinRows(limits.least)
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -196,8 +217,10 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; if idle, wait ``longPollMs`` for a message."""
         starts = self._admit(start)
-        if self._target is None:
-            self._queues().wait_for_more(starts, self._options.long_poll_ms / 1000)
+        if self._target is None and not self._wait(
+            starts, is_paced=not isinstance(limit, ReadAllAvailable)
+        ):
+            return start
         bounds = self._queues().bounds()
         ends = self._target or {key: held.visible for key, held in bounds.items()}
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -210,14 +233,15 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return one range for each queue that has something to read between two offsets."""
+        """Return the tasks for what the queues hold between two offsets."""
+        bounds = self._queues().bounds()
         ranges = plan_stream(
             self._admit(start),
             self._admit(end),
-            self._queues().bounds(),
+            bounds,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        return self._tasks(ranges, self._queues())
+        return self._tasks(ranges, bounds, self._queues())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint is Spark's, and retention removes messages."""
@@ -225,9 +249,24 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     def stop(self) -> None:
         """Do nothing: maps are closed with the process."""
 
+    def _wait(self, starts: QueueOffsets, *, is_paced: bool) -> bool:
+        """Wait ``longPollMs`` for messages; return whether a micro-batch may begin."""
+        queues, wait_s = self._queues(), self._options.long_poll_ms / 1000
+        if self._pace is None or not is_paced:
+            queues.wait_for_more(starts, wait_s)
+            return True
+        now_s = time.monotonic()
+        left_s = self._pace.left_s(now_s)
+        queues.wait_for_more(starts, min(wait_s, left_s or wait_s), self._pace.least_now(now_s))
+        now_s = time.monotonic()
+        if count_waiting(starts, queues.bounds()) < self._pace.least_now(now_s):
+            return False
+        self._pace.begin(now_s)
+        return True
+
     def _admit(self, offset: dict[str, Any]) -> QueueOffsets:
         """Return the offsets of a checkpoint that are still valid."""
-        position = from_json(offset, self._options.topics)
+        position = from_json(offset, self._options.choice)
         return self._admission.admit(position, self._queues().topic_ids())
 
     def _kept(self, offsets: QueueOffsets) -> dict[str, Any]:
@@ -237,5 +276,5 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     def _queues(self) -> TopicQueues:
         """Return the queues, opened in the process that uses them: the reader itself is pickled."""
         if self._opened is None:
-            self._opened = TopicQueues(self._options.node, self._options.topics)
+            self._opened = TopicQueues(self._options.node, self._options.choice)
         return self._opened

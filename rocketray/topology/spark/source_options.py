@@ -6,7 +6,8 @@ silently dropped is a filter that silently does not apply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -15,23 +16,38 @@ from rocketray.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
-from rocketray.meant import meant
-from rocketray.names import check_topic
 from rocketray.topology.values.group import make_subscription
 
+from .division import Division
+from .foreign_options import explain_stranger
 from .offset_rules import EARLIEST, LATEST, OffsetRule, parse_rule
+from .time_rules import TimeRule, parse_time, parse_times
+from .topic_choice import TopicChoice, assigned, matching, named
 
-__all__ = ["OPTION_NAMES", "SourceOptions", "may_be_writing", "parse_options"]
+__all__ = ["OPTION_NAMES", "BatchLimits", "SourceOptions", "may_be_writing", "parse_options"]
 
 OPTION_NAMES = (
     "topic",
+    "subscribe",
+    "topicPattern",
+    "subscribePattern",
+    "assign",
     "tags",
     "sql",
     "dialect",
     "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
     "maxOffsetsPerTrigger",
     "maxRowsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
     "data",
     "cluster",
     "rayAddress",
@@ -41,7 +57,22 @@ OPTION_NAMES = (
     "allowFilterChange",
 )
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
-_TOPICS_MAX = 1000
+_OTHER_NAMES = {
+    "subscribe": "topic",
+    "subscribePattern": "topicPattern",
+    "maxRowsPerTrigger": "maxOffsetsPerTrigger",
+}
+_CHOICES: Mapping[str, Callable[[str], TopicChoice]] = {
+    "topic": named,
+    "topicPattern": matching,
+    "assign": assigned,
+}
+_TOPIC_NAMES = {name.lower() for name in (*_CHOICES, "subscribe", "subscribePattern")}
+_COUNT_MAX = 1 << 62
+_PARTITIONS_MAX = 100_000
+_TRIGGER_DELAY_S = 15 * 60.0  # Kafka's
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)?")  # without a unit milliseconds, as in Spark
 _ARROW_BATCH_ROWS = 20_000  # measured: 10 to 50 thousand rows fit the processor's caches
 _ARROW_BATCH_ROWS_MAX = 1_000_000
 _LONG_POLL_MS = 500  # an idle query asks twice a second; a stop waits for it that long at most
@@ -49,86 +80,42 @@ _LONG_POLL_MS_MAX = 60_000
 MAY_BE_WRITING = frozenset({"checkpointlocation", "queryname", "path", "paths"})
 """Options, in lower case, that Spark passes for writing: perhaps not meant for reading."""
 
-_SIMILAR = 0.75  # one letter too many, too few or wrong in a short name
 
-_NO_SERVER = (
-    "there is no server's address: data names the node's data directory, or cluster a cluster on "
-    "the Ray of this machine or of rayAddress"
-)
-_NO_GROUP = "a query belongs to no group; its checkpoint keeps its offsets"
-_BY_TIME = (
-    "a query starts and ends by offsets, not by time; name offsets, or filter further with "
-    ".where(\"storeTimestamp >= '…'\")"
-)
-_PATTERN = "topic patterns are not supported; name the topics in topic, separated by commas"
-_NOT_DIVIDED = "a queue is one task and is not divided; a topic with more queues gives more tasks"
-_NO_WAITING = "a micro-batch has no minimum size; give the trigger a longer interval"
-_TAGS, _SQL = "its name here is tags", "its name here is sql"
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How many messages a micro-batch covers, and how long the least of them are waited for."""
 
-_REASONS: Mapping[str, str] = {
-    # Spark's own
-    "checkpointLocation": "it belongs to writeStream: .writeStream.option('checkpointLocation', …)",
-    "queryName": "it belongs to writeStream: .writeStream.queryName(…)",
-    "path": 'load() takes no path; name the topic: .option("topic", "Trade")',
-    "paths": 'load() takes no path; name the topic: .option("topic", "Trade")',
-    "mode": "modes are for parsing files; every message is a row here",
-    "header": "it is for files; the columns are always the same here",
-    "inferSchema": "it is for files; the columns are always the same here",
-    # Kafka's
-    "subscribe": 'its name here is topic: .option("topic", "Trade,Orders")',
-    "subscribePattern": _PATTERN,
-    "topicPattern": _PATTERN,
-    "assign": "a query reads all queues; limit them with startingOffsets and endingOffsets",
-    "startingTimestamp": _BY_TIME,
-    "startingOffsetsByTimestamp": _BY_TIME,
-    "startingOffsetsByTimestampStrategy": _BY_TIME,
-    "endingTimestamp": _BY_TIME,
-    "endingOffsetsByTimestamp": _BY_TIME,
-    "minPartitions": _NOT_DIVIDED,
-    "maxRecordsPerPartition": _NOT_DIVIDED,
-    "minOffsetsPerTrigger": _NO_WAITING,
-    "maxTriggerDelay": _NO_WAITING,
-    "maxBytesPerTrigger": "a micro-batch is limited by messages: maxOffsetsPerTrigger",
-    "includeHeaders": "the properties are a column here: properties",
-    "kafka.bootstrap.servers": _NO_SERVER,
-    "kafka.group.id": _NO_GROUP,
-    "groupIdPrefix": _NO_GROUP,
-    "kafkaConsumer.pollTimeoutMs": _NO_SERVER,
-    "fetchOffset.numRetries": _NO_SERVER,
-    "fetchOffset.retryIntervalMs": _NO_SERVER,
-    # RocketMQ's
-    "nameServer": _NO_SERVER,
-    "nameServerAddress": _NO_SERVER,
-    "endpoint": _NO_SERVER,
-    "group": _NO_GROUP,
-    "consumerGroup": _NO_GROUP,
-    "subExpression": _TAGS,
-    "filter.tag": _TAGS,
-    "tag": _TAGS,
-    "filter.sql": _SQL,
-    "where": "predicates are not supported on Spark; filter further with .where(…)",
-}
-_NAMES = {name.lower(): name for name in _REASONS}  # Spark passes names in lower case
+    most: int | None = None
+    least: int | None = None
+    delay_s: float = _TRIGGER_DELAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a query. ``max_offsets_per_trigger`` counts messages.
+    """The options of a query.
 
     ``node`` is the cluster, or the absolute path of a data directory. ``starting`` and ``ending``
-    are None if not given: the reader has its default.
+    are None if not given: the reader has its default. ``given`` has the names of the options.
     """
 
-    topics: tuple[str, ...]
+    choice: TopicChoice
     subscription: Subscription
     node: Path | Cluster
-    starting: OffsetRule | None
-    ending: OffsetRule | None
-    max_offsets_per_trigger: int | None
+    starting: OffsetRule | TimeRule | None
+    ending: OffsetRule | TimeRule | None
+    limits: BatchLimits
+    division: Division
     long_poll_ms: int
     arrow_batch_rows: int
     fail_on_data_loss: bool
     allow_filter_change: bool
+    given: frozenset[str]
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Raise :class:`ConfigError` if one of the options *names* is given."""
+        for name in names:
+            if name in self.given:
+                raise ConfigError(f"{name} is {why}")
 
 
 def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
@@ -138,27 +125,32 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         ConfigError: an unknown name, a missing topic, or an unusable value.
         FilterSyntaxError: ``tags`` or ``sql`` does not parse.
     """
-    given = {_canonical_name(name): value for name, value in options.items()}
+    given = _by_own_names({_canonical_name(name): value for name, value in options.items()})
     return SourceOptions(
-        topics=_topics(given.get("topic")),
+        choice=_choice(given),
         subscription=_subscription(given.get("tags"), given.get("sql"), given.get("dialect")),
         node=_node(given, environ),
-        starting=_rule(given, "startingOffsets", others=EARLIEST),
-        ending=_rule(given, "endingOffsets", others=LATEST),
-        max_offsets_per_trigger=_max_offsets(given),
+        starting=_rule(given, "starting", others=EARLIEST),
+        ending=_rule(given, "ending", others=LATEST),
+        limits=_limits(given),
+        division=Division(
+            _number_or_none(given, "minPartitions", _PARTITIONS_MAX),
+            _number_or_none(given, "maxRecordsPerPartition"),
+        ),
         long_poll_ms=_number(given, "longPollMs", _LONG_POLL_MS, 0, _LONG_POLL_MS_MAX),
         arrow_batch_rows=_number(
             given, "arrowBatchRows", _ARROW_BATCH_ROWS, 1, _ARROW_BATCH_ROWS_MAX
         ),
         fail_on_data_loss=_claim(given, "failOnDataLoss", default=True),
         allow_filter_change=_claim(given, "allowFilterChange", default=False),
+        given=frozenset(given),
     )
 
 
 def may_be_writing(options: Mapping[str, str]) -> bool:
     """Return whether wrong options may be a writer's: then to explain them would not help."""
     names = {name.lower() for name in options}
-    return "topic" not in names or not MAY_BE_WRITING.isdisjoint(names)
+    return _TOPIC_NAMES.isdisjoint(names) or not MAY_BE_WRITING.isdisjoint(names)
 
 
 def _canonical_name(name: str) -> str:
@@ -168,24 +160,40 @@ def _canonical_name(name: str) -> str:
     raise ConfigError(explain_stranger(name, OPTION_NAMES))
 
 
-def _topics(text: str | None) -> tuple[str, ...]:
-    if text is None:
+def _by_own_names(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options by our own names, where Kafka's users have another one."""
+    found = dict(given)
+    for other, own in _OTHER_NAMES.items():
+        if other in found:
+            if own in found:
+                raise ConfigError(f"{other} is another name of {own}; give one")
+            found[own] = found.pop(other)
+    return found
+
+
+def _only_one(given: Mapping[str, str], names: Sequence[str]) -> str | None:
+    """Return which of *names* is given, or None; raise :class:`ConfigError` for two of them."""
+    found = [name for name in names if name in given]
+    if len(found) > 1:
+        raise ConfigError(f"{found[0]} and {found[1]} are both given; give one")
+    return found[0] if found else None
+
+
+def _choice(given: Mapping[str, str]) -> TopicChoice:
+    option = _only_one(given, [*_CHOICES])
+    if option is None:
         raise ConfigError(
-            'the topic is missing; add .option("topic", "Trade"), or a list with commas'
+            'the topic is missing; add .option("topic", "Trade"), a list with commas, or '
+            "topicPattern, or assign"
         )
-    names = tuple(check_topic(name.strip()) for name in text.split(","))
-    if len(set(names)) != len(names):
-        raise ConfigError(f"topic={text!r} names a topic twice")
-    if len(names) > _TOPICS_MAX:
-        raise ConfigError(f"topic names {len(names)} topics; one query reads at most {_TOPICS_MAX}")
-    return names
+    return _CHOICES[option](given[option])
 
 
 def _subscription(tags: str | None, sql: str | None, dialect: str | None) -> Subscription:
     if tags is not None and sql is not None:
         raise ConfigError("both tags and sql are given; use TAGS in the sql, or drop one of them")
-    named = cast("Dialect | None", dialect)  # checked by the subscription
-    return make_subscription(tags or None, sql, None, dialect=named)
+    checked = cast("Dialect | None", dialect)  # by the subscription
+    return make_subscription(tags or None, sql, None, dialect=checked)
 
 
 def _node(given: Mapping[str, str], environ: Mapping[str, str]) -> Path | Cluster:
@@ -194,16 +202,56 @@ def _node(given: Mapping[str, str], environ: Mapping[str, str]) -> Path | Cluste
     return node.absolute() if isinstance(node, Path) else node  # the same in every process
 
 
-def _rule(given: Mapping[str, str], option: str, *, others: int) -> OffsetRule | None:
-    text = given.get(option)
-    return None if text is None else parse_rule(text, option, others=others)
+def _rule(given: Mapping[str, str], side: str, *, others: int) -> OffsetRule | TimeRule | None:
+    """Return the start or the end of a query, from the option that says it."""
+    by_offset, by_time, by_times = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    strategy = f"{by_times}Strategy"
+    option = _only_one(given, [by_offset, by_time, by_times])
+    if strategy in given and option not in (by_time, by_times):
+        raise ConfigError(f"{strategy} goes with {by_time} or {by_times}; add one, or drop it")
+    if option is None:
+        return None
+    text = given[option]
+    if option == by_offset:
+        return parse_rule(text, option, others=others)
+    is_strict = side == "starting" and _strategy(given.get(strategy, "error"), strategy)
+    if option == by_time:
+        return TimeRule(option, parse_time(text, option), {}, others, is_strict)
+    return TimeRule(option, None, parse_times(text, option), others, is_strict)
 
 
-def _max_offsets(given: Mapping[str, str]) -> int | None:
-    names = [name for name in ("maxOffsetsPerTrigger", "maxRowsPerTrigger") if name in given]
-    if len(names) > 1:
-        raise ConfigError("maxRowsPerTrigger is another name of maxOffsetsPerTrigger; give one")
-    return _number(given, names[0], 0, 1, 2**62) if names else None
+def _strategy(text: str, option: str) -> bool:
+    is_strict = {"error": True, "latest": False}.get(text.strip().lower())
+    if is_strict is None:
+        raise ConfigError(f"{option}={text!r}: write error or latest")
+    return is_strict
+
+
+def _limits(given: Mapping[str, str]) -> BatchLimits:
+    most = _number_or_none(given, "maxOffsetsPerTrigger")
+    least = _number_or_none(given, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise ConfigError(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
+    delay = given.get("maxTriggerDelay")
+    if delay is None:
+        return BatchLimits(most, least)
+    if least is None:
+        raise ConfigError("maxTriggerDelay goes with minOffsetsPerTrigger; add it, or drop both")
+    return BatchLimits(most, least, _seconds(delay, "maxTriggerDelay"))
+
+
+def _seconds(text: str, option: str) -> float:
+    """Return a duration in Spark's form, such as 15m."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ConfigError(
+            f"{option}={text!r}: write a number and a unit, such as 500ms, 30s or 15m"
+        )
+    return int(match[1]) * _UNITS_S[match[2] or "ms"]
+
+
+def _number_or_none(given: Mapping[str, str], option: str, most: int = _COUNT_MAX) -> int | None:
+    return _number(given, option, 0, 1, most) if option in given else None
 
 
 def _number(given: Mapping[str, str], option: str, default: int, least: int, most: int) -> int:
@@ -227,15 +275,3 @@ def _claim(given: Mapping[str, str], option: str, *, default: bool) -> bool:
     if value is None:
         raise ConfigError(f"{option}={text!r}: write true or false")
     return value
-
-
-def explain_stranger(name: str, known: Sequence[str]) -> str:
-    """Return the explanation of an option that is not among the *known* ones."""
-    lowered = name.lower()
-    written = _NAMES.get(lowered, name)
-    reason = _REASONS.get(written, _NO_SERVER if lowered.startswith("kafka.") else None)
-    if reason is not None:
-        return f"option {written!r} is not one of this source: {reason}"
-    near = meant(name, known, cutoff=_SIMILAR)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"unknown option {name!r}; {hint}The options are {', '.join(known)}"

@@ -12,13 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rocketray.actors.fetching.bounds import QueuePages, keys_of
+from rocketray.actors.fetching.bounds import QueuePages
 from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
-from rocketray.actors.files.paths import config_directory, identity_file
+from rocketray.actors.files.paths import config_directory, identity_file, shard_directory
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.cluster import CLUSTER_VARIABLE, Cluster
 from rocketray.data_directory import DATA_VARIABLE
-from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.errors import ConfigError
+
+from .offset_rules import OffsetRule, QueueOffsets, resolve_rule
+from .planning import count_waiting
+from .time_rules import TimeRule, offsets_at
+from .topic_choice import TopicChoice
 
 __all__ = ["TopicQueues", "TopicSource"]
 
@@ -26,23 +31,30 @@ __all__ = ["TopicQueues", "TopicSource"]
 class TopicSource(Protocol):
     """Where topics are looked up. One thread uses it."""
 
+    where: str
+    """The name of the place, for errors."""
     poll_s: float
     """The time between two looks, while there is nothing new."""
 
-    def topics(self) -> list[TopicConfig]:
-        """Return the topics as they are now; raise TopicNotFoundError if there is no such one."""
+    def known(self) -> Mapping[str, TopicConfig]:
+        """Return all topics as they are now; the same object as before if nothing has changed."""
 
-    def bounds(self, topics: Sequence[TopicConfig]) -> dict[QueueKey, Bounds]:
-        """Return the range that each queue of *topics* holds now."""
+    def bounds(
+        self, topics: Sequence[TopicConfig], keys: Sequence[QueueKey]
+    ) -> dict[QueueKey, Bounds]:
+        """Return the range that each queue of *keys*, which are of *topics*, holds now."""
 
     def place(self, topic: TopicConfig, queue_id: int) -> DiskPlace:
         """Return where a queue is, of which the bounds were asked."""
 
+    def find_time(self, key: QueueKey, held: Bounds, time_ms: int) -> int | None:
+        """Return the first message of a queue that was stored at *time_ms* or later, if any."""
+
 
 class TopicQueues:
-    """The queues of *topics* of a node. One thread uses it."""
+    """The queues of the chosen topics of a node. One thread uses it."""
 
-    def __init__(self, node: Path | Cluster, topics: Sequence[str]) -> None:
+    def __init__(self, node: Path | Cluster, choice: TopicChoice) -> None:
         """Look the topics up.
 
         Raises:
@@ -51,12 +63,11 @@ class TopicQueues:
             ConfigError: no node has ever run on the directory.
         """
         self._node = node
-        self._names = tuple(topics)
+        self._choice = choice
         self._source: TopicSource = (
-            _connected(node, self._names)
-            if isinstance(node, Cluster)
-            else _DirectorySource(node, self._names)
+            _connected(node) if isinstance(node, Cluster) else _DirectorySource(node)
         )
+        self._known: Mapping[str, TopicConfig] | None = None
         self._topics: list[TopicConfig] = []
         self._look_up()
 
@@ -66,7 +77,8 @@ class TopicQueues:
 
     def bounds(self) -> dict[QueueKey, Bounds]:
         """Return the range that each queue holds now."""
-        return self._source.bounds(self._look_up())
+        topics = self._look_up()
+        return self._source.bounds(topics, self._choice.keys(topics))
 
     def ends(self) -> dict[QueueKey, int]:
         """Return the queue offset after the last readable message of each queue."""
@@ -78,27 +90,46 @@ class TopicQueues:
         (topic,) = (each for each in self._topics if each.name == name)
         return self._source.place(topic, queue_id)
 
-    def wait_for_more(self, seen: Mapping[QueueKey, int], timeout_s: float) -> None:
-        """Return when a queue goes beyond its end in *seen*, or after *timeout_s*."""
+    def offsets(
+        self, rule: OffsetRule | TimeRule, option: str, bounds: Mapping[QueueKey, Bounds]
+    ) -> QueueOffsets:
+        """Return what a start or end means for each queue, which has just those *bounds*.
+
+        Raises:
+            ConfigError: it names a queue that is not chosen, or a time that is too late for one.
+            OffsetOutOfRangeError: it names an offset that the queue does not hold.
+        """
+        if isinstance(rule, TimeRule):
+            rule = offsets_at(rule, bounds, self._source.find_time)
+        return resolve_rule(rule, bounds, option)
+
+    def wait_for_more(self, seen: Mapping[QueueKey, int], timeout_s: float, least: int = 1) -> None:
+        """Return when there are *least* messages behind *seen*, or after *timeout_s*."""
         deadline = time.monotonic() + timeout_s
-        while all(end <= seen.get(key, 0) for key, end in self.ends().items()):
+        while count_waiting(seen, self.bounds()) < least:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
             time.sleep(min(self._source.poll_s, left))
 
     def _look_up(self) -> list[TopicConfig]:
-        self._topics = self._source.topics()
+        self._choose()
         if isinstance(self._source, _DirectorySource) and any(each.disks for each in self._topics):
-            self._source = _connected(self._node, self._names)
-            self._topics = self._source.topics()
+            self._source = _connected(self._node)
+            self._choose()
         return self._topics
 
+    def _choose(self) -> None:
+        known = self._source.known()
+        if known is not self._known:
+            self._topics = self._choice.among(known, self._source.where)
+            self._known = known
 
-def _connected(node: Path | Cluster, topics: Sequence[str]) -> TopicSource:
+
+def _connected(node: Path | Cluster) -> TopicSource:
     from .cluster_topics import ClusterTopics  # noqa: PLC0415 - loads kernels, and Ray
 
-    return ClusterTopics(node, topics)
+    return ClusterTopics(node)
 
 
 class _DirectorySource:
@@ -106,14 +137,14 @@ class _DirectorySource:
 
     poll_s = 0.01  # a micro-batch takes ten times as long; a turn costs some microseconds
 
-    def __init__(self, data: Path, topics: Sequence[str]) -> None:
+    def __init__(self, data: Path) -> None:
+        self.where = str(data)
         self._data = data
-        self._names = topics
         self._version: tuple[int, int] | None = None
-        self._found: list[TopicConfig] = []
+        self._found: Mapping[str, TopicConfig] = {}
         self._pages = QueuePages(data)
 
-    def topics(self) -> list[TopicConfig]:
+    def known(self) -> Mapping[str, TopicConfig]:
         version = self._catalog_version()
         if version is None or version != self._version:
             self._found = self._read()
@@ -121,29 +152,35 @@ class _DirectorySource:
             self._pages.forget()
         return self._found
 
-    def bounds(self, topics: Sequence[TopicConfig]) -> dict[QueueKey, Bounds]:
+    def bounds(
+        self, topics: Sequence[TopicConfig], keys: Sequence[QueueKey]
+    ) -> dict[QueueKey, Bounds]:
         # A queue whose shard has never run has no files: it is empty.
-        return {key: self._pages.find(key) or Bounds(0, 0) for key in keys_of(topics)}
+        del topics
+        return {key: self._pages.find(key) or Bounds(0, 0) for key in keys}
 
     def place(self, topic: TopicConfig, queue_id: int) -> DiskPlace:
         del topic, queue_id
         return DiskPlace(self._data)
 
-    def _read(self) -> list[TopicConfig]:
+    def find_time(self, key: QueueKey, held: Bounds, time_ms: int) -> int | None:
+        if held.minimum == held.visible:
+            return None
+        from .time_search import find_in_queue  # noqa: PLC0415 - loads kernels
+
+        return find_in_queue(shard_directory(self._data, *key), key, held, time_ms)
+
+    def _read(self) -> Mapping[str, TopicConfig]:
         catalog = TopicCatalog.load(self._data)
         is_node = identity_file(self._data).exists() or self._catalog_version() is not None
         if not catalog.topics and not is_node:  # directories of earlier releases have no identity
             raise ConfigError(
-                f"topic {self._names[0]!r}: {self._data} is not a node's data directory; start "
-                f"its node (rocketray start --data {self._data}), or name its data directory: with "
-                f".option('data', …) of a read, data= of a SinkHost, or {DATA_VARIABLE} in the "
-                "environment; a cluster on another machine is found by its name: cluster, or "
-                f"{CLUSTER_VARIABLE}"
+                f"{self._data} is not a node's data directory; start its node (rocketray start "
+                f"--data {self._data}), or name its data directory: with .option('data', …) of a "
+                f"read, data= of a SinkHost, or {DATA_VARIABLE} in the environment; a cluster on "
+                f"another machine is found by its name: cluster, or {CLUSTER_VARIABLE}"
             )
-        for name in self._names:
-            if name not in catalog.topics:
-                raise TopicNotFoundError(name, str(self._data))
-        return [catalog.topics[name] for name in self._names]
+        return catalog.topics
 
     def _catalog_version(self) -> tuple[int, int] | None:
         try:

@@ -13,6 +13,7 @@ from rocketray.topology.spark.offset_rules import (
     parse_rule,
     resolve_rule,
 )
+from rocketray.topology.spark.topic_choice import assigned, named
 
 BOUNDS = {("T", 0): Bounds(5, 20), ("T", 1): Bounds(0, 0), ("U", 0): Bounds(0, 7)}
 
@@ -21,12 +22,17 @@ def test_offsets_survive_the_form_of_the_checkpoint() -> None:
     offsets = {("U", 0): 7, ("T", 10): 1, ("T", 2): 2**62}
 
     assert offsets_to_json(offsets) == {"T": {"2": 2**62, "10": 1}, "U": {"0": 7}}
-    assert offsets_from_json(offsets_to_json(offsets), ["T", "U"]) == offsets
+    assert offsets_from_json(offsets_to_json(offsets), named("T,U")) == offsets
 
 
 def test_a_checkpoint_of_other_topics_is_refused() -> None:
     with pytest.raises(ConfigError, match="belongs to a query that also reads Old"):
-        offsets_from_json({"T": {"0": 1}, "Old": {"0": 1}}, ["T"])
+        offsets_from_json({"T": {"0": 1}, "Old": {"0": 1}}, named("T"))
+
+
+def test_a_checkpoint_of_a_queue_that_is_not_assigned_any_more_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r'also reads queue 1 of T, .*assign = \{"T": '):
+        offsets_from_json({"T": {"0": 1, "1": 1}}, assigned('{"T": [0]}'))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +41,7 @@ def test_a_checkpoint_of_other_topics_is_refused() -> None:
 )
 def test_a_damaged_checkpoint_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="the checkpoint's offset"):
-        offsets_from_json(value, ["T"])
+        offsets_from_json(value, named("T"))
 
 
 def test_words_and_numbers_name_the_ends_of_a_queue() -> None:

@@ -7,30 +7,27 @@ import pytest
 from rocketray.actors.fetching.read_plan import Bounds, Range
 from rocketray.errors import ConfigError, StoreError
 from rocketray.store.queues.queue_gaps import QueueGaps
-from rocketray.topology.spark.planning import next_ends, plan_batch, plan_stream
-from rocketray.topology.spark.source_options import parse_options
+from rocketray.topology.spark.planning import (
+    BatchPace,
+    count_waiting,
+    next_ends,
+    plan_batch,
+    plan_stream,
+)
 
 KEY = ("T", 0)
 HELD = {KEY: Bounds(10, 20)}
 
 
 def test_a_batch_reads_what_the_queues_hold() -> None:
-    bounds = HELD | {("T", 1): Bounds(0, 0)}
+    starts, ends = {KEY: 10, ("T", 1): 0}, {KEY: 20, ("T", 1): 0}
 
-    assert plan_batch(parse_options({"topic": "T"}, {}), bounds) == [Range(KEY, 10, 20)]
+    assert plan_batch(starts, ends) == [Range(KEY, 10, 20)]
 
 
 def test_a_batch_that_ends_before_it_starts_is_refused() -> None:
-    options = {
-        "topic": "T",
-        "startingOffsets": '{"T":{"0":15}}',
-        "endingOffsets": '{"T":{"0":12}}',
-    }
-
-    with pytest.raises(
-        ConfigError, match="startingOffsets gives 15, which is after the endingOffsets, 12"
-    ):
-        plan_batch(parse_options(options, {}), HELD)
+    with pytest.raises(ConfigError, match="would start at 15, which is after its end, 12"):
+        plan_batch({KEY: 15}, {KEY: 12})
 
 
 def test_a_stream_reads_from_one_offset_to_the_other() -> None:
@@ -111,3 +108,23 @@ def test_limited_steps_always_come_to_the_end() -> None:
         starts = after
         steps += 1
     assert steps <= 14
+
+
+def test_what_waits_is_counted_as_the_limit_counts_it() -> None:
+    assert count_waiting({KEY: 12}, HELD) == 8
+    assert count_waiting({}, HELD) == 10  # a new queue
+    assert count_waiting({KEY: 99}, HELD) == 10  # made anew
+    gaps = {KEY: Bounds(0, 500, QueueGaps([(10, 500)]))}
+    assert count_waiting({KEY: 7}, gaps) == 3
+
+
+def test_a_micro_batch_waits_for_enough_messages_or_for_its_time() -> None:
+    pace = BatchPace(least=100, delay_s=60)
+    assert (pace.least_now(5), pace.left_s(5)) == (1, 0)  # the first of a run begins at once
+
+    pace.begin(5)
+    assert (pace.least_now(64), pace.left_s(64)) == (100, 1)
+    assert (pace.least_now(65), pace.left_s(65)) == (1, 0)
+
+    pace.begin(70)
+    assert pace.least_now(129) == 100

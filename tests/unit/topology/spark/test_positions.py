@@ -9,7 +9,9 @@ import pytest
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.spark.positions import Admission, Position, from_json, to_json
+from rocketray.topology.spark.topic_choice import matching, named
 
+TOPICS = named("T,U")
 IDS = {"T": "1" * 32, "U": "2" * 32}
 OFFSETS = {("T", 0): 7, ("T", 1): 3, ("U", 0): 5}
 PAY = Subscription.tags("pay")
@@ -27,14 +29,14 @@ def admission(
 )
 def test_an_offset_survives_the_checkpoint(subscription: Subscription) -> None:
     position = Position(OFFSETS, IDS, subscription)
-    assert from_json(to_json(position), ["T", "U"]) == position
+    assert from_json(to_json(position), TOPICS) == position
     assert to_json(position)["T"] == {"0": 7, "1": 3}
 
 
 def test_an_offset_of_an_earlier_release_is_taken_and_said_to_be_unchecked_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    old = from_json({"T": {"0": 7}}, ["T"])
+    old = from_json({"T": {"0": 7}}, named("T"))
     assert old == Position({("T", 0): 7})
 
     admitting = admission(Subscription.sql("a > 1"))
@@ -50,7 +52,7 @@ def test_an_offset_of_a_later_release_is_refused() -> None:
     """Its other keys would be dropped with the next micro-batch."""
     later: dict[str, object] = {"T": {"0": 7}, "@": {"topics": {}, "epochs": {"T": [1]}}}
     with pytest.raises(ConfigError, match=r"'epochs' in '@', which this release .* or a newer one"):
-        from_json(later, ["T"])
+        from_json(later, named("T"))
 
 
 def test_a_topic_that_was_made_again_is_an_error_that_names_it() -> None:
@@ -70,7 +72,7 @@ def test_a_topic_that_was_made_again_begins_anew_with_one_warning(
             assert admitting.admit(POSITION, IDS | {"T": "3" * 32}) == {("U", 0): 5}
 
     (record,) = caplog.records
-    assert "read from its first message" in record.getMessage()
+    assert "read the existing topic from its first message" in record.getMessage()
 
 
 def test_a_topic_that_the_query_has_lately_is_no_other() -> None:
@@ -111,4 +113,25 @@ def test_another_filter_is_taken_where_it_is_allowed(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("origin", [3, {"topics": 3}, {"topics": {"T": 3}}, {"filter": 3}, []])
 def test_a_damaged_origin_is_refused(origin: object) -> None:
     with pytest.raises(ConfigError):
-        from_json({"T": {"0": 1}, "@": origin}, ["T"])
+        from_json({"T": {"0": 1}, "@": origin}, named("T"))
+
+
+def test_a_topic_that_does_not_exist_any_more_is_an_error_or_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(StoreError, match="'U', which the checkpoint has, does not exist any more"):
+        admission().admit(POSITION, {"T": IDS["T"]})
+
+    with caplog.at_level(logging.WARNING):
+        left = admission(fail=False).admit(POSITION, {"T": IDS["T"]})
+    assert left == {("T", 0): 7, ("T", 1): 3}
+    assert "will continue without it" in caplog.text
+
+
+def test_a_query_that_matched_no_topic_yet_is_not_of_an_earlier_release(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nothing = from_json(to_json(Position({}, {}, PAY)), matching("T.*"))
+    with caplog.at_level(logging.WARNING):
+        assert admission().admit(nothing, IDS) == {}
+    assert not caplog.records

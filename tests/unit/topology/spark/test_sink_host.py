@@ -56,7 +56,7 @@ def test_a_run_where_no_node_ever_was_says_where_it_looked(
         SinkHost([SinkSpec("one", lake, "Trade")], open_session=no_session).run()
     looked = tmp_path / "rocketray-data"
     assert str(raised.value) == (
-        f"topic 'Trade': {looked} is not a node's data directory; start its node (rocketray start "
+        f"{looked} is not a node's data directory; start its node (rocketray start "
         f"--data {looked}), or name its data directory: with .option('data', …) of a read, data= "
         "of a SinkHost, or ROCKETRAY_DATA in the environment; a cluster on another machine is "
         "found by its name: cluster, or ROCKETRAY_CLUSTER"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,17 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from rocketray.cluster import Cluster
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError
 from rocketray.filters.subscription import Subscription
+from rocketray.topology.spark.division import Division
 from rocketray.topology.spark.offset_rules import EARLIEST, LATEST, OffsetRule
 from rocketray.topology.spark.source_options import (
     OPTION_NAMES,
+    BatchLimits,
     SourceOptions,
     may_be_writing,
     parse_options,
 )
+from rocketray.topology.spark.time_rules import TimeRule
+from rocketray.topology.spark.topic_choice import assigned, matching, named
 
 
 def parsed(**options: str) -> SourceOptions:
@@ -24,16 +29,18 @@ def parsed(**options: str) -> SourceOptions:
 
 def test_the_defaults_read_everything() -> None:
     assert parsed() == SourceOptions(
-        topics=("Trade",),
+        choice=named("Trade"),
         subscription=Subscription.tags("*"),
         node=Path("rocketray-data").absolute(),
         starting=None,
         ending=None,
-        max_offsets_per_trigger=None,
+        limits=BatchLimits(),
+        division=Division(),
         long_poll_ms=500,
         arrow_batch_rows=20_000,
         fail_on_data_loss=True,
         allow_filter_change=False,
+        given=frozenset({"topic"}),
     )
 
 
@@ -44,6 +51,8 @@ def test_every_option_is_read_whatever_its_case() -> None:
         StartingOffsets="latest",
         endingoffsets='{"Trade": {"1": 5}}',
         maxoffsetspertrigger="7",
+        minpartitions="3",
+        MaxRecordsPerPartition="1000",
         DATA="/data",
         longpollms="0",
         ArrowBatchRows="3",
@@ -51,17 +60,19 @@ def test_every_option_is_read_whatever_its_case() -> None:
         allowfilterchange="true",
     )
 
-    assert options == SourceOptions(
-        topics=("Trade", "Other"),
+    assert replace(options, given=frozenset()) == SourceOptions(
+        choice=named("Trade,Other"),
         subscription=Subscription.sql("a > 1"),
         node=Path("/data"),
         starting=OffsetRule(LATEST, {}),
         ending=OffsetRule(LATEST, {("Trade", 1): 5}),
-        max_offsets_per_trigger=7,
+        limits=BatchLimits(most=7),
+        division=Division(3, 1000),
         long_poll_ms=0,
         arrow_batch_rows=3,
         fail_on_data_loss=False,
         allow_filter_change=True,
+        given=frozenset(),
     )
 
 
@@ -71,10 +82,52 @@ def test_queues_that_a_start_does_not_name_start_at_their_first_message() -> Non
     assert starting == OffsetRule(EARLIEST, {("Trade", 1): 5})
 
 
-def test_rows_is_another_word_for_offsets() -> None:
-    assert parsed(maxRowsPerTrigger="9").max_offsets_per_trigger == 9
-    with pytest.raises(ConfigError, match="another name"):
-        parsed(maxRowsPerTrigger="9", maxOffsetsPerTrigger="9")
+@pytest.mark.parametrize(
+    ("other", "own", "text"),
+    [
+        ("subscribe", "topic", "Other"),
+        ("subscribePattern", "topicPattern", "Tr.*"),
+        ("maxRowsPerTrigger", "maxOffsetsPerTrigger", "9"),
+    ],
+)
+def test_an_option_has_the_name_that_users_of_kafka_or_spark_know(
+    other: str, own: str, text: str
+) -> None:
+    topic = {} if "ubs" in other else {"topic": "Trade"}
+
+    assert parse_options({other: text, **topic}, {}) == parse_options({own: text, **topic}, {})
+    with pytest.raises(ConfigError, match=f"{other} is another name of {own}; give one"):
+        parse_options({other: text, own: text, **topic}, {})
+
+
+def test_topics_are_named_matched_or_assigned() -> None:
+    assert parse_options({"topicPattern": "Tr.*"}, {}).choice == matching("Tr.*")
+    assert parse_options({"assign": '{"T": [1]}'}, {}).choice == assigned('{"T": [1]}')
+    with pytest.raises(ConfigError, match="topic and assign are both given; give one"):
+        parsed(assign='{"T": [1]}')
+
+
+def test_a_start_or_end_is_a_time_of_all_queues_or_of_named_ones() -> None:
+    assert parsed(startingTimestamp="17").starting == TimeRule(
+        "startingTimestamp", 17, {}, EARLIEST, is_strict=True
+    )
+    by_queue = parsed(
+        startingOffsetsByTimestamp='{"Trade": {"1": 5}}',
+        startingOffsetsByTimestampStrategy="latest",
+    )
+    assert by_queue.starting == TimeRule(
+        "startingOffsetsByTimestamp", None, {("Trade", 1): 5}, EARLIEST
+    )
+    assert parsed(endingTimestamp="17").ending == TimeRule("endingTimestamp", 17, {}, LATEST)
+    ending = parsed(endingOffsetsByTimestamp='{"Trade": {"0": 3}}').ending
+    assert ending == TimeRule("endingOffsetsByTimestamp", None, {("Trade", 0): 3}, LATEST)
+
+
+def test_a_micro_batch_has_limits_and_a_delay() -> None:
+    options = {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "9"}
+    assert parsed(**options).limits == BatchLimits(9, 5, 900)
+    for text, delay_s in (("1500", 1.5), ("500ms", 0.5), ("2 Min", 120), ("1h", 3600)):
+        assert parsed(**options, maxTriggerDelay=text).limits == BatchLimits(9, 5, delay_s)
 
 
 def test_a_cluster_takes_the_place_of_a_data_directory() -> None:
@@ -119,6 +172,28 @@ def test_a_slip_of_the_pen_names_the_option_that_was_meant(name: str) -> None:
         ({"sql": ""}, FilterSyntaxError, "end of the expression"),
         ({"startingOffsets": "first"}, ConfigError, "startingOffsets='first': write earliest"),
         ({"maxOffsetsPerTrigger": "0"}, ConfigError, "maxOffsetsPerTrigger='0': write a whole"),
+        ({"startingTimestamp": "1", "startingOffsets": "latest"}, ConfigError, "are both given"),
+        ({"startingTimestamp": "-1"}, ConfigError, "milliseconds since 1970"),
+        ({"startingTimestamp": "2026-01-01"}, ConfigError, "milliseconds since 1970"),
+        ({"startingOffsetsByTimestamp": "17 h"}, ConfigError, 'like {"Trade":{"0":17672'),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, ConfigError, "goes with startingTime"),
+        (
+            {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "first"},
+            ConfigError,
+            "write error or latest",
+        ),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
+            ConfigError,
+            "minOffsetsPerTrigger=9 is more than maxOffsetsPerTrigger=5",
+        ),
+        ({"maxTriggerDelay": "5m"}, ConfigError, "goes with minOffsetsPerTrigger"),
+        (
+            {"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "5"},
+            ConfigError,
+            "such as 500ms, 30s or 15m",
+        ),
+        ({"minPartitions": "0"}, ConfigError, "minPartitions='0': write a whole"),
         ({"longPollMs": "60001"}, ConfigError, "from 0 to 60000"),
         ({"arrowBatchRows": "many"}, ConfigError, "arrowBatchRows='many'"),
         ({"failOnDataLoss": "no"}, ConfigError, "failOnDataLoss='no': write true or false"),
@@ -134,12 +209,9 @@ def test_a_value_that_cannot_be_used_is_refused(
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("subscribe", 'its name here is topic: .option("topic"'),
-        ("maxTriggerDelay", "has no minimum size; give the trigger a longer interval"),
         ("kafka.bootstrap.servers", "data names the node's data directory"),
         ("kafka.security.protocol", "data names the node's data directory"),
         ("kafka.group.id", "belongs to no group"),
-        ("minPartitions", "a topic with more queues gives more tasks"),
         ("checkpointLocation", "belongs to writeStream"),
         ("nameServer", "data names the node's data directory"),
         ("where", "filter further with .where"),

@@ -11,6 +11,9 @@ from support.shards import Shards
 from rocketray.actors.fetching.read_plan import Bounds
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.topology.spark.offset_rules import LATEST
+from rocketray.topology.spark.time_rules import TimeRule
+from rocketray.topology.spark.topic_choice import matching, named
 from rocketray.topology.spark.topic_queues import TopicQueues
 
 
@@ -23,17 +26,17 @@ def shards(tmp_path: Path) -> Iterator[Shards]:
 def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path, shards: Shards) -> None:
     where = f"'Nobody' does not exist in {tmp_path}; create it with: rocketray topics create Nobody"
     with pytest.raises(TopicNotFoundError, match=where):
-        TopicQueues(tmp_path, ["Trade", "Nobody"])
+        TopicQueues(tmp_path, named("Trade,Nobody"))
 
 
 def test_a_directory_without_a_node_is_named(tmp_path: Path) -> None:
-    where = f"topic 'Trade': {tmp_path}/nowhere is not a node's data directory; "
+    where = f"{tmp_path}/nowhere is not a node's data directory; "
     with pytest.raises(ConfigError, match=where):
-        TopicQueues(tmp_path / "nowhere", ["Trade"])
+        TopicQueues(tmp_path / "nowhere", named("Trade"))
 
 
 def test_a_topic_that_is_made_again_has_another_id(tmp_path: Path, shards: Shards) -> None:
-    queues = TopicQueues(tmp_path, ["Trade"])
+    queues = TopicQueues(tmp_path, named("Trade"))
     before = queues.topic_ids()
     shards.create("Trade", 3)
     assert queues.topic_ids() == before
@@ -45,7 +48,7 @@ def test_a_topic_that_is_made_again_has_another_id(tmp_path: Path, shards: Shard
 
 
 def test_bounds_follow_the_shards(tmp_path: Path, shards: Shards) -> None:
-    queues = TopicQueues(tmp_path, ["Trade"])
+    queues = TopicQueues(tmp_path, named("Trade"))
     assert queues.bounds() == {("Trade", 0): Bounds(0, 0), ("Trade", 1): Bounds(0, 0)}
 
     shards.fill("Trade", 1, 7)
@@ -56,7 +59,7 @@ def test_bounds_follow_the_shards(tmp_path: Path, shards: Shards) -> None:
 
 
 def test_new_queues_are_seen(tmp_path: Path, shards: Shards) -> None:
-    queues = TopicQueues(tmp_path, ["Trade"])
+    queues = TopicQueues(tmp_path, named("Trade"))
     shards.create("Trade", 3)
 
     assert [*queues.bounds()] == [("Trade", 0), ("Trade", 1), ("Trade", 2)]
@@ -64,7 +67,7 @@ def test_new_queues_are_seen(tmp_path: Path, shards: Shards) -> None:
 
 def test_waiting_ends_with_the_first_message_of_any_queue(tmp_path: Path, shards: Shards) -> None:
     shards.fill("Trade", 0, 5)
-    queues = TopicQueues(tmp_path, ["Trade"])
+    queues = TopicQueues(tmp_path, named("Trade"))
     timer = threading.Timer(0.1, shards.fill, ("Trade", 1, 1))
 
     timer.start()
@@ -81,7 +84,7 @@ def test_waiting_ends_with_the_time_and_does_not_begin_when_there_is_more(
     tmp_path: Path, shards: Shards
 ) -> None:
     shards.fill("Trade", 0, 5)
-    queues = TopicQueues(tmp_path, ["Trade"])
+    queues = TopicQueues(tmp_path, named("Trade"))
 
     before = time.monotonic()
     queues.wait_for_more({("Trade", 0): 4}, 20)
@@ -90,3 +93,40 @@ def test_waiting_ends_with_the_time_and_does_not_begin_when_there_is_more(
     before = time.monotonic()
     queues.wait_for_more({("Trade", 0): 5}, 0.1)
     assert 0.1 <= time.monotonic() - before < 10
+
+
+def test_topics_that_match_later_are_read_from_then_on(tmp_path: Path, shards: Shards) -> None:
+    queues = TopicQueues(tmp_path, matching("T.*"))
+    shards.create("Order", 1)
+    shards.create("Ticks", 1)
+
+    assert [*queues.bounds()] == [("Ticks", 0), ("Trade", 0), ("Trade", 1)]
+
+
+def test_waiting_may_be_for_several_messages(tmp_path: Path, shards: Shards) -> None:
+    shards.fill("Trade", 0, 5)
+    shards.fill("Trade", 1, 2)
+    queues = TopicQueues(tmp_path, named("Trade"))
+
+    before = time.monotonic()
+    queues.wait_for_more({("Trade", 0): 1}, 20, least=6)
+    assert time.monotonic() - before < 10
+
+    before = time.monotonic()
+    queues.wait_for_more({("Trade", 0): 1}, 0.1, least=7)
+    assert time.monotonic() - before >= 0.1
+
+
+def test_a_time_is_found_in_the_files_of_a_queue(tmp_path: Path, shards: Shards) -> None:
+    for _ in range(5):
+        shards.fill("Trade", 0, 1)
+    stored = [message.store_timestamp_ms for message in shards.stored("Trade")]
+    queues = TopicQueues(tmp_path, named("Trade"))
+
+    def at(time_ms: int) -> dict[tuple[str, int], int]:
+        rule = TimeRule("endingTimestamp", time_ms, {}, LATEST)
+        return queues.offsets(rule, "endingOffsets", queues.bounds())
+
+    assert at(stored[0]) == {("Trade", 0): 0, ("Trade", 1): 0}
+    assert at(stored[-1] + 1) == {("Trade", 0): 5, ("Trade", 1): 0}
+    assert at(stored[3]) == {("Trade", 0): 3, ("Trade", 1): 0}

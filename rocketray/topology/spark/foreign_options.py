@@ -1,0 +1,62 @@
+"""Options that are not the source's own, and the reason for each: Spark's, Kafka's, RocketMQ's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rocketray.meant import meant
+
+__all__ = ["explain_stranger"]
+
+_SIMILAR = 0.75  # one letter too many, too few or wrong in a short name
+
+_NO_SERVER = (
+    "there is no server's address: data names the node's data directory, or cluster a cluster on "
+    "the Ray of this machine or of rayAddress"
+)
+_NO_GROUP = "a query belongs to no group; its checkpoint keeps its offsets"
+_TAGS, _SQL = "its name here is tags", "its name here is sql"
+
+_REASONS: Mapping[str, str] = {
+    # Spark's own
+    "checkpointLocation": "it belongs to writeStream: .writeStream.option('checkpointLocation', …)",
+    "queryName": "it belongs to writeStream: .writeStream.queryName(…)",
+    "path": 'load() takes no path; name the topic: .option("topic", "Trade")',
+    "paths": 'load() takes no path; name the topic: .option("topic", "Trade")',
+    "mode": "modes are for parsing files; every message is a row here",
+    "header": "it is for files; the columns are always the same here",
+    "inferSchema": "it is for files; the columns are always the same here",
+    # Kafka's
+    "maxBytesPerTrigger": "a micro-batch is limited by messages: maxOffsetsPerTrigger",
+    "includeHeaders": "the properties are a column here: properties",
+    "kafka.bootstrap.servers": _NO_SERVER,
+    "kafka.group.id": _NO_GROUP,
+    "groupIdPrefix": _NO_GROUP,
+    "kafkaConsumer.pollTimeoutMs": _NO_SERVER,
+    "fetchOffset.numRetries": _NO_SERVER,
+    "fetchOffset.retryIntervalMs": _NO_SERVER,
+    # RocketMQ's
+    "nameServer": _NO_SERVER,
+    "nameServerAddress": _NO_SERVER,
+    "endpoint": _NO_SERVER,
+    "group": _NO_GROUP,
+    "consumerGroup": _NO_GROUP,
+    "subExpression": _TAGS,
+    "filter.tag": _TAGS,
+    "tag": _TAGS,
+    "filter.sql": _SQL,
+    "where": "predicates are not supported on Spark; filter further with .where(…)",
+}
+_NAMES = {name.lower(): name for name in _REASONS}  # Spark passes names in lower case
+
+
+def explain_stranger(name: str, known: Sequence[str]) -> str:
+    """Return the explanation of an option that is not among the *known* ones."""
+    lowered = name.lower()
+    written = _NAMES.get(lowered, name)
+    reason = _REASONS.get(written, _NO_SERVER if lowered.startswith("kafka.") else None)
+    if reason is not None:
+        return f"option {written!r} is not one of this source: {reason}"
+    near = meant(name, known, cutoff=_SIMILAR)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown option {name!r}; {hint}The options are {', '.join(known)}"
