@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
     from .message import Message, StoredMessage
+    from .topology import spark
     from .topology.app.app import App
     from .topology.app.stream import Stream
     from .topology.delivery.flow import FlowLimits
@@ -50,6 +51,7 @@ __all__ = [
     "Transaction",
     "__version__",
     "predicate",
+    "spark",
 ]
 
 __version__ = "0.1.0"
@@ -81,6 +83,8 @@ _LOADED_FROM = {
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
+        if name == "spark":
+            return import_module("rocketray.topology.spark")
         if name not in _LOADED_FROM:
             raise AttributeError(f"module 'rocketray' has no attribute {name!r}{_meant(name)}")
         return getattr(import_module(_LOADED_FROM[name]), name)

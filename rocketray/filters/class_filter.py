@@ -51,8 +51,8 @@ def predicate(
 
     A batch predicate gets a ``pyarrow.RecordBatch`` with just *columns*, one row per message, named
     as in all Arrow batches of messages: topic, queueId, queueOffset, body, tags, keys, properties,
-    bornTimestamp, storeTimestamp, msgId. It returns a NumPy or Arrow array with one truth value per
-    row; null means no match. Only *columns* are read; properties cost most.
+    bornTimestamp, storeTimestamp, msgId, shardingKey. It returns a NumPy or Arrow array with one
+    truth value per row; null means no match. Only *columns* are read; properties cost most.
 
     Returns the function itself: it can be called, tested, and given as ``where=``.
 

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
 from support.shards import Shards
+from support.stores import GOLDEN_STORE, open_golden
 
+import rocketray as rr
 from rocketray.message import Message, StoredMessage
 
 pytestmark = pytest.mark.integration
@@ -64,6 +67,7 @@ def row_of(message: StoredMessage) -> dict[str, Any]:
         "bornTimestamp": message.born_timestamp_ms,
         "storeTimestamp": message.store_timestamp_ms,
         "msgId": message.offset_message_id,
+        "shardingKey": message.properties.get("__SHARDINGKEY"),
     }
 
 
@@ -76,7 +80,7 @@ def test_every_column_of_every_message_is_what_was_written(
 ) -> None:
     default = read(spark, shards)
     schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in default.schema)
-    table = read(spark, shards, f"{schema}, msgId string").toArrow()
+    table = read(spark, shards, f"{schema}, msgId string, shardingKey string").toArrow()
 
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     columns["properties"] = [sorted(pairs) for pairs in columns["properties"]]
@@ -104,6 +108,7 @@ def test_every_column_of_every_message_is_what_was_written(
         "bornTimestamp timestamp",
         "storeTimestamp timestamp not null",
         "msgId string",
+        "shardingKey string",
     ],
 )
 def test_spark_takes_each_column_alone(spark: SparkSession, shards: Shards, column: str) -> None:
@@ -201,6 +206,44 @@ def test_a_queue_is_divided_into_tasks(
     assert whole.rdd.getNumPartitions() == 1
     assert divided.rdd.getNumPartitions() == 6
     assert offsets_of(divided) == places(messages)
+
+
+def test_a_query_written_for_kafka_reads_kafkas_columns(
+    spark: SparkSession, shards: Shards
+) -> None:
+    reader = spark.read.format("rocketray").option("data", str(shards.data))
+    frame = reader.options(subscribe="Trade", columns="kafka", includeHeaders="true").load()
+    first = frame.where("partition = 0 AND offset < 3").orderBy("offset")
+    rows = first.selectExpr("cast(value AS string) AS text", "key", "inline(headers) AS (name, is)")
+    regions = [(row["text"], bytes(row["is"])) for row in rows.collect() if row["name"] == "region"]
+
+    assert regions == [("", b"eu"), ("Trade 0 1 ", b"us"), ("Trade 0 2 Trade 0 2 ", b"asia")]
+
+
+def test_a_brokers_store_is_loaded_by_its_path(spark: SparkSession) -> None:
+    with open_golden() as store:
+        keys = {(one.topic, one.queue_id, one.queue_offset) for one in store.reads.scan()}
+        expected = {key for key in keys if key[0] in ("TopicA", "TopicB")}
+    reader = spark.read.format("rocketray").schema("topic string, queueId int, queueOffset bigint")
+    frame = reader.option("topicPattern", "Topic[AB]").load(str(GOLDEN_STORE))
+
+    assert set(map(tuple, frame.collect())) == expected
+
+
+class Order(rr.Record):
+    order_id: str
+    amount: float
+
+
+def test_bodies_become_typed_columns(spark: SparkSession, tmp_path: Path) -> None:
+    with Shards(tmp_path, Orders=1) as written:
+        bodies = [Order(f"o-{n}", n / 2).dumps(serializer="json") for n in range(3)]
+        written.append([Message("Orders", body) for body in bodies], 0)
+        frame = read(spark, written, "body binary", topic="Orders")
+        order = from_json(col("body").cast("string"), rr.spark.schema(Order))
+        rows = frame.select(order.alias("order")).select("order.*").collect()
+
+    assert sorted(map(tuple, rows)) == [("o-0", 0.0), ("o-1", 0.5), ("o-2", 1.0)]
 
 
 def test_queues_may_be_assigned(spark: SparkSession, shards: Shards) -> None:

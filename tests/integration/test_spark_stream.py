@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from support.shards import Shards
 
+import rocketray as rr
+
 pytestmark = pytest.mark.integration
 
 COLUMNS = "queueId int, queueOffset bigint"
@@ -114,6 +116,7 @@ def test_a_stream_starts_at_the_end_and_reads_new_queues_from_their_beginning(
     progress = query.lastProgress
     assert progress is not None
     assert '"0":43' in progress["sources"][0]["latestOffset"].replace(" ", "")
+    assert rr.spark.lag_metrics(progress)[0]["maxOffsetsBehindLatest"] == "0"
 
 
 def test_a_query_goes_on_where_its_checkpoint_stands(spark: SparkSession, shards: Shards) -> None:

@@ -6,7 +6,7 @@ workers are forked before anything is opened, and nothing is opened on import.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_stream import sql_states
 from rocketray.actors.ipc.control_page_reader import ControlView
+from rocketray.actors.topics.queue_views import open_queue
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
@@ -28,7 +29,15 @@ from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .read_plan import Bounds, Range, ReadPlan, Warn, check_loss
 
-__all__ = ["BATCH_BYTES", "BlockFilter", "ReadBatch", "cut_batches", "read_range", "tell_doubts"]
+__all__ = [
+    "BATCH_BYTES",
+    "BlockFilter",
+    "ReadBatch",
+    "cut_batches",
+    "read_range",
+    "read_store_range",
+    "tell_doubts",
+]
 
 BATCH_BYTES = 8 * 1024 * 1024  # of records; 20 thousand messages of 4 MiB would not fit a worker
 _OPEN_QUEUES = 64
@@ -59,19 +68,43 @@ def read_range(
     if reader is None:
         directory = shard_directory(data, *part.key)
         reader = _open_reader(directory, directory.stat().st_ino, *part.key)
-    chosen = BlockFilter(plan.subscription)
     control = control_path(data, *part.key)
     held = ControlView(control)
     if 0 < held.minimum() < held.visible():
         reader.let_go_before(held.minimum())  # deleted files occupy space while they are mapped
-    position = _check_position(control, plan, part, part.start, warn)
+
+    def first_from(position: int) -> int:
+        return _check_position(control, plan, part, position, warn)
+
+    yield from _scan(reader, plan, part, warn, first_from)
+
+
+def read_store_range(store: Path, plan: ReadPlan, part: Range, warn: Warn) -> Iterator[ReadBatch]:
+    """Yield the same of a store directory, ours or a broker's, which may belong to no node.
+
+    Raises:
+        OffsetOutOfRangeError: messages of the range were deleted since it was planned.
+    """
+    with open_queue(store, *part.key) as reader:
+        yield from _scan(reader, plan, part, warn, lambda position: position)
+
+
+def _scan(
+    reader: QueueReader, plan: ReadPlan, part: Range, warn: Warn, first_from: Callable[[int], int]
+) -> Iterator[ReadBatch]:
+    """Yield the matching messages of *part*.
+
+    *first_from* returns the first position from another one on that was not deleted.
+    """
+    chosen = BlockFilter(plan.subscription)
+    position = first_from(part.start)
     while position < part.stop:
         stop = min(part.stop, position + chosen.block_entries)
         try:
             entries = chosen.select(reader, position, stop)
             reader.map_records(entries)
         except OffsetOutOfRangeError:
-            later = _check_position(control, plan, part, position, warn)
+            later = first_from(position)
             if later == position:
                 raise
             position = later

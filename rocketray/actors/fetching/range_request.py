@@ -74,10 +74,10 @@ class RangeRequest:
         start = _number(given, "start", 0, _OFFSET_MAX)
         stop = _number(given, "stop", start, _OFFSET_MAX)
         key = check_topic(given["topic"]), _number(given, "queueId", 0, _QUEUE_MAX)
+        column_schema(columns)  # refuses unknown ones
         plan = ReadPlan(
             subscription=subscription,
             columns=columns,
-            schema=column_schema(columns),
             batch_rows=_number(given, "batchRows", 1, _BATCH_ROWS_MAX),
             fail_on_data_loss=given["failOnDataLoss"] is True,
         )

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
@@ -75,27 +73,25 @@ class FetchService:
 
 @dataclass(frozen=True, slots=True)
 class DiskPlace:
-    """The place of a queue's files: a directory, of a disk that has that UUID if one is given.
+    """The place of a queue's files: a data directory, of a disk with that UUID if one is given.
 
-    ``machine`` is the one that the disk's node was started on; ``service`` is for the others.
+    ``machine`` is the one that the disk's node was started on; ``service`` is for the others. With
+    ``is_store`` the directory is that of a store, which may belong to no node.
     """
 
     data: Path
     uuid: str = ""
     machine: str = ""
     service: FetchService | None = None
+    is_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The part that every task of a query shares: picklable, the same for all its ranges.
-
-    ``schema`` is the Arrow schema that Spark expects; ``columns`` are its names, in its order.
-    """
+    """The part that every task of a query shares: picklable, the same for all its ranges."""
 
     subscription: Subscription
     columns: tuple[str, ...]
-    schema: pa.Schema
     batch_rows: int
     fail_on_data_loss: bool
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rocketray.actors.files.home import has_identity
 
 from .range_client import fetch_range
-from .range_reader import read_range, tell_doubts
+from .range_reader import read_range, read_store_range, tell_doubts
 from .read_plan import DiskPlace, Range, ReadPlan, Warn
 
 __all__ = ["read_part"]
@@ -18,7 +18,7 @@ __all__ = ["read_part"]
 def read_part(
     place: DiskPlace, plan: ReadPlan, part: Range, warn: Warn, *, is_first: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the matching messages of *part* in queue order, under the schema of the plan.
+    """Yield the matching messages of *part* in queue order, in the store's types.
 
     If it *is_first* of its topic in a query, doubts about the filter are told.
 
@@ -27,11 +27,10 @@ def read_part(
         ShardUnavailableError: the disk is on another machine, which does not answer.
     """
     if place.service is not None and not has_identity(place.data, place.uuid):
-        batches = fetch_range(place, plan, part, warn, is_first=is_first)
-    else:
-        if is_first:
-            tell_doubts(place.data, plan, part, warn)
-        batches = (each.batch for each in read_range(place.data, plan, part, warn))
-    for batch in batches:
-        # Spark's own schema must match exactly, in what may be null too.
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=plan.schema)
+        yield from fetch_range(place, plan, part, warn, is_first=is_first)
+        return
+    if is_first:
+        tell_doubts(place.data, plan, part, warn)
+    read = read_store_range if place.is_store else read_range
+    for found in read(place.data, plan, part, warn):
+        yield found.batch

@@ -15,6 +15,7 @@ from pathlib import Path
 from rocketray.actors.files.paths import CONTROL_PAGE, shard_directory
 from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.names import check_topic
 from rocketray.store.files.store_settings import is_foreign, is_store
@@ -22,17 +23,21 @@ from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
-__all__ = ["QueueView", "open_queues"]
+__all__ = ["QueueView", "open_queue", "open_queues", "topics_in"]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One queue: the offsets from ``minimum`` up to, not including, ``maximum`` can be read."""
+    """One queue: the offsets from ``minimum`` up to, not including, ``maximum`` can be read.
+
+    ``store`` is the directory of its store.
+    """
 
     queue_id: int
     minimum: int
     maximum: int
     reader: QueueReader
+    store: Path
 
     def count(self) -> int:
         """Return the number of messages."""
@@ -66,9 +71,7 @@ def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
         elif is_store(directory):
             views = _of_store(directory, topic)
         else:
-            raise StoreError(
-                f"{directory} is neither a node's data directory nor a store directory"
-            )
+            raise _no_store(directory)
         for view in views:
             closing.callback(view.reader.close)
         if not views:
@@ -76,6 +79,34 @@ def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
                 f"{directory} has no topic {topic!r}; see: rocketray store topics {directory}"
             )
         yield views
+
+
+def open_queue(store: Path, topic: str, queue_id: int) -> QueueReader:
+    """Return a reader of one queue of a store directory, ours or a broker's; close it."""
+    return QueueReader(store, topic, queue_id, _foreign_config(store))
+
+
+def topics_in(directory: Path) -> dict[str, list[int]]:
+    """Return the ids of the queues of each topic in *directory*; see :func:`open_queues`.
+
+    Raises:
+        StoreError: the directory is not a store.
+    """
+    if (directory / "shards").is_dir():
+        queues = directory.glob("shards/*/*/consumequeue/*/*")
+    elif is_store(directory):
+        queues = directory.glob("consumequeue/*/*")
+    else:
+        raise _no_store(directory)
+    found: dict[str, list[int]] = {}
+    for queue in sorted(queues):
+        if queue.name.isdecimal() and queue.is_dir():
+            found.setdefault(queue.parent.name, []).append(int(queue.name))
+    return found
+
+
+def _no_store(directory: Path) -> StoreError:
+    return StoreError(f"{directory} is neither a node's data directory nor a store directory")
 
 
 def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueView]:
@@ -91,13 +122,13 @@ def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueVi
         if only is not None and not (directory / "consumequeue" / topic).is_dir():
             continue
         reader = QueueReader(directory, topic, queue_id)
-        found.append(QueueView(queue_id, page.minimum(), page.visible(), reader))
+        found.append(QueueView(queue_id, page.minimum(), page.visible(), reader, directory))
     return found
 
 
 def _of_store(directory: Path, topic: str) -> list[QueueView]:
     """Return the queues of a topic in a store of many: ours, or a broker's."""
-    config = read_foreign_settings(directory).config if is_foreign(directory) else None
+    config = _foreign_config(directory)
     with MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms) as store:
         return [
             QueueView(
@@ -105,7 +136,13 @@ def _of_store(directory: Path, topic: str) -> list[QueueView]:
                 store.reads.min_queue_offset(topic, queue_id),
                 store.reads.max_queue_offset(topic, queue_id),
                 QueueReader(directory, topic, queue_id, config),
+                directory,
             )
             for name, queue_id in store.reads.queues()
             if name == topic
         ]
+
+
+def _foreign_config(directory: Path) -> StoreConfig | None:
+    """Return the settings of a broker's store; None for one of ours, which has them in a file."""
+    return read_foreign_settings(directory).config if is_foreign(directory) else None

@@ -17,7 +17,7 @@ import pyarrow as pa
 from rocketray.errors import ConfigError
 from rocketray.kernels.layout import HOST_BYTES, HOST_IPV6_EXTRA
 from rocketray.kernels.spans import Field, write_offset_ids
-from rocketray.message import KEYS, TAGS
+from rocketray.message import KEYS, SHARDING_KEY, TAGS
 from rocketray.store.formats.arrow_spans import (
     fixed_array,
     joined_array,
@@ -41,6 +41,7 @@ COLUMN_TYPES: dict[str, Any] = {
     "bornTimestamp": _TIMESTAMP,
     "storeTimestamp": _TIMESTAMP,
     "msgId": pa.string(),
+    "shardingKey": pa.string(),
 }
 _ID_CHARS_MAX = 2 * (HOST_BYTES + HOST_IPV6_EXTRA + 8)
 
@@ -116,7 +117,7 @@ def _message_ids(part: SegmentSpans) -> Any:
     return pa.Array.from_buffers(pa.string(), len(part), buffers)
 
 
-_PROPERTY_NAMES = {"tags": TAGS, "keys": KEYS}
+_PROPERTY_NAMES = {"tags": TAGS, "keys": KEYS, "shardingKey": SHARDING_KEY}
 _BUILDERS: dict[str, Callable[[SegmentSpans], Any]] = {
     "body": SegmentSpans.bodies,
     "properties": _properties,

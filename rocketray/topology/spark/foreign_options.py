@@ -21,14 +21,12 @@ _REASONS: Mapping[str, str] = {
     # Spark's own
     "checkpointLocation": "it belongs to writeStream: .writeStream.option('checkpointLocation', …)",
     "queryName": "it belongs to writeStream: .writeStream.queryName(…)",
-    "path": 'load() takes no path; name the topic: .option("topic", "Trade")',
-    "paths": 'load() takes no path; name the topic: .option("topic", "Trade")',
+    "paths": 'one directory is read: .load("/srv/store"), with .option("topic", "Trade")',
     "mode": "modes are for parsing files; every message is a row here",
     "header": "it is for files; the columns are always the same here",
     "inferSchema": "it is for files; the columns are always the same here",
     # Kafka's
     "maxBytesPerTrigger": "a micro-batch is limited by messages: maxOffsetsPerTrigger",
-    "includeHeaders": "the properties are a column here: properties",
     "kafka.bootstrap.servers": _NO_SERVER,
     "kafka.group.id": _NO_GROUP,
     "groupIdPrefix": _NO_GROUP,

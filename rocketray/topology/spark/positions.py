@@ -105,7 +105,7 @@ class Admission:
                 and data loss is an error.
         """
         self._check_filter(position)
-        if position.offsets and not position.topic_ids:
+        if position.offsets and not position.topic_ids and any(topic_ids.values()):
             self._say_once(
                 "this query's checkpoint is older than topic ids: recreated topics and a changed "
                 "filter cannot be detected before its next micro-batch"

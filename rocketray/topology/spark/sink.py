@@ -30,9 +30,10 @@ from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFound
 from rocketray.topology.app.sink_spec import SinkSpec, add_sink
 
 from .failures import describe_failure
-from .schema import check_schema
 from .session import check_callbacks, spark_session
 from .sink_runner import BatchFunction, QueryProgress, RestartPolicy, SinkRunner, SinkState
+from .source_columns import Projection
+from .source_options import parse_options
 from .topic_choice import named
 from .topic_queues import TopicQueues
 
@@ -269,7 +270,7 @@ class SinkHost:
         options = _place_options(self._node) | spec.source_options()
         reader = session.readStream.format("rocketray").options(**options)
         frame = (reader if spec.schema is None else reader.schema(spec.schema)).load()
-        check_schema(frame.schema)
+        Projection.of(frame.schema, parse_options(options, {}).columns)
         return frame
 
     def _queues(self, spec: SinkSpec) -> TopicQueues:

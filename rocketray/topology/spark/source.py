@@ -45,7 +45,7 @@ from .failures import plainly
 from .offset_rules import EARLIEST, LATEST, OffsetRule, QueueOffsets, offsets_to_json
 from .planning import BatchPace, count_waiting, next_ends, plan_batch, plan_stream
 from .positions import Admission, Position, from_json, to_json
-from .schema import SOURCE_SCHEMA, arrow_schema, check_schema
+from .source_columns import Projection, default_schema
 from .source_options import SourceOptions, may_be_writing, parse_options
 from .topic_queues import TopicQueues
 
@@ -80,7 +80,7 @@ class RangesTask(InputPartition):
 
 
 class RocketRaySource(DataSource):
-    """The data source; source_options.py lists its options, schema.py its columns."""
+    """The data source; source_options.py lists its options, source_columns.py its columns."""
 
     @plainly
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -97,8 +97,8 @@ class RocketRaySource(DataSource):
     @plainly
     def schema(self) -> StructType:
         """Return all columns except those that come only on request."""
-        self._read_options()  # a writer has its own schema, so this is a reader
-        return SOURCE_SCHEMA
+        options = self._read_options()  # a writer has its own schema, so this is a reader
+        return default_schema(options.columns, ("headers",) if options.has_headers else ())
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -135,10 +135,10 @@ class _Reading:
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
+        self._projection = Projection.of(schema, options.columns)
         self._plan = ReadPlan(
             subscription=options.subscription,
-            columns=tuple(check_schema(schema)),
-            schema=arrow_schema(schema),
+            columns=self._projection.stored,
             batch_rows=options.arrow_batch_rows,
             fail_on_data_loss=options.fail_on_data_loss,
         )
@@ -151,9 +151,10 @@ class _Reading:
             from rocketray.actors.fetching.reading import read_part  # noqa: PLC0415
 
             for part in partition.ranges:
-                yield from read_part(
+                for batch in read_part(
                     part.place, self._plan, part.range, logger.warning, is_first=part.is_first
-                )
+                ):
+                    yield self._projection.shape(batch)
 
     def _tasks(
         self, ranges: Iterable[Range], bounds: Mapping[QueueKey, Bounds], queues: TopicQueues
@@ -270,7 +271,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         return self._admission.admit(position, self._queues().topic_ids())
 
     def _kept(self, offsets: QueueOffsets) -> dict[str, Any]:
-        ids = self._queues().topic_ids()
+        ids = {topic: its_id for topic, its_id in self._queues().topic_ids().items() if its_id}
         return to_json(Position(offsets, ids, self._options.subscription))
 
     def _queues(self) -> TopicQueues:

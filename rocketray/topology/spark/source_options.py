@@ -21,8 +21,10 @@ from rocketray.topology.values.group import make_subscription
 from .division import Division
 from .foreign_options import explain_stranger
 from .offset_rules import EARLIEST, LATEST, OffsetRule, parse_rule
+from .source_columns import COLUMN_SETS, ColumnSetName
 from .time_rules import TimeRule, parse_time, parse_times
 from .topic_choice import TopicChoice, assigned, matching, named
+from .topic_queues import StoreDirectory
 
 __all__ = ["OPTION_NAMES", "BatchLimits", "SourceOptions", "may_be_writing", "parse_options"]
 
@@ -35,6 +37,8 @@ OPTION_NAMES = (
     "tags",
     "sql",
     "dialect",
+    "columns",
+    "includeHeaders",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -49,6 +53,7 @@ OPTION_NAMES = (
     "minPartitions",
     "maxRecordsPerPartition",
     "data",
+    "path",
     "cluster",
     "rayAddress",
     "longPollMs",
@@ -94,13 +99,15 @@ class BatchLimits:
 class SourceOptions:
     """The options of a query.
 
-    ``node`` is the cluster, or the absolute path of a data directory. ``starting`` and ``ending``
-    are None if not given: the reader has its default. ``given`` has the names of the options.
+    ``node`` is the cluster, or the absolute path of a data or store directory. ``starting`` and
+    ``ending`` are None if not given: the reader has its default. ``given`` has the options' names.
     """
 
     choice: TopicChoice
+    columns: ColumnSetName
+    has_headers: bool
     subscription: Subscription
-    node: Path | Cluster
+    node: Path | Cluster | StoreDirectory
     starting: OffsetRule | TimeRule | None
     ending: OffsetRule | TimeRule | None
     limits: BatchLimits
@@ -128,6 +135,8 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
     given = _by_own_names({_canonical_name(name): value for name, value in options.items()})
     return SourceOptions(
         choice=_choice(given),
+        columns=_columns(given),
+        has_headers=_has_headers(given),
         subscription=_subscription(given.get("tags"), given.get("sql"), given.get("dialect")),
         node=_node(given, environ),
         starting=_rule(given, "starting", others=EARLIEST),
@@ -196,7 +205,15 @@ def _subscription(tags: str | None, sql: str | None, dialect: str | None) -> Sub
     return make_subscription(tags or None, sql, None, dialect=checked)
 
 
-def _node(given: Mapping[str, str], environ: Mapping[str, str]) -> Path | Cluster:
+def _node(given: Mapping[str, str], environ: Mapping[str, str]) -> Path | Cluster | StoreDirectory:
+    if "path" in given:
+        for other in ("data", "cluster", "rayAddress"):
+            if other in given:
+                raise ConfigError(
+                    f"path and {other} are both given; path names a store directory that is read "
+                    "without a node: give one"
+                )
+        return StoreDirectory(Path(given["path"]).absolute())
     places = given.get("data"), given.get("cluster"), given.get("rayAddress")
     node = chosen_node(*places, environ)
     return node.absolute() if isinstance(node, Path) else node  # the same in every process
@@ -218,6 +235,24 @@ def _rule(given: Mapping[str, str], side: str, *, others: int) -> OffsetRule | T
     if option == by_time:
         return TimeRule(option, parse_time(text, option), {}, others, is_strict)
     return TimeRule(option, None, parse_times(text, option), others, is_strict)
+
+
+def _columns(given: Mapping[str, str]) -> ColumnSetName:
+    text = given.get("columns", "rocketray").strip().lower()
+    if text not in COLUMN_SETS:
+        raise ConfigError(
+            f"columns={text!r:.80}: write rocketray or kafka; single columns are chosen with "
+            '.schema("body binary, queueOffset bigint")'
+        )
+    return cast("ColumnSetName", text)
+
+
+def _has_headers(given: Mapping[str, str]) -> bool:
+    if "includeHeaders" in given and _columns(given) != "kafka":
+        raise ConfigError(
+            "includeHeaders goes with columns=kafka; of our own columns, properties has them"
+        )
+    return _claim(given, "includeHeaders", default=False)
 
 
 def _strategy(text: str, option: str) -> bool:

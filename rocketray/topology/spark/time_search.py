@@ -18,5 +18,6 @@ def find_in_queue(store: Path, key: QueueKey, held: Bounds, time_ms: int) -> int
         OffsetOutOfRangeError: messages of *held* were deleted meanwhile.
     """
     with QueueReader(store, *key) as reader:
-        found = QueueView(key[1], held.minimum, held.visible, reader).first_stored_at(time_ms)
+        view = QueueView(key[1], held.minimum, held.visible, reader, store)
+        found = view.first_stored_at(time_ms)
     return found if found < held.visible else None

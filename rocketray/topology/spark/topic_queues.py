@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -18,14 +19,14 @@ from rocketray.actors.files.paths import config_directory, identity_file, shard_
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.cluster import CLUSTER_VARIABLE, Cluster
 from rocketray.data_directory import DATA_VARIABLE
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StoreError, TopicNotFoundError
 
 from .offset_rules import OffsetRule, QueueOffsets, resolve_rule
 from .planning import count_waiting
 from .time_rules import TimeRule, offsets_at
 from .topic_choice import TopicChoice
 
-__all__ = ["TopicQueues", "TopicSource"]
+__all__ = ["StoreDirectory", "TopicQueues", "TopicSource"]
 
 
 class TopicSource(Protocol):
@@ -51,22 +52,27 @@ class TopicSource(Protocol):
         """Return the first message of a queue that was stored at *time_ms* or later, if any."""
 
 
-class TopicQueues:
-    """The queues of the chosen topics of a node. One thread uses it."""
+@dataclass(frozen=True, slots=True)
+class StoreDirectory:
+    """A store directory that is read without a node."""
 
-    def __init__(self, node: Path | Cluster, choice: TopicChoice) -> None:
+    path: Path
+
+
+class TopicQueues:
+    """The queues of the chosen topics of a node, or of a store. One thread uses it."""
+
+    def __init__(self, node: Path | Cluster | StoreDirectory, choice: TopicChoice) -> None:
         """Look the topics up.
 
         Raises:
             TopicNotFoundError: one of them is not in the catalog.
             NodeNotRunningError: they are on several disks, and their cluster does not run.
-            ConfigError: no node has ever run on the directory.
+            ConfigError: no node has ever run on the directory. StoreError: it is not a store.
         """
         self._node = node
         self._choice = choice
-        self._source: TopicSource = (
-            _connected(node) if isinstance(node, Cluster) else _DirectorySource(node)
-        )
+        self._source = _opened(node)
         self._known: Mapping[str, TopicConfig] | None = None
         self._topics: list[TopicConfig] = []
         self._look_up()
@@ -115,15 +121,32 @@ class TopicQueues:
     def _look_up(self) -> list[TopicConfig]:
         self._choose()
         if isinstance(self._source, _DirectorySource) and any(each.disks for each in self._topics):
+            assert isinstance(self._node, Path)
             self._source = _connected(self._node)
             self._choose()
         return self._topics
 
     def _choose(self) -> None:
-        known = self._source.known()
-        if known is not self._known:
-            self._topics = self._choice.among(known, self._source.where)
-            self._known = known
+        known, where = self._source.known(), self._source.where
+        if known is self._known:
+            return
+        try:
+            self._topics = self._choice.among(known, where)
+        except TopicNotFoundError as error:
+            if not isinstance(self._node, StoreDirectory):
+                raise
+            raise StoreError(
+                f"{where} has no topic {error.topic!r}; see: rocketray store topics {where}"
+            ) from None
+        self._known = known
+
+
+def _opened(node: Path | Cluster | StoreDirectory) -> TopicSource:
+    if isinstance(node, StoreDirectory):
+        from .store_topics import StoreTopics  # noqa: PLC0415 - loads kernels
+
+        return StoreTopics(node.path)
+    return _connected(node) if isinstance(node, Cluster) else _DirectorySource(node)
 
 
 def _connected(node: Path | Cluster) -> TopicSource:

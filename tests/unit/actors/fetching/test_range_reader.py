@@ -33,7 +33,6 @@ from rocketray.actors.files.private_files import open_to_others
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.store.reading.columns import column_schema
 
 KEY = ("Trade", 0)
 HOST = "127.0.0.1"
@@ -68,7 +67,7 @@ def plan(
 ) -> ReadPlan:
     given: dict[str, Any] = {"batch_rows": 1000, "fail_on_data_loss": True} | changes
     chosen = subscription or Subscription.tags("*")
-    return ReadPlan(chosen, columns, column_schema(columns), **given)
+    return ReadPlan(chosen, columns, **given)
 
 
 def no_warning(line: str) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.message import SHARDING_KEY
 from rocketray.store.formats import arrow_spans
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns
@@ -28,7 +30,9 @@ ALL = list(COLUMN_TYPES)
 def reader(tmp_path: Path) -> QueueReader:
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         for number in range(60):
-            store.put([message(number)], 3)
+            one = message(number)
+            key = {SHARDING_KEY: f"s{number}"} if number % 5 else {}
+            store.put([replace(one, properties={**one.properties, **key})], 3)
     return QueueReader(tmp_path, "Trade", 3)
 
 
@@ -45,6 +49,7 @@ def test_the_types_are_those_promised_and_every_column_may_be_null(reader: Queue
         "bornTimestamp": timestamp,
         "storeTimestamp": timestamp,
         "msgId": pa.string(),
+        "shardingKey": pa.string(),
     }
     for stop in (0, 1, 60):
         batch = read_columns(reader, reader.entries(0, stop), ALL)
@@ -74,6 +79,7 @@ def test_columns_hold_what_messages_say(reader: QueueReader) -> None:
             "bornTimestamp": born,
             "storeTimestamp": stored,
             "msgId": one.offset_message_id,
+            "shardingKey": one.properties.get(SHARDING_KEY),
         }
 
 

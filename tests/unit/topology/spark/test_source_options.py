@@ -30,6 +30,8 @@ def parsed(**options: str) -> SourceOptions:
 def test_the_defaults_read_everything() -> None:
     assert parsed() == SourceOptions(
         choice=named("Trade"),
+        columns="rocketray",
+        has_headers=False,
         subscription=Subscription.tags("*"),
         node=Path("rocketray-data").absolute(),
         starting=None,
@@ -52,6 +54,8 @@ def test_every_option_is_read_whatever_its_case() -> None:
         endingoffsets='{"Trade": {"1": 5}}',
         maxoffsetspertrigger="7",
         minpartitions="3",
+        COLUMNS="Kafka",
+        includeheaders="true",
         MaxRecordsPerPartition="1000",
         DATA="/data",
         longpollms="0",
@@ -62,6 +66,8 @@ def test_every_option_is_read_whatever_its_case() -> None:
 
     assert replace(options, given=frozenset()) == SourceOptions(
         choice=named("Trade,Other"),
+        columns="kafka",
+        has_headers=True,
         subscription=Subscription.sql("a > 1"),
         node=Path("/data"),
         starting=OffsetRule(LATEST, {}),
@@ -158,7 +164,7 @@ def test_a_slip_of_the_pen_names_the_option_that_was_meant(name: str) -> None:
     ("options", "error", "message"),
     [
         ({"qqqqqqq": "1"}, ConfigError, "unknown option 'qqqqqqq'; The options are topic"),
-        ({"path": "Trade"}, ConfigError, r"load\(\) takes no path"),
+        ({"path": "/store", "data": "/data"}, ConfigError, "path and data are both given"),
         ({"allowFilterChange": "yes"}, ConfigError, "write true or false"),
         ({"topic": "a.b"}, InvalidNameError, "not allowed"),
         ({"topic": ""}, InvalidNameError, "empty"),
@@ -193,6 +199,8 @@ def test_a_slip_of_the_pen_names_the_option_that_was_meant(name: str) -> None:
             ConfigError,
             "such as 500ms, 30s or 15m",
         ),
+        ({"columns": "body"}, ConfigError, "write rocketray or kafka; single columns are"),
+        ({"includeHeaders": "true"}, ConfigError, "goes with columns=kafka"),
         ({"minPartitions": "0"}, ConfigError, "minPartitions='0': write a whole"),
         ({"longPollMs": "60001"}, ConfigError, "from 0 to 60000"),
         ({"arrowBatchRows": "many"}, ConfigError, "arrowBatchRows='many'"),
