@@ -6,7 +6,7 @@ workers are forked before anything is opened, and nothing is opened on import.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,10 +17,12 @@ import pyarrow as pa
 
 from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.filtering.filter_advice import doubts
+from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.filter_stream import sql_states
+from rocketray.actors.filtering.predicate_stream import asker
 from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.topics.queue_views import open_queue
-from rocketray.errors import ConfigError, OffsetOutOfRangeError
+from rocketray.errors import OffsetOutOfRangeError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.filters.subscription import Subscription
@@ -43,7 +45,7 @@ BATCH_BYTES = 8 * 1024 * 1024  # of records; 20 thousand messages of 4 MiB would
 _OPEN_QUEUES = 64
 
 _TAG_BLOCK_ENTRIES = 1 << 18  # 5 MiB of the consume queue
-_SQL_BLOCK_ENTRIES = 1 << 12  # the spans of their properties fit the cache
+_RECORD_BLOCK_ENTRIES = 1 << 12  # the spans of their properties fit the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +78,37 @@ def read_range(
     def first_from(position: int) -> int:
         return _check_position(control, plan, part, position, warn)
 
-    yield from _scan(reader, plan, part, warn, first_from)
+    is_class = plan.subscription.expression_type == "CLASS"
+    chosen = BlockFilter(plan.subscription, FilterRules.load(data).allowed if is_class else None)
+    yield from _scan(reader, plan, part, chosen, warn, first_from=first_from)
 
 
 def read_store_range(store: Path, plan: ReadPlan, part: Range, warn: Warn) -> Iterator[ReadBatch]:
     """Yield the same of a store directory, ours or a broker's, which may belong to no node.
 
+    So no operator allows or refuses predicates.
+
     Raises:
         OffsetOutOfRangeError: messages of the range were deleted since it was planned.
     """
     with open_queue(store, *part.key) as reader:
-        yield from _scan(reader, plan, part, warn, lambda position: position)
+        chosen = BlockFilter(plan.subscription)
+        yield from _scan(reader, plan, part, chosen, warn, first_from=lambda position: position)
 
 
 def _scan(
-    reader: QueueReader, plan: ReadPlan, part: Range, warn: Warn, first_from: Callable[[int], int]
+    reader: QueueReader,
+    plan: ReadPlan,
+    part: Range,
+    chosen: BlockFilter,
+    warn: Warn,
+    *,
+    first_from: Callable[[int], int],
 ) -> Iterator[ReadBatch]:
-    """Yield the matching messages of *part*.
+    """Yield the messages of *part* that *chosen* matches.
 
     *first_from* returns the first position from another one on that was not deleted.
     """
-    chosen = BlockFilter(plan.subscription)
     position = first_from(part.start)
     while position < part.stop:
         stop = min(part.stop, position + chosen.block_entries)
@@ -158,39 +170,52 @@ def _open_reader(directory: Path, inode: int, topic: str, queue_id: int) -> Queu
 
 
 class BlockFilter:
-    """A compiled subscription, for blocks of a queue. Not for a CLASS filter.
+    """A compiled subscription, for blocks of a queue.
 
     By TAG, codes are compared on the consume queue, then the tags themselves, because two tags can
     have one code. An SQL92 expression is evaluated over the properties that it names.
-    ``evaluation_errors`` counts messages on which it failed.
+    ``evaluation_errors`` counts messages on which it failed. A predicate runs in the caller's
+    thread, without a time limit.
     """
 
-    def __init__(self, subscription: Subscription) -> None:
-        """Compile the subscription.
+    def __init__(self, subscription: Subscription, allowed: Collection[str] | None = None) -> None:
+        """Compile the subscription; its predicate has to be among the *allowed* ones, if given.
 
         Raises:
             FilterSyntaxError: it does not parse.
-            ConfigError: it is a class filter.
+            PredicateError: its predicate cannot be imported, or is not allowed.
         """
         kind = subscription.expression_type
-        if kind == "CLASS":
-            raise ConfigError("a Spark query filters by tags or sql; filter further with .where()")
         self.evaluation_errors = 0
-        self.block_entries = _TAG_BLOCK_ENTRIES if kind == "TAG" else _SQL_BLOCK_ENTRIES
-        self._filter = MessageFilter(subscription)
+        self.block_entries = _TAG_BLOCK_ENTRIES if kind == "TAG" else _RECORD_BLOCK_ENTRIES
+        self._filter = MessageFilter(subscription, allowed=allowed)
+        self._is_class = kind == "CLASS"
         self._codes = self._filter.tag_codes
         self._tags = subscription.exact_tags
 
     def select(self, reader: QueueReader, start: int, stop: int) -> EntryColumns:
-        """Return the matching entries from *start* up to, not including, *stop*, in queue order."""
+        """Return the matching entries from *start* up to, not including, *stop*, in queue order.
+
+        Raises:
+            PredicateError: the predicate failed on a message.
+        """
         entries = reader.match_tags(start, stop, self._codes)
         if len(entries) == 0:
             return entries
+        if self._is_class:
+            return entries.select(self._ask(reader, entries))
         if self._filter.sql is not None:
             return entries.select(self._judge(reader, entries, self._filter.sql))
         if self._codes is not None:
             return entries.select(reader.have_tags(entries, self._tags))
         return entries
+
+    def _ask(self, reader: QueueReader, entries: EntryColumns) -> npt.NDArray[np.bool_]:
+        """Return the answers of a predicate: bool[n]."""
+        ask = asker(self._filter, reader, entries)
+        if self._filter.batch_columns is not None:
+            return ask(0, len(entries))
+        return np.concatenate([ask(row, row + 1) for row in range(len(entries))])
 
     def _judge(
         self, reader: QueueReader, entries: EntryColumns, expression: VectorizedExpression

@@ -71,6 +71,8 @@ class RangeRequest:
         columns = tuple(map(str, given["columns"]))
         subscription = Subscription.from_json(given["subscription"])
         subscription.check_text()
+        if subscription.expression_type == "CLASS":  # users' code, for which it has no thread
+            raise ConfigError("the fetch service runs no predicates; filter by tags or sql")
         start = _number(given, "start", 0, _OFFSET_MAX)
         stop = _number(given, "stop", start, _OFFSET_MAX)
         key = check_topic(given["topic"]), _number(given, "queueId", 0, _QUEUE_MAX)

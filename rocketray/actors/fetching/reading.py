@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from rocketray.actors.files.home import has_identity
+from rocketray.errors import ConfigError
 
 from .range_client import fetch_range
 from .range_reader import read_range, read_store_range, tell_doubts
@@ -24,9 +25,17 @@ def read_part(
 
     Raises:
         StoreError: messages of the range were deleted since it was planned, and that is an error.
+        ConfigError: the disk is on another machine, and the filter is a predicate.
+        PredicateError: the predicate is not allowed, or failed on a message.
         ShardUnavailableError: the disk is on another machine, which does not answer.
     """
     if place.service is not None and not has_identity(place.data, place.uuid):
+        if plan.subscription.expression_type == "CLASS":
+            topic, queue_id = part.key
+            raise ConfigError(
+                f"topic {topic!r} queue {queue_id} is on machine {place.machine}, and where runs "
+                "only beside the files; filter by tags or sql, or further with .where(…)"
+            )
         yield from fetch_range(place, plan, part, warn, is_first=is_first)
         return
     if is_first:

@@ -14,6 +14,10 @@ _NO_SERVER = (
     "there is no server's address: data names the node's data directory, or cluster a cluster on "
     "the Ray of this machine or of rayAddress"
 )
+_NO_CONSUMER = (
+    "it configures Kafka's consumer, which is not used here; data names the node's data directory, "
+    "or cluster a cluster"
+)
 _NO_GROUP = "a query belongs to no group; its checkpoint keeps its offsets"
 _TAGS, _SQL = "its name here is tags", "its name here is sql"
 
@@ -30,9 +34,9 @@ _REASONS: Mapping[str, str] = {
     "kafka.bootstrap.servers": _NO_SERVER,
     "kafka.group.id": _NO_GROUP,
     "groupIdPrefix": _NO_GROUP,
-    "kafkaConsumer.pollTimeoutMs": _NO_SERVER,
-    "fetchOffset.numRetries": _NO_SERVER,
-    "fetchOffset.retryIntervalMs": _NO_SERVER,
+    "kafkaConsumer.pollTimeoutMs": _NO_CONSUMER,
+    "fetchOffset.numRetries": _NO_CONSUMER,
+    "fetchOffset.retryIntervalMs": _NO_CONSUMER,
     # RocketMQ's
     "nameServer": _NO_SERVER,
     "nameServerAddress": _NO_SERVER,
@@ -43,7 +47,6 @@ _REASONS: Mapping[str, str] = {
     "filter.tag": _TAGS,
     "tag": _TAGS,
     "filter.sql": _SQL,
-    "where": "predicates are not supported on Spark; filter further with .where(…)",
 }
 _NAMES = {name.lower(): name for name in _REASONS}  # Spark passes names in lower case
 
@@ -52,7 +55,7 @@ def explain_stranger(name: str, known: Sequence[str]) -> str:
     """Return the explanation of an option that is not among the *known* ones."""
     lowered = name.lower()
     written = _NAMES.get(lowered, name)
-    reason = _REASONS.get(written, _NO_SERVER if lowered.startswith("kafka.") else None)
+    reason = _REASONS.get(written, _NO_CONSUMER if lowered.startswith("kafka.") else None)
     if reason is not None:
         return f"option {written!r} is not one of this source: {reason}"
     near = meant(name, known, cutoff=_SIMILAR)

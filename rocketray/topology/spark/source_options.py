@@ -37,6 +37,7 @@ OPTION_NAMES = (
     "tags",
     "sql",
     "dialect",
+    "where",
     "columns",
     "includeHeaders",
     "startingOffsets",
@@ -137,7 +138,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         choice=_choice(given),
         columns=_columns(given),
         has_headers=_has_headers(given),
-        subscription=_subscription(given.get("tags"), given.get("sql"), given.get("dialect")),
+        subscription=_subscription(given),
         node=_node(given, environ),
         starting=_rule(given, "starting", others=EARLIEST),
         ending=_rule(given, "ending", others=LATEST),
@@ -198,11 +199,13 @@ def _choice(given: Mapping[str, str]) -> TopicChoice:
     return _CHOICES[option](given[option])
 
 
-def _subscription(tags: str | None, sql: str | None, dialect: str | None) -> Subscription:
-    if tags is not None and sql is not None:
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    if "tags" in given and "sql" in given:
         raise ConfigError("both tags and sql are given; use TAGS in the sql, or drop one of them")
-    checked = cast("Dialect | None", dialect)  # by the subscription
-    return make_subscription(tags or None, sql, None, dialect=checked)
+    _only_one(given, ["tags", "sql", "where"])
+    dialect = cast("Dialect | None", given.get("dialect"))  # checked by the subscription
+    tags, sql, where = given.get("tags") or None, given.get("sql"), given.get("where")
+    return make_subscription(tags, sql, where, dialect=dialect)
 
 
 def _node(given: Mapping[str, str], environ: Mapping[str, str]) -> Path | Cluster | StoreDirectory:

@@ -30,7 +30,8 @@ from rocketray.actors.fetching.reading import read_part
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import fetch_service_file
 from rocketray.actors.files.private_files import open_to_others
-from rocketray.errors import ShardUnavailableError, StoreError
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError, StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 
@@ -261,6 +262,34 @@ def test_a_queue_that_is_not_there_any_more_is_named(shards: Shards, home: Home)
     try:
         with pytest.raises(StoreError, match="topic 'Trade' queue 7 is not on disk"):
             list(read_part(as_elsewhere(service), plan(), Range(("Trade", 7), 0, 3), no_warning))
+    finally:
+        service.close()
+
+
+@pytest.mark.parametrize("name", ["is_even", "are_even"])
+def test_a_predicate_runs_beside_the_files_if_the_operator_allowed_it(
+    name: str, shards: Shards, home: Home
+) -> None:
+    bodies = [b"1", b"2", b"6", b"none"]
+    shards.append([Message("Trade", body) for body in bodies], 0)
+    data, path = Path(home.data), f"support.predicates:{name}"
+    asked = plan(Subscription.where(path), ("body",))
+
+    def read(stop: int, place: DiskPlace | None = None) -> list[bytes]:
+        batches = read_part(place or DiskPlace(data), asked, Range(KEY, 0, stop), no_warning)
+        return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+    with pytest.raises(PredicateError, match="is not allowed on this node"):
+        read(3)
+    FilterRules(("support.predicates",)).save(data)
+    assert read(3) == [b"2", b"6"]
+    with pytest.raises(PredicateError, match=name):
+        read(4)
+
+    service = RangeService(home, HOST)
+    try:
+        with pytest.raises(ConfigError, match="where runs only beside the files; filter by tags"):
+            read(3, as_elsewhere(service))
     finally:
         service.close()
 

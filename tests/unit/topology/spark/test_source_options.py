@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from rocketray.cluster import Cluster
-from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError
+from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError, PredicateError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.spark.division import Division
 from rocketray.topology.spark.offset_rules import EARLIEST, LATEST, OffsetRule
@@ -106,6 +106,11 @@ def test_an_option_has_the_name_that_users_of_kafka_or_spark_know(
         parse_options({other: text, own: text, **topic}, {})
 
 
+def test_a_filter_may_be_a_predicate() -> None:
+    where = "support.predicates:body_is_short"
+    assert parsed(where=where).subscription == Subscription.where(where)
+
+
 def test_topics_are_named_matched_or_assigned() -> None:
     assert parse_options({"topicPattern": "Tr.*"}, {}).choice == matching("Tr.*")
     assert parse_options({"assign": '{"T": [1]}'}, {}).choice == assigned('{"T": [1]}')
@@ -199,6 +204,8 @@ def test_a_slip_of_the_pen_names_the_option_that_was_meant(name: str) -> None:
             ConfigError,
             "such as 500ms, 30s or 15m",
         ),
+        ({"tags": "a", "where": "support.predicates:body_is_short"}, ConfigError, "are both given"),
+        ({"where": "body_is_short"}, PredicateError, "not of the form 'module:callable'"),
         ({"columns": "body"}, ConfigError, "write rocketray or kafka; single columns are"),
         ({"includeHeaders": "true"}, ConfigError, "goes with columns=kafka"),
         ({"minPartitions": "0"}, ConfigError, "minPartitions='0': write a whole"),
@@ -218,11 +225,10 @@ def test_a_value_that_cannot_be_used_is_refused(
     ("name", "says"),
     [
         ("kafka.bootstrap.servers", "data names the node's data directory"),
-        ("kafka.security.protocol", "data names the node's data directory"),
+        ("kafka.isolation.level", "it configures Kafka's consumer, which is not used here; data"),
         ("kafka.group.id", "belongs to no group"),
         ("checkpointLocation", "belongs to writeStream"),
         ("nameServer", "data names the node's data directory"),
-        ("where", "filter further with .where"),
     ],
 )
 def test_an_option_of_another_connector_is_answered_with_its_reason(name: str, says: str) -> None:
