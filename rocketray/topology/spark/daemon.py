@@ -4,10 +4,16 @@ Spark forks a worker for each task slot, ends it after a minute without work, an
 Loading Numba and the kernels takes 0.5 s of processor time, here once and not in each worker.
 The session names this module in the place of ``pyspark.daemon``; planners keep the latter.
 
+A worker collects garbage after each task, and looks through all that was loaded: 90 ms, for which
+its next task waits. So what is loaded here is frozen. A worker of another session does the same
+when it has loaded it (source.py).
+
 Nothing is opened here: maps and threads do not survive a fork.
 """
 
 from __future__ import annotations
+
+import gc
 
 import pyarrow as pa
 from pyspark.daemon import manager
@@ -27,4 +33,5 @@ def preload() -> list[str]:
 
 if __name__ == "__main__":
     preload()
+    gc.freeze()
     manager()

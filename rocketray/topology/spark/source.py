@@ -12,10 +12,12 @@ Invariants
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -150,6 +152,7 @@ class _Reading:
             # Loads kernels, which tasks have and planners do not.
             from rocketray.actors.fetching.reading import read_part  # noqa: PLC0415
 
+            _freeze_modules()
             for part in partition.ranges:
                 for batch in read_part(
                     part.place, self._plan, part.range, logger.warning, is_first=part.is_first
@@ -170,6 +173,12 @@ class _Reading:
                 self._begun.add(topic)
             tasks.append(RangesTask(tuple(found)))
         return tasks
+
+
+@lru_cache(maxsize=1)
+def _freeze_modules() -> None:
+    """Leave what this worker has loaded out of its collections of garbage (daemon.py)."""
+    gc.freeze()
 
 
 class _BatchReader(_Reading, DataSourceReader):

@@ -1,7 +1,18 @@
 from __future__ import annotations
 
+import gc
+import runpy
 import subprocess
 import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.shards import Shards
+
+from rocketray.topology.spark import source
+from rocketray.topology.spark.source import RocketRaySource
+from rocketray.topology.spark.source_columns import default_schema
 
 CODE = """
 import sys
@@ -14,3 +25,35 @@ print(all(name in sys.modules for name in [*names, "pyarrow"]), consume_queue.ma
 
 def test_workers_find_loaded_what_they_read_with() -> None:
     assert subprocess.check_output([sys.executable, "-c", CODE], text=True) == "True True\n"
+
+
+def test_workers_collect_no_garbage_among_loaded_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take 90 ms after each task, for which the next one waits."""
+    calls: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    monkeypatch.setattr("pyspark.daemon.manager", lambda: calls.append("fork workers"))
+    monkeypatch.delitem(sys.modules, "rocketray.topology.spark.daemon", raising=False)
+
+    runpy.run_module("rocketray.topology.spark.daemon", run_name="__main__")
+
+    assert calls == ["freeze", "fork workers"]
+
+
+def test_a_worker_of_another_session_freezes_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    source._freeze_modules.cache_clear()
+    with Shards(tmp_path, Trade=1) as shards:
+        shards.fill("Trade", 0, 3)
+        reader = RocketRaySource({"topic": "Trade", "data": str(tmp_path)}).reader(
+            default_schema("rocketray")
+        )
+        for _ in range(2):
+            (task,) = reader.partitions()
+            (batch,) = reader.read(task)
+            assert isinstance(batch, pa.RecordBatch)
+            assert len(batch) == 3
+
+    assert calls == ["freeze"]
