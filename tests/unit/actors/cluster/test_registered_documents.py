@@ -34,7 +34,12 @@ from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.register.file_register import FileRegister
 from rocketray.actors.topics.catalog import catalog_json
-from rocketray.errors import ConfigError, RegisterUnavailableError, SupersededError
+from rocketray.errors import (
+    ConfigError,
+    RegisterUnavailableError,
+    ShardUnavailableError,
+    SupersededError,
+)
 from rocketray.filters.subscription import Subscription
 
 NUMBERS = iter(range(1, 1_000_000))
@@ -312,13 +317,13 @@ def test_while_the_register_is_unavailable_nothing_is_acknowledged_that_is_not_s
     state.heartbeat(beat(0, 1, group="h"))
     failing.fails = True
     assert state.heartbeat(beat(0, 1, q0=8)).granted == {0: 8, 1: -1}, "a commit waits"
-    for change in (
-        lambda: state.topics.create("U", 1),
-        lambda: state.heartbeat(beat(group="new")),
-        lambda: state.heartbeat(beat(group="new")),
-        state.save,
+    for change, error in (
+        (lambda: state.topics.create("U", 1), RegisterUnavailableError),
+        (lambda: state.heartbeat(beat(group="new")), ShardUnavailableError),  # for its member
+        (lambda: state.heartbeat(beat(group="new")), ShardUnavailableError),
+        (state.save, RegisterUnavailableError),
     ):
-        with pytest.raises(RegisterUnavailableError, match="no route to it; check that it runs"):
+        with pytest.raises(error, match="no route to it; check that it runs"):
             change()
     assert "U" not in state.topics.catalog.topics
     with pytest.raises(RegisterUnavailableError):
