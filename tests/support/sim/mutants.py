@@ -37,7 +37,7 @@ from rocketray.actors.transactions.transaction_service import TransactionService
 from rocketray.store import message_store, store_files
 from rocketray.store.age_clock import AgeClock
 from rocketray.store.files import failed_disk
-from rocketray.store.files.file_system import FileSystem, OpenFile
+from rocketray.store.files.file_system import OpenFile
 from rocketray.store.files.lock import StoreLock
 from rocketray.store.log import log_blocks
 from rocketray.store.queues.queue_gaps import QueueGaps
@@ -100,7 +100,13 @@ def gaps_not_saved() -> None:
 
 @_mutant("a reboot is taken for a crash of the process")
 def boot_ignored() -> None:
-    _put(FileSystem, "boot", lambda _self: 7)
+    proceed = StoreFiles._continue_queues
+
+    def wrong(self: Any, report: Any, *, was_closed: bool) -> None:
+        self._checkpointed = replace(self._checkpointed, boot=self._file_system.boot())
+        proceed(self, report, was_closed=was_closed)
+
+    _put(StoreFiles, "_continue_queues", wrong)
     _put(message_store.MessageStore, "skip_to", _nothing)
 
 
@@ -135,7 +141,7 @@ def log_not_synced() -> None:
 
 @_mutant("recovery does not write again what a failed sync left in memory")
 def cache_trusted() -> None:
-    _put(OpenFile, "rewrite", _nothing)
+    _put(recovery, "_rewrite", _nothing)
     _put(failed_disk, "replace_file", _nothing)
 
 
