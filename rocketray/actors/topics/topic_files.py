@@ -19,6 +19,7 @@ from rocketray.actors.files.paths import (
 )
 from rocketray.errors import StoreError
 from rocketray.store.files.store_settings import read_settings
+from rocketray.whole_file import sync_directory
 
 from .catalog import TopicConfig, is_shared
 
@@ -79,8 +80,8 @@ def check_store_host(directory: Path, store_host: tuple[str, int], name: str) ->
 def remove_files(data: Path, topic: TopicConfig) -> None:
     """Remove the shards of a deleted topic, and the rings and doorbells that lead to them.
 
-    What a crash left of it is removed as well; files of another topic stay. A shard that was killed
-    may still be writing for a moment.
+    They are gone from the disk on return. What a crash left of it is removed as well; files of
+    another topic stay. A shard that was killed may still be writing for a moment.
 
     Raises:
         StoreError: the name has files of another topic. OSError: something cannot be removed.
@@ -101,6 +102,8 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
         time.sleep(_REMOVAL_INTERVAL_S)
     else:
         shutil.rmtree(directory)
+    if directory.parent.is_dir():
+        sync_directory(directory.parent)  # or a power failure brings them back, as another topic's
     for process in topic.by_process():
         if not is_shared(process):
             process_doorbell_path(data, process).unlink(missing_ok=True)

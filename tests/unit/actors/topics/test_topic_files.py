@@ -105,6 +105,32 @@ def test_a_topic_is_there_or_gone_whenever_the_process_is_killed(tmp_path: Path)
     assert 0 < kept < call, "it was killed before and after it forgot the topic"
 
 
+def test_no_power_failure_brings_the_files_back_once_the_topic_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    sync, rename = os.fsync, os.replace
+
+    def watched_sync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path == tmp_path / "data" / "shards" and not (path / "Trade").exists():
+            happened.append("removal is on disk")
+        sync(descriptor)
+
+    def watched_rename(source: Any, target: Any, **options: Any) -> None:
+        if Path(target).name == "topics.json":
+            happened.append("topics.json")
+        rename(source, target, **options)
+
+    with LocalNode(tmp_path / "data") as node:
+        node.topics.ensure("Trade", 2)
+        monkeypatch.setattr(os, "fsync", watched_sync)
+        monkeypatch.setattr(os, "replace", watched_rename)
+        node.topics.delete("Trade")
+        monkeypatch.undo()
+    assert happened == ["topics.json", "removal is on disk", "topics.json"]
+
+
 def test_the_state_of_before_does_not_have_a_topic_whose_files_go(tmp_path: Path) -> None:
     """Also where topics.json is lost and its .bak is restored."""
     state = ClusterState(tmp_path, FilterRules(), lambda: 0)
