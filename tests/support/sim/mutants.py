@@ -38,7 +38,6 @@ from rocketray.store import message_store, store_files
 from rocketray.store.age_clock import AgeClock
 from rocketray.store.files import failed_disk
 from rocketray.store.files.file_system import OpenFile
-from rocketray.store.files.lock import StoreLock
 from rocketray.store.log import log_blocks
 from rocketray.store.queues.queue_gaps import QueueGaps
 from rocketray.store.recovery import recovery
@@ -185,12 +184,6 @@ def state_not_synced() -> None:
     )
 
 
-@_mutant("a store whose last flush failed is marked as closed cleanly")
-def stop_lies() -> None:
-    release = StoreLock.release
-    _put(StoreLock, "release", lambda self, *, clean: release(self, clean=True))
-
-
 # Recovery
 
 
@@ -205,12 +198,15 @@ def torn_properties() -> None:
 
 @_mutant("a record is whole whatever the checksum of its body")
 def torn_bodies() -> None:
-    _put(log_blocks, "_bodies_match", lambda *given: np.ones(len(given[1]), np.bool_))
+    _put(log_blocks, "_bodies_match", lambda _data, _spans, crcs: np.ones(len(crcs), np.bool_))
 
 
 @_mutant("after a crash the log is replayed from its last file only, and older entries are trusted")
 def entries_trusted() -> None:
-    _put(recovery, "_crash_start", lambda log, _checkpoint: log.files.starts[-1])
+    def wrong(log: Any, _checkpoint: Any) -> Any:
+        return log.files.starts[-1] if log.files.starts else log.min_offset
+
+    _put(recovery, "_crash_start", wrong)
 
 
 # Topics
