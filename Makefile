@@ -39,8 +39,8 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; d
 demo: .venv/.demo
 	$(BIN)/rocketray demo $(DEMO_ARGS)
 
-# Five at a time, since many wait: tests/support/spread.py.
-SPREAD := --numprocesses 5 --dist loadfile --no-loadscope-reorder
+# Four at a time, since many wait: tests/support/spread.py.
+SPREAD := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Without it, each process of a run would compile all tests again, and rewrite their asserts.
 check test test-slow sim docs: export PYTHONDONTWRITEBYTECODE :=
