@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.amounts import fifth
-from support.sim_disk import Bound, PowerLostError, SimDisk
+from support.sim_disk import Bound, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock, kill, message, read_all
 
 from rocketray.config import StoreConfig
@@ -174,15 +174,7 @@ def test_what_is_flushed_stays_wherever_the_one_before_was_killed() -> None:
     kills = 0
     while True:
         disk = SimDisk()
-        left = kills
-
-        def fail(_name: str, _path: Path) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerLostError
-
-        disk.before = fail
+        disk.before = power_fails_after(kills)
         try:
             store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
             store.put([message(0)], 0)

@@ -12,13 +12,13 @@ import itertools
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support.amounts import fifth
-from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk
+from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock, check_whole, kill, message
 
 from rocketray.config import StoreConfig
@@ -235,13 +235,3 @@ def test_a_power_failure_in_the_middle_of_recovery_is_recovered_from(rng: random
                 assert found == history.messages[: len(found)]
                 assert len(found) >= history.safe
     assert failures > 50
-
-
-def power_fails_after(calls: int) -> Callable[[str, Path], None]:
-    left = itertools.count(calls, -1)
-
-    def fail(name: str, path: Path) -> None:
-        if next(left) <= 0:
-            raise PowerLostError(f"{name} {path}")
-
-    return fail

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 from support.amounts import fifth
-from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk
+from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock
 
 from rocketray.actors.delays.schedule import Place, Schedule
@@ -167,15 +167,7 @@ def test_what_is_rolled_waits_once_wherever_the_power_fails() -> None:
         clock.now_ms += 1_000
         while len(waiting.arrived) < 37:
             waiting.step()
-        left = survives
-
-        def fail(_name: str, _path: Path) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerLostError
-
-        disk.before = fail
+        disk.before = power_fails_after(survives)
         try:
             assert waiting.schedule.roll() == 3
             is_whole = True

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from rocketray.store.files.file_system import FileLock, FileSystem, OpenFile
 
-__all__ = ["Bound", "Outcome", "PowerLostError", "SimDisk"]
+__all__ = ["Bound", "Outcome", "PowerLostError", "SimDisk", "power_fails_after"]
 
 SECTOR = 512
 _ROOT = Path("/")
@@ -33,6 +33,17 @@ _BOOTS = itertools.count(1)
 
 class PowerLostError(Exception):
     """The power went at this call; nothing of it reached the disk."""
+
+
+def power_fails_after(calls: int) -> Callable[[str, Path], None]:
+    """What to set :attr:`SimDisk.before` to, for a power failure at one of the next calls."""
+    left = itertools.count(calls, -1)
+
+    def fail(name: str, path: Path) -> None:
+        if next(left) <= 0:
+            raise PowerLostError(f"{name} {path}")
+
+    return fail
 
 
 class Bound(NamedTuple):

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.actors.topics.queue_views import QueueView, open_queues, topics_in
+from rocketray.actors.topics.queue_views import open_queues, topics_in
 from rocketray.names import is_internal_by_name
+
+from .time_search import first_in_view
 
 __all__ = ["StoreTopics"]
 
@@ -71,10 +73,5 @@ class StoreTopics:
         with open_queues(self._directory, topic) as views:
             for view in views:
                 if view.queue_id == queue_id:
-                    return _first_within(view, held, time_ms)
+                    return first_in_view(view, held, time_ms)
         return None
-
-
-def _first_within(view: QueueView, held: Bounds, time_ms: int) -> int | None:
-    found = view.first_stored_at(time_ms)
-    return found if found < held.visible else None

@@ -8,7 +8,7 @@ from rocketray.actors.fetching.read_plan import Bounds, QueueKey
 from rocketray.actors.topics.queue_views import QueueView
 from rocketray.store.reading.reader import QueueReader
 
-__all__ = ["find_in_queue"]
+__all__ = ["find_in_queue", "first_in_view"]
 
 
 def find_in_queue(store: Path, key: QueueKey, held: Bounds, time_ms: int) -> int | None:
@@ -19,5 +19,10 @@ def find_in_queue(store: Path, key: QueueKey, held: Bounds, time_ms: int) -> int
     """
     with QueueReader(store, *key) as reader:
         view = QueueView(key[1], held.minimum, held.visible, reader, store)
-        found = view.first_stored_at(time_ms)
+        return first_in_view(view, held, time_ms)
+
+
+def first_in_view(view: QueueView, held: Bounds, time_ms: int) -> int | None:
+    """Return the first message of *held* that was stored at *time_ms* or later, or None."""
+    found = view.first_stored_at(time_ms)
     return found if found < held.visible else None

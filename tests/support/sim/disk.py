@@ -92,7 +92,7 @@ class DurableFiles:
         try:
             found = os.lstat(path)
             self._gone[found.st_ino] = Path(path).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, OSError):
+        except OSError:  # there is none, or it is a directory
             return
 
     def write_back(self, chance: random.Random) -> None:

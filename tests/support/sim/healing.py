@@ -9,7 +9,7 @@ from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topi
 
 from .clients import Reader
 from .groups import beat, join_broadcast
-from .senders import answer_checks
+from .senders import answer_checks, send
 from .upkeep import open_closed, serve
 from .world import EXPECTED, ORDERS, QUEUES, World
 
@@ -17,6 +17,7 @@ __all__ = ["heal"]
 
 _ROUNDS_MAX, _QUIET_ROUNDS = 40, 4
 _ADVANCES_MAX = 8
+_LAST_MESSAGES = 8  # what failures lost must not hide what comes after them
 _LONGEST_MS = 1_300_000  # two redeliveries of a message take that long
 
 
@@ -36,6 +37,8 @@ def heal(world: World) -> None:
     open_closed(world)
     for reader in world.readers:
         reader.is_silent = False
+    for _ in range(_LAST_MESSAGES):
+        world.act(send)
     last_ms = max((sent.due_ms for sent in world.history.sent.values()), default=0)
     world.clock.set(max(world.clock(), last_ms))  # it may have been set back
     for _ in range(_ADVANCES_MAX):

@@ -316,14 +316,6 @@ class History:
         if not is_right:
             raise WrongError(f"{group.name} and message {number}: explained as {cause}: {sent}")
 
-    def lag(self, group: Group, queue_id: int) -> int:
-        """Return how many messages of a queue the group has not finished, by its offset."""
-        committed = group.passed.get((group.topic, queue_id), -1)
-        return sum(
-            offset >= committed and group.filter.matches(self.sent[number])
-            for offset, number in self.there[group.topic, queue_id].items()
-        )
-
     def _at(self, place: Place, number: int) -> None:
         """Note where a message is; a place has one message for ever."""
         key = self.ids.get(place[0], ""), place

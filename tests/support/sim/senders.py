@@ -10,7 +10,7 @@ from rocketray.errors import ShardUnavailableError, TransactionDecidedError
 from .history import Sent, WrongError
 from .world import ORDERS, PRICES, QUEUES, Step, World
 
-__all__ = ["STEPS", "answer_checks"]
+__all__ = ["STEPS", "answer_checks", "send"]
 
 _ACKS: tuple[AckMode, ...] = ("memory", "memory", "disk")
 
