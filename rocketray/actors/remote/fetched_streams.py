@@ -100,7 +100,8 @@ class FetchedStreams:
 
     def open(self, queue_id: int, part: QueuePart, start: int) -> FetchedStream:
         """Return a stream that begins at *start*, and is not attached yet."""
-        stream = FetchedStream(self, queue_id, part, start, self._ends.get(queue_id, start))
+        end = max(start, self._ends.get(queue_id, start))  # a stream opened again may be beyond it
+        stream = FetchedStream(self, queue_id, part, start, end)
         with self.lock:
             self._streams[queue_id] = stream
         return stream

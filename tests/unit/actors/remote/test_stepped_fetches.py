@@ -68,6 +68,14 @@ def stepped() -> Iterator[Stepped]:
         found.gateway.close()
 
 
+def test_a_stream_opened_again_ends_where_it_was_at_least(stepped: Stepped) -> None:
+    assert stepped.streams.bounds(0).end == 0
+    stepped.send(0, b"1", b"2", b"3")
+    part = QueuePart(ALL, None)
+    again = stepped.streams.open(0, part, 3)  # as after a move away and back
+    assert again.visible() == 3, "a member may commit what it took before"
+
+
 def bodies(stream: FetchedStream, max_count: int = 1000) -> list[bytes]:
     taken = stream.take(max_count)
     return [] if taken is None else taken.reader.bodies(taken.entries)
