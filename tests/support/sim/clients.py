@@ -13,12 +13,13 @@ from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.errors import StreamError
-from rocketray.message import StoredMessage
+from rocketray.message import Message, StoredMessage
 from rocketray.store.reading.reader import QueueReader
 from rocketray.topology.delivery.returns import Return, Returns
 
 from .history import Filter, Group, History, WrongError
 from .parts import SimNode
+from .tables import CHANGELOG, Copy, Table
 
 __all__ = ["PositionReader", "Reader"]
 
@@ -43,9 +44,16 @@ class Reader:
     """A member of a group, and a handler that finishes messages in their order, some later."""
 
     def __init__(
-        self, node: SimNode, history: History, group: Group, topic: str, name: str
+        self,
+        node: SimNode,
+        history: History,
+        group: Group,
+        topic: str,
+        name: str,
+        *,
+        copies: dict[int, Copy] | None = None,
     ) -> None:
-        """Join as *name*."""
+        """Join as *name*; one with *copies* has a table."""
         self.group = group
         self.topic = topic
         self.name = name
@@ -59,6 +67,7 @@ class Reader:
         self._history = history
         self._pending: deque[tuple[int, list[StoredMessage], int]] = deque()
         self._last: dict[int, int] = {}
+        self._table = None if copies is None else Table(node, copies, self._store_change)
         self.member = GroupConsumer(
             node,
             group.name,
@@ -91,10 +100,15 @@ class Reader:
         if not self._pending:
             return
         queue_id, messages, next_offset = self._pending[0]
+        if self._table is not None:
+            content = self._table.hold(queue_id)
+            self._history.check_table(self.group, queue_id, content)
         while messages:
-            if not self._handle(messages[0]):
+            if not self._handle(queue_id, messages[0]):
                 return
             messages.pop(0)
+        if self._table is not None:
+            self._table.flush()
         self._pending.popleft()
         if self.member.is_leased:
             self.member.commit(self.topic, queue_id, next_offset)
@@ -104,7 +118,7 @@ class Reader:
         is_one = self.member.is_leased and not self.group.is_broadcast
         return set(self.member.assignment()) if is_one else set()
 
-    def _handle(self, one: StoredMessage) -> bool:
+    def _handle(self, queue_id: int, one: StoredMessage) -> bool:
         """Finish a message, or send it back; False if that is not possible now."""
         sent = self._history.known(one)
         if one.reconsume_times < self.group.failures(sent):
@@ -115,6 +129,8 @@ class Reader:
                 return False
         else:
             self.group.succeeded.add(sent.number)
+            if self._table is not None:
+                self._table.add(queue_id, sent)
         self.group.done.add(sent.number)
         self._history.progress += 1
         return True
@@ -131,8 +147,16 @@ class Reader:
             self._connection, [Return(back, topics, _nothing, lambda: True)]
         )
 
+    def _store_change(self, change: Message, queue_id: int) -> int:
+        with self._connection.producer(ack="disk") as producer:
+            offset = producer.send_many(CHANGELOG, [change], queue_id=queue_id)[0].queue_offset
+        assert isinstance(offset, int)
+        return offset
+
     def _revoke(self, queues: frozenset[tuple[str, int]]) -> None:
         lost = {queue_id for _, queue_id in queues}
+        if self._table is not None:
+            self._table.release(lost)
         self._pending = deque(one for one in self._pending if one[0] not in lost)
         for queue_id in lost:
             self._last.pop(queue_id, None)

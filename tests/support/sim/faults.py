@@ -11,6 +11,9 @@ from .world import BULK, ORDERS, PRICES, SHORT, NodeKilledError, Step, World
 
 __all__ = ["STEPS"]
 
+_SYNCED = ("commitlog", "commitlog", "consumequeue")
+"""The directories of a shard whose syncs fail."""
+
 
 def lose_power(world: World) -> None:
     """Lose the power at one of the next calls, or now."""
@@ -37,7 +40,8 @@ def fail_syncs(world: World) -> None:
         world.broken.clear()
         world.repair()
     else:
-        world.broken.add(f"/{world.chance.choice((ORDERS, BULK, PRICES))}/0/commitlog")
+        topic = world.chance.choice((ORDERS, BULK, PRICES))
+        world.broken.add(f"/{topic}/0/{world.chance.choice(_SYNCED)}")
 
 
 def fill_disk(world: World) -> None:
@@ -63,7 +67,10 @@ def step_clock(world: World) -> None:
 
 
 def delete_topic(world: World) -> None:
-    """Delete a topic, and make it again."""
+    """Delete a topic, and make it again; something may fail meanwhile."""
+    if world.chance.random() < 0.5:
+        how = world.chance.choice((KilledError, PowerLostError))
+        world.machine.light(world.chance.randrange(1, 40), how)
     world.deleting = world.history.ids.get(SHORT)
     with contextlib.suppress(TopicNotFoundError), world.acting("operator"):
         world.node.topics.delete(SHORT)
@@ -71,12 +78,12 @@ def delete_topic(world: World) -> None:
 
 
 STEPS: tuple[Step, ...] = (
-    Step(lose_power, 2, 0.8),
-    Step(kill_part, 2, 0.6),
+    Step(lose_power, 3, 0.8),
+    Step(kill_part, 3, 0.6),
     Step(kill_node, 1, 0.6),
-    Step(fail_syncs, 1, 0.25),
+    Step(fail_syncs, 5, 0.25),
     Step(fill_disk, 1, 0.2),
-    Step(lose_calls, 2, 0.3),
+    Step(lose_calls, 4, 0.3),
     Step(step_clock, 1, 0.25),
-    Step(delete_topic, 1, 0.4),
+    Step(delete_topic, 4, 0.4),
 )

@@ -8,9 +8,10 @@ from rocketray.actors.retries.retry_records import retry_topic
 
 from .clients import Reader
 from .history import FILTERS, Group
+from .tables import ON_DISK
 from .world import EXPECTED, ORDERS, QUEUES, Step, World
 
-__all__ = ["STEPS", "beat", "join_broadcast"]
+__all__ = ["STEPS", "beat", "join_broadcast", "join_with_table"]
 
 _READERS_MAX = 8
 
@@ -21,6 +22,9 @@ def join(world: World) -> None:
         return
     if world.chance.random() < 0.15:
         join_broadcast(world)
+        return
+    if world.chance.random() < 0.2:
+        join_with_table(world)
         return
     world.names += 1
     name = f"m{world.names}"
@@ -48,6 +52,24 @@ def join_broadcast(world: World) -> None:
         world.readers.append(Reader(world.node, world.history, group, ORDERS, "all"))
 
 
+def join_with_table(world: World) -> None:
+    """Let an instance join the group that has a table, unless all run."""
+    group = world.history.groups.setdefault(
+        "counts", Group("counts", ORDERS, FILTERS[0], has_table=True)
+    )
+    running = {reader.name for reader in world.readers}
+    for name, copies in world.copies.items():
+        if name in running:
+            continue
+        if name != ON_DISK:
+            copies.clear()
+        with world.acting(f"member:{name}"):
+            world.readers.append(
+                Reader(world.node, world.history, group, ORDERS, name, copies=copies)
+            )
+        return
+
+
 def poll(world: World) -> None:
     """Let a member take messages."""
     world.with_reader(lambda reader: reader.poll(world.chance.choice((1, 5, 100))))
@@ -61,7 +83,7 @@ def finish(world: World) -> None:
 def beat(world: World) -> None:
     """Let members send heartbeats, or one that was delayed arrive."""
     if world.network.waiting and world.chance.random() < 0.3:
-        world.network.waiting.pop(0)()
+        world.network.waiting.pop(world.chance.randrange(len(world.network.waiting)))()
     for reader in [*world.readers]:
         if not reader.is_silent:
             with world.acting(reader.part), contextlib.suppress(*EXPECTED):

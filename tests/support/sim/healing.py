@@ -8,8 +8,9 @@ from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic
 
 from .clients import Reader
-from .groups import beat, join_broadcast
+from .groups import beat, join_broadcast, join_with_table
 from .senders import answer_checks, send
+from .tables import Copy, recover
 from .upkeep import open_closed, serve
 from .world import EXPECTED, ORDERS, QUEUES, World
 
@@ -55,6 +56,7 @@ def heal(world: World) -> None:
     world.scan(must_be_open=True)
     world.check()
     _check_queries(world)
+    _check_tables(world)
     world.history.check_end(_dead_letters(world))
     _check_explanations(world)
 
@@ -104,6 +106,10 @@ def _fill_groups(world: World) -> None:
             with contextlib.suppress(*EXPECTED):
                 join_broadcast(world)
             continue
+        if group.has_table:
+            with contextlib.suppress(*EXPECTED):
+                join_with_table(world)
+            continue
         for topic in (group.topic, retry_topic(group.name)):
             has_one = any(r.group is group and r.topic == topic for r in world.readers)
             if topic in topics and not has_one:
@@ -119,6 +125,15 @@ def _check_queries(world: World) -> None:
         for queue_id in range(QUEUES):
             query.step(queue_id)
         query.check_end()
+
+
+def _check_tables(world: World) -> None:
+    for group in world.history.groups.values():
+        if group.has_table:
+            for queue_id in range(QUEUES):
+                copy = Copy()
+                recover(world.node, queue_id, copy)
+                world.history.check_table(group, queue_id, copy.content, to_the_end=True)
 
 
 def _check_explanations(world: World) -> None:

@@ -8,11 +8,12 @@ with the first broken promise.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rocketray.actors.explaining.cause import Cause
+from rocketray.actors.groups.group_offsets import LONG_MAX
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -55,6 +56,8 @@ class Sent:
     """Whether something happened that allows a second copy."""
     losses: int = 0
     """The number of power failures before it was acknowledged."""
+    acked_ms: int = 0
+    """When that was, by a clock that nobody sets."""
     is_deleted: bool = False
     """Its topic was deleted."""
 
@@ -115,10 +118,13 @@ class Group:
     """Queues and offsets that a command went over."""
     passed: dict[tuple[str, int], int] = field(default_factory=dict)
     """The committed offset of each queue, as the last check saw it."""
+    saved: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The offset of each queue at the last save, or since it was moved."""
     moves: dict[int, int] = field(default_factory=dict)
     """Where an operator wanted each queue to go on, last."""
     fails: bool = False
     """Whether some messages fail at first."""
+    has_table: bool = False
 
     def failures(self, sent: Sent) -> int:
         """Return how often a handler fails on a message."""
@@ -145,8 +151,12 @@ class History:
         self.losses = 0
         """The number of power failures."""
         self.clock_jumped = False
-        self.expires: set[str] = set()
-        """Topics that lose old messages."""
+        self.expires: dict[str, int] = {}
+        """The topics that lose messages, and the age in ms below which a topic loses none."""
+        self.elapsed_ms: Callable[[], int] = lambda: 0
+        """The time by a clock that nobody sets."""
+        self.tells_ages = True
+        """Whether the node knows how old messages are: the clock was right when it started."""
 
     def new(self, topic: str, tag: str | None, amount: int, key: str) -> Sent:
         """Return the next message; it is sent by the caller."""
@@ -158,7 +168,7 @@ class History:
 
     def acked(self, sent: Sent, place: Place | None, *, to_disk: bool) -> None:
         """The node acknowledged a message; *place* is where, unless it waits elsewhere."""
-        sent.is_acked, sent.losses = True, self.losses
+        sent.is_acked, sent.losses, sent.acked_ms = True, self.losses, self.elapsed_ms()
         sent.is_safe |= to_disk
         if place is not None:
             self._at(place, sent.number)
@@ -218,6 +228,12 @@ class History:
                 group.done.clear()
                 group.succeeded.clear()
                 group.passed.clear()
+                group.saved.clear()
+
+    def groups_saved(self) -> None:
+        """The coordinator has saved the groups as the last check saw them, or later ones."""
+        for group in self.groups.values():
+            group.saved = dict(group.passed)
 
     # Checks
 
@@ -237,7 +253,7 @@ class History:
                 raise WrongError(f"{topic}/{queue_id} has a record of {stored.topic}")
         self.begins[topic, queue_id] = begin
         for offset, number in self.there[topic, queue_id].items():
-            is_kept = offset >= begin or topic not in self.expires
+            is_kept = offset >= begin or topic not in self.expires or self._is_young(number)
             if is_kept and self.sent[number].is_safe and now.get(offset) != number:
                 raise WrongError(
                     f"message {number} was on disk at {topic}/{queue_id} offset {offset}, where "
@@ -267,6 +283,8 @@ class History:
         may_go_back |= group.moves.get(queue_id) == committed
         if committed < before and not may_go_back:
             raise WrongError(f"{group.name} went back from {before} to {committed} in {place}")
+        if committed < min(group.saved.get(place, -1), group.moves.get(queue_id, LONG_MAX)):
+            raise WrongError(f"{group.name} is at {committed} in {place}; saved was {group.saved}")
         group.passed[place] = committed
         for offset, number in self.there[place].items():
             if offset < committed and not self._is_due(group, number, queue_id, offset):
@@ -280,6 +298,25 @@ class History:
         if number in group.done or (queue_id, offset) in group.skipped:
             return True
         return not group.filter.matches(self.sent[number])
+
+    def check_table(
+        self,
+        group: Group,
+        queue_id: int,
+        content: Mapping[str, frozenset[int]],
+        *,
+        to_the_end: bool = False,
+    ) -> None:
+        """Check that a part of a group's table has all that the group has passed, at least."""
+        topic = group.topic
+        for offset, number in self.there[topic, queue_id].items():
+            is_due = to_the_end or offset < group.passed.get((topic, queue_id), -1)
+            is_counted = number in content.get(self.sent[number].key, ())
+            if is_due and not is_counted and (queue_id, offset) not in group.skipped:
+                raise WrongError(
+                    f"message {number} at {topic}/{queue_id} offset {offset} is not in the table of "
+                    f"{group.name}: {content}"
+                )
 
     def check_end(self, dead: dict[str, set[int]]) -> None:
         """Check, when nothing is left to do, that everybody has what it was promised."""
@@ -315,6 +352,12 @@ class History:
             is_right = cause in (Cause.DEAD_LETTER, Cause.SKIPPED)
         if not is_right:
             raise WrongError(f"{group.name} and message {number}: explained as {cause}: {sent}")
+
+    def _is_young(self, number: int) -> bool:
+        """Return whether no retention may have removed a message yet."""
+        sent = self.sent[number]
+        age_ms = self.elapsed_ms() - sent.acked_ms
+        return self.tells_ages and sent.is_acked and age_ms < self.expires[sent.topic]
 
     def _at(self, place: Place, number: int) -> None:
         """Note where a message is; a place has one message for ever."""

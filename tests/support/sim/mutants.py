@@ -150,24 +150,6 @@ def failed_disk_forgotten() -> None:
     _put(recovery, "rewrite_files", _nothing)
 
 
-@_mutant("the checkpoint is written before what it vouches for")
-def checkpoint_first() -> None:
-    flush = StoreFiles.flush
-
-    def wrong(self: Any, last_timestamp_ms: int, *, everything: bool) -> Any:
-        self._write_checkpoint(
-            replace(
-                self._checkpointed,
-                log_timestamp_ms=last_timestamp_ms,
-                queue_timestamp_ms=last_timestamp_ms,
-                index_timestamp_ms=last_timestamp_ms,
-            )
-        )
-        return flush(self, last_timestamp_ms, everything=everything)
-
-    _put(StoreFiles, "flush", wrong)
-
-
 @_mutant("a new name in a directory is not synced")
 def names_not_synced() -> None:
     _put(whole_file, "sync_directory", _nothing)
@@ -187,26 +169,12 @@ def state_not_synced() -> None:
 # Recovery
 
 
-@_mutant("a record with lost sectors in its properties is whole")
-def torn_properties() -> None:
-    _put(
-        log_blocks,
-        "_have_lost_sectors",
-        lambda _data, starts, _sizes: np.zeros(len(starts), np.bool_),
-    )
-
-
-@_mutant("a record is whole whatever the checksum of its body")
-def torn_bodies() -> None:
-    _put(log_blocks, "_bodies_match", lambda _data, _spans, crcs: np.ones(len(crcs), np.bool_))
-
-
-@_mutant("after a crash the log is replayed from its last file only, and older entries are trusted")
-def entries_trusted() -> None:
-    def wrong(log: Any, _checkpoint: Any) -> Any:
-        return log.files.starts[-1] if log.files.starts else log.min_offset
-
-    _put(recovery, "_crash_start", wrong)
+@_mutant("a record is whole whatever its checksums, and lost sectors in its properties")
+def torn_records() -> None:
+    none = lambda _data, spans, *_: np.zeros(spans.shape[-1], np.bool_)  # noqa: E731
+    _put(log_blocks, "_have_lost_sectors", none)
+    _put(log_blocks, "find_crc_mismatches", none)
+    _put(log_blocks, "_bodies_match", lambda *given: ~none(*given))
 
 
 # Topics

@@ -57,6 +57,7 @@ def save(world: World) -> None:
     """Let the coordinator save."""
     with world.acting(COORDINATOR):
         world.node.state.save()
+    world.history.groups_saved()
 
 
 def expire(world: World) -> None:

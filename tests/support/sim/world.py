@@ -31,6 +31,7 @@ from .disk import read_all
 from .history import FILTERS, TAGS, History, Sent, WrongError
 from .machine import KilledError, Machine, PowerLostError
 from .parts import COORDINATOR, Network, SimNode, process_part
+from .tables import CHANGELOG, INSTANCES, Copy
 
 __all__ = [
     "BULK",
@@ -48,10 +49,11 @@ __all__ = [
 STEPS = 220
 ORDERS, BULK, PRICES, SHORT = "orders", "bulk", "prices", "short"
 QUEUES = 2  # of the first; the others have one
+_BULK_AGE_MS = 3_600_000
 USER_TOPICS = {
     ORDERS: KEEP_ALL,
     SHORT: KEEP_ALL,
-    BULK: RetentionPolicy(max_age_ms=3_600_000),
+    BULK: RetentionPolicy(max_age_ms=_BULK_AGE_MS),
     PRICES: RetentionPolicy(compacts=True),
 }
 _KEYS = 5
@@ -83,11 +85,14 @@ class World:
         data.mkdir(parents=True)
         self.machine = Machine(data, self.chance, self.clock)
         self.history = History()
-        self.history.expires = {BULK, PRICES}
+        self.history.elapsed_ms = self.clock.elapsed
+        self.history.expires = {BULK: _BULK_AGE_MS, PRICES: 0}
         self.network = Network()
         self.node: SimNode  # of this life
         self.readers: list[Reader] = []
         self.queries = [PositionReader(data, self.history, ORDERS, FILTERS[2])]
+        self.copies: dict[str, dict[int, Copy]] = {name: {} for name in INSTANCES}
+        """What the instances of the app with a table have of it."""
         self.log: list[str] = []
         """What happened, a line each."""
         self.names = 0
@@ -109,6 +114,8 @@ class World:
         """Do everything; raises the first broken promise."""
         chosen = [step for step in steps if self.chance.random() < step.likelihood]
         weights = [step.weight * self.chance.choice((1, 1, 1, 3)) for step in chosen]
+        if self.chance.random() < 0.2:  # while it makes its first files
+            self.machine.light(self.chance.randrange(1, 200), KilledError)
         self.start()
         for _ in range(STEPS):
             self._step(chosen, weights)
@@ -162,6 +169,7 @@ class World:
             self.machine.release_locks()
             self.forget()
         else:
+            self.history.tells_ages = not self.history.clock_jumped
             return True
         return False
 
@@ -173,6 +181,8 @@ class World:
                 queues = QUEUES if topic == ORDERS else 1
                 with contextlib.suppress(*EXPECTED):
                     node.topics.ensure(topic, queues, retention=retention)
+            with contextlib.suppress(*EXPECTED):
+                node.topics.ensure(CHANGELOG, QUEUES, retention=RetentionPolicy(compacts=True))
         topics = node.topic_service.all()
         self.history.ids = {name: topic.topic_id for name, topic in topics.items()}
         if self.deleting not in (None, self.history.ids.get(SHORT)):  # it was carried out
@@ -185,7 +195,8 @@ class World:
         for topic in node.topic_service.all().values():
             for queue_id in range(topic.queues):
                 directory = shard_directory(node.data, topic.name, queue_id)
-                if not self.broken and has_failed_disk(SYSTEM_FILES, directory):
+                is_down = process_part(topic.process_of(queue_id)) in node.down
+                if not self.broken and not is_down and has_failed_disk(SYSTEM_FILES, directory):
                     self.flush_process(topic.process_of(queue_id))  # which closes what failed
                     self.log.append(f"recover {topic.name}/{queue_id}")
                     with node.acting("operator"):
@@ -197,6 +208,9 @@ class World:
         self.log.append("power lost")
         self.forget()
         self.history.losses += 1
+        for copies in self.copies.values():
+            for copy in copies.values():
+                copy.lose_power(self.chance)
         self.broken.clear()
         self.machine.is_full = False
         self.machine.reboot()
@@ -233,9 +247,14 @@ class World:
         for name in USER_TOPICS:
             config = node.topic_service.all().get(name)
             if config is None:
+                if must_be_open:
+                    raise WrongError(f"topic {name} cannot be created: {node.problems()}")
                 continue
             for queue_id in range(config.queues):
-                shard = node._process(config.process_of(queue_id)).find(name, queue_id)
+                process = config.process_of(queue_id)
+                if process_part(process) in node.down:  # it was killed while the node started
+                    continue
+                shard = node._process(process).find(name, queue_id)
                 if shard is None and must_be_open:
                     raise WrongError(f"{name}/{queue_id} stays closed: {node.problems()}")
                 if shard is not None:

@@ -1,0 +1,165 @@
+"""Tables in a simulated node: members that keep the numbers of the messages of each key.
+
+A member's app runs no code of Faust here. What decides about a table's content is the product's:
+the buffer of changes, the changelog and its compaction, and the recovery of a part. RocksDB is
+modelled by what it keeps: the content and the position of each part, which a killed process leaves
+as they are, and a power failure as they were at an earlier write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.errors import StreamError
+from rocketray.message import SHARDING_KEY, Message, StoredMessage
+from rocketray.topology.tables.changelog import ChangelogBuffer, changed_key
+from rocketray.topology.tables.part_reader import PartReader
+
+from .history import Sent, WrongError
+from .parts import SimNode
+
+__all__ = ["CHANGELOG", "INSTANCES", "ON_DISK", "Copy", "Table", "recover"]
+
+CHANGELOG = "counts-changelog"
+ON_DISK = "disk"
+INSTANCES = (ON_DISK, "memory")
+"""The instances of the app, by where they keep their parts."""
+_KEPT_WRITES = 8
+
+Content = dict[str, frozenset[int]]
+"""The numbers of a key's messages."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """What an instance has of one queue's part."""
+
+    content: Content = field(default_factory=dict)
+    persisted: int | None = None
+    """The offset of the last change of the changelog that is in it."""
+    before: list[tuple[Content, int | None]] = field(default_factory=list)
+    """What it was, one entry a write."""
+
+    def write(self, content: Content, persisted: int | None) -> None:
+        """Replace the content."""
+        self.before = [*self.before, (self.content, self.persisted)][-_KEPT_WRITES:]
+        self.content, self.persisted = content, persisted
+
+    def lose_power(self, chance: random.Random) -> None:
+        """Go back by some writes."""
+        known = [*self.before, (self.content, self.persisted)]
+        kept = chance.randint(1, len(known))
+        self.before, (self.content, self.persisted) = known[: kept - 1], known[kept - 1]
+
+
+class Table:
+    """The parts of a table that one member holds."""
+
+    def __init__(
+        self, node: SimNode, copies: dict[int, Copy], send: Callable[[Message, int], int]
+    ) -> None:
+        """Keep parts in *copies*; *send* stores a change on disk, and returns its offset."""
+        self._node = node
+        self._copies = copies
+        self._send = send
+        self._changes = ChangelogBuffer()
+        self._held: set[int] = set()
+
+    def hold(self, queue_id: int) -> Content:
+        """Recover a queue's part, unless it is here; return its content."""
+        if queue_id not in self._held:
+            copy = self._copies.setdefault(queue_id, Copy())
+            recover(self._node, queue_id, copy)
+            self._held.add(queue_id)
+        return self._copies[queue_id].content
+
+    def add(self, queue_id: int, sent: Sent) -> None:
+        """Add a message to its key."""
+        copy = self._copies[queue_id]
+        value = copy.content.get(sent.key, frozenset()) | {sent.number}
+        copy.write({**copy.content, sent.key: value}, copy.persisted)
+        body = json.dumps(sorted(value)).encode()
+        self._changes.put(_Topic, queue_id, sent.key.encode(), body)
+
+    def flush(self) -> None:
+        """Store all changes, before an offset is committed."""
+        _at_once(self._changes.flush(self._store))
+
+    def release(self, queue_ids: set[int]) -> None:
+        """Give parts up; their changes are stored, or their messages come again elsewhere."""
+        if self._held & queue_ids:
+            try:
+                self.flush()
+            except (StreamError, OSError):
+                self._changes = ChangelogBuffer()
+        self._held -= queue_ids
+
+    async def _store(self, message: Message, queue_id: int) -> None:
+        offset = self._send(message, queue_id)
+        copy = self._copies[queue_id]
+        copy.write(copy.content, offset)
+
+
+def recover(node: SimNode, queue_id: int, copy: Copy) -> None:
+    """Bring a copy to the end of its changelog."""
+
+    async def apply(changes: list[StoredMessage]) -> None:
+        content = dict(copy.content)
+        for change in changes:
+            numbers = _numbers(change)
+            if numbers is None:
+                content.pop(changed_key(change).decode(), None)
+            else:
+                content[changed_key(change).decode()] = numbers
+        copy.write(content, changes[-1].queue_offset if changes else copy.persisted)
+
+    def drop() -> None:
+        copy.write({}, None)
+
+    async def here(function: Callable[..., Any], *given: Any) -> Any:
+        return function(*given)
+
+    tail = QueueTail(node.data, CHANGELOG, queue_id)
+    try:
+        with mock.patch("asyncio.to_thread", here):
+            part = PartReader(f"{CHANGELOG}/{queue_id}", tail, apply, drop)
+            asyncio.run(part.recover(copy.persisted))
+    finally:
+        tail.close()
+
+
+def _numbers(change: StoredMessage) -> frozenset[int] | None:
+    if not change.body:
+        return None
+    try:
+        return frozenset(json.loads(change.body))
+    except ValueError:
+        raise WrongError(f"{CHANGELOG} has {bytes(change.body)[:40]!r}") from None
+
+
+class _Topic:
+    """The changelog, as the buffer of changes uses it."""
+
+    @staticmethod
+    def get_topic_name() -> str:
+        return CHANGELOG
+
+    @staticmethod
+    def message(body: bytes, tags: str | None, *, key: str, properties: dict[str, str]) -> Message:
+        return Message(CHANGELOG, body, tags, [], {SHARDING_KEY: key, **properties})
+
+
+def _at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits for another thread")
