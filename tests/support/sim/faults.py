@@ -84,6 +84,6 @@ STEPS: tuple[Step, ...] = (
     Step(fail_syncs, 5, 0.25),
     Step(fill_disk, 1, 0.2),
     Step(lose_calls, 4, 0.3),
-    Step(step_clock, 1, 0.25),
+    Step(step_clock, 3, 0.4),
     Step(delete_topic, 4, 0.4),
 )

@@ -31,7 +31,7 @@ def join(world: World) -> None:
     number = world.chance.randrange(len(FILTERS))
     group = world.history.groups.get(f"g{number}")
     if group is None:
-        group = Group(f"g{number}", ORDERS, FILTERS[number], fails=number == 0)
+        group = Group(f"g{number}", ORDERS, FILTERS[number], fails=number < 2)
         world.history.groups[group.name] = group
     topic = group.topic
     retries = retry_topic(group.name)

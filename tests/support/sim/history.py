@@ -43,6 +43,8 @@ class Sent:
     tag: str | None
     amount: int
     key: str
+    padding: int
+    """By how many bytes the body is longer."""
     due_ms: int = 0
     """When a delayed message may be delivered; 0 without a delay."""
     decision: str = ""
@@ -64,7 +66,7 @@ class Sent:
     @property
     def body(self) -> bytes:
         """The content, which no other message has."""
-        return b"%d " % self.number + b"x" * (self.number * 37 % 150)
+        return b"%d " % self.number + b"x" * (self.number * 37 % 150 + self.padding)
 
     def properties(self) -> dict[str, str]:
         """The properties."""
@@ -128,7 +130,7 @@ class Group:
 
     def failures(self, sent: Sent) -> int:
         """Return how often a handler fails on a message."""
-        return {0: 1, 1: 9}.get(sent.number % 11, 0) if self.fails else 0
+        return {0: 1, 1: 9}.get(sent.number % 6, 0) if self.fails else 0
 
 
 class History:
@@ -158,10 +160,10 @@ class History:
         self.tells_ages = True
         """Whether the node knows how old messages are: the clock was right when it started."""
 
-    def new(self, topic: str, tag: str | None, amount: int, key: str) -> Sent:
+    def new(self, topic: str, tag: str | None, amount: int, key: str, *, padding: int = 0) -> Sent:
         """Return the next message; it is sent by the caller."""
         number = len(self.sent) + 1
-        self.sent[number] = Sent(number, topic, tag, amount, key)
+        self.sent[number] = Sent(number, topic, tag, amount, key, padding)
         return self.sent[number]
 
     # What happens

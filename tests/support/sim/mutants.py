@@ -171,7 +171,9 @@ def state_not_synced() -> None:
 
 @_mutant("a record is whole whatever its checksums, and lost sectors in its properties")
 def torn_records() -> None:
-    none = lambda _data, spans, *_: np.zeros(spans.shape[-1], np.bool_)  # noqa: E731
+    def none(_data: Any, spans: Any, *_: Any) -> Any:
+        return np.zeros(spans.shape[-1], np.bool_)
+
     _put(log_blocks, "_have_lost_sectors", none)
     _put(log_blocks, "find_crc_mismatches", none)
     _put(log_blocks, "_bodies_match", lambda *given: ~none(*given))

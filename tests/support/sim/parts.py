@@ -34,7 +34,7 @@ __all__ = ["COORDINATOR", "FILTER", "Network", "SimNode", "process_part"]
 COORDINATOR, FILTER = "coordinator", "filter"
 _COORDINATORS = (SessionsApi, GroupsApi, TopicsApi)
 SIZES = {
-    "commit_log_segment_bytes": 16 * 1024,
+    "commit_log_segment_bytes": 8 * 1024,
     "consume_queue_segment_entries": 20,
     "index_hash_slots": 7,
     "index_entries": 40,

@@ -8,7 +8,7 @@ from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.errors import ShardUnavailableError, TransactionDecidedError
 
 from .history import Sent, WrongError
-from .world import ORDERS, PRICES, QUEUES, Step, World
+from .world import BULK, ORDERS, PRICES, QUEUES, Step, World
 
 __all__ = ["STEPS", "answer_checks", "send"]
 
@@ -22,11 +22,13 @@ def send(world: World) -> None:
 
 def send_list(world: World) -> None:
     """Send a list to one queue."""
-    sent = [world.new(ORDERS) for _ in range(world.chance.randrange(2, 12))]
-    queue_id, ack = world.chance.randrange(QUEUES), world.chance.choice(_ACKS)
+    topic = world.chance.choice((ORDERS, ORDERS, BULK))
+    sent = [world.new(topic) for _ in range(world.chance.randrange(2, 12))]
+    queue_id = world.chance.randrange(QUEUES) if topic == ORDERS else 0
+    ack = world.chance.choice(_ACKS)
     with world.acting("producer"):
         results = world.producer().send_many(
-            ORDERS, [one.message() for one in sent], queue_id=queue_id, ack=ack
+            topic, [one.message() for one in sent], queue_id=queue_id, ack=ack
         )
         for one, result in zip(sent, results, strict=True):
             _acked(world, one, result, ack)

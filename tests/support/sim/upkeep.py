@@ -117,7 +117,7 @@ STEPS: tuple[Step, ...] = (
     Step(prepare, 3, 0.7),
     Step(open_closed, 3, 1),
     Step(save, 4, 0.9),
-    Step(expire, 3, 0.6),
+    Step(expire, 4, 0.6),
     Step(wait, 10, 1),
     Step(wait_long, 1, 0.5),
     Step(write_back, 4, 0.8),

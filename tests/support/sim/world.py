@@ -334,7 +334,9 @@ class World:
         chance = self.chance
         name = topic or chance.choice((ORDERS, ORDERS, ORDERS, BULK, PRICES, SHORT))
         key = f"key-{chance.randrange(_KEYS)}"
-        return self.history.new(name, chance.choice(TAGS), chance.randrange(11), key)
+        tag, amount = chance.choice(TAGS), chance.randrange(11)
+        padding = 3000 if name == BULK else 0  # so that its log has several files
+        return self.history.new(name, tag, amount, key, padding=padding)
 
     def _check_half(self, half: StoredMessage) -> Any:
         number = int(bytes(half.body).partition(b" ")[0])
