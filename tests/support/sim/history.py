@@ -155,6 +155,8 @@ class History:
         self.clock_jumped = False
         self.expires: dict[str, int] = {}
         """The topics that lose messages, and the age in ms below which a topic loses none."""
+        self.compacted = ""
+        """The topic that keeps the last message of each key."""
         self.elapsed_ms: Callable[[], int] = lambda: 0
         """The time by a clock that nobody sets."""
         self.tells_ages = True
@@ -262,6 +264,8 @@ class History:
                     f"{now.get(offset)} is; the queue begins at {begin}"
                 )
         self.there[topic, queue_id] = now
+        if topic == self.compacted:
+            self._check_compacted(topic, set(now.values()))
 
     def check_copies(self) -> None:
         """Check that no message is stored twice without a cause."""
@@ -354,6 +358,17 @@ class History:
             is_right = cause in (Cause.DEAD_LETTER, Cause.SKIPPED)
         if not is_right:
             raise WrongError(f"{group.name} and message {number}: explained as {cause}: {sent}")
+
+    def _check_compacted(self, topic: str, found: set[int]) -> None:
+        """Check that the last message of each key is there, if it has to be."""
+        newest: dict[str, tuple[int, int]] = {}
+        for (topic_id, place), number in self.given.items():
+            if place[0] == topic and topic_id == self.ids.get(topic, ""):
+                key = self.sent[number].key
+                newest[key] = max(newest.get(key, (-1, 0)), (place[2], number))
+        for key, (offset, number) in newest.items():
+            if self.sent[number].is_safe and number not in found:
+                raise WrongError(f"{topic} has lost message {number} of {key}, last at {offset}")
 
     def _is_young(self, number: int) -> bool:
         """Return whether no retention may have removed a message yet."""

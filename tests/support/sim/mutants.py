@@ -18,7 +18,6 @@ from rocketray.actors.consumers.member_queues import MemberQueues
 from rocketray.actors.consumers.member_session import MemberSession
 from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.delays import schedule
-from rocketray.actors.delays.waiting_queue import WaitingQueue
 from rocketray.actors.files import state_files
 from rocketray.actors.filtering import filter_stream
 from rocketray.actors.groups import membership
@@ -26,7 +25,7 @@ from rocketray.actors.groups.group_offsets import GroupOffsets
 from rocketray.actors.groups.lease import Lease
 from rocketray.actors.groups.roster import Roster
 from rocketray.actors.retries.deliveries import Attempt
-from rocketray.actors.shards import compaction, repeated_batches, shard_writer
+from rocketray.actors.shards import compaction, shard_writer
 from rocketray.actors.shards.repeated_batches import RepeatedBatches
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.system.system_log import SystemLog
@@ -282,17 +281,6 @@ def repeats_stored() -> None:
     _put(RepeatedBatches, "once", lambda _self, _batch, append, *, is_repeat: append())
 
 
-@_mutant("a message is a repetition if its unique key was there before")
-def keys_are_unique_for_ever() -> None:
-    identity = repeated_batches._identity
-
-    def wrong(batch: Any) -> Any:
-        found = identity(batch)
-        return None if found is None else found._replace(born_ms=0)
-
-    _put(repeated_batches, "_identity", wrong)
-
-
 @_mutant("a failed message is sent back without waiting for the disk")
 def returns_in_memory() -> None:
     store = Returns._store_in_thread
@@ -315,11 +303,6 @@ class _InMemory:
 @_mutant("a delayed message counts as delivered before its topic has it")
 def marked_before_delivery() -> None:
     _put(schedule.Schedule, "_attempt", lambda _self, _target, rows: Attempt(list(rows), [], []))
-
-
-@_mutant("marks of delivered messages are not kept")
-def marks_forgotten() -> None:
-    _put(WaitingQueue, "finish", _nothing)
 
 
 @_mutant("the services' logs are not flushed before their progress is saved")

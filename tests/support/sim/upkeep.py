@@ -94,6 +94,7 @@ def stop(world: World) -> None:
             reader.member.close()
     if node.down:
         return  # a stop waits until they are back
+    may_repeat = True
     open_places = [place for process in node.processes.values() for place in process._shards]
     closed = [place for process in node.processes.values() for place in process.closed()]
     try:
@@ -105,7 +106,8 @@ def stop(world: World) -> None:
             world.history.flushed(topic, queue_id)
         if not closed:
             world.history.all_safe()
-    world.forget()
+            may_repeat = False
+    world.forget(may_repeat=may_repeat)
     world.machine.release_locks()
     world.start()
 

@@ -57,6 +57,8 @@ USER_TOPICS = {
     PRICES: RetentionPolicy(compacts=True),
 }
 _KEYS = 5
+_PADDING = {BULK: 3000, PRICES: 1500}
+"""By how much bodies of a topic are longer, so that its log has several files."""
 EXPECTED = (StreamError, OSError)
 """What a step may fail with, where something else was made to fail."""
 
@@ -87,6 +89,7 @@ class World:
         self.history = History()
         self.history.elapsed_ms = self.clock.elapsed
         self.history.expires = {BULK: _BULK_AGE_MS, PRICES: 0}
+        self.history.compacted = PRICES
         self.network = Network()
         self.node: SimNode  # of this life
         self.readers: list[Reader] = []
@@ -139,8 +142,8 @@ class World:
         except PowerLostError:
             self._lose()
             self.start()
-        except (KilledError, NodeKilledError):
-            self._kill()
+        except (KilledError, NodeKilledError) as error:
+            self._kill(in_a_call=isinstance(error, KilledError))
             self.start()
 
     # Lives
@@ -160,7 +163,7 @@ class World:
         except PowerLostError:
             self._lose()
         except (KilledError, NodeKilledError):
-            self._kill()
+            self._kill(in_a_call=True)
         except EXPECTED as error:
             if not self.machine.is_full:
                 raise
@@ -218,21 +221,22 @@ class World:
         if self.chance.random() < 0.3:
             self.machine.light(self.chance.randrange(1, 200), PowerLostError)
 
-    def _kill(self) -> None:
+    def _kill(self, *, in_a_call: bool) -> None:
         self.log.append("node killed")
         self.machine.undo_clean_up()
         self.machine.release_locks()
-        self.forget()
+        self.forget(may_repeat=in_a_call)
         self.clock.set(self.clock() + 1_000)
 
-    def forget(self) -> None:
-        """Take note that all processes are gone."""
+    def forget(self, *, may_repeat: bool = True) -> None:
+        """Take note that all processes are gone, perhaps in the middle of something."""
         self.readers.clear()
         self._producer = None
         self.open_transactions.clear()
         self.network.waiting.clear()
         self.machine.snuff()
-        self.history.may_repeat()
+        if may_repeat:
+            self.history.may_repeat()
         self.may_go_back = True
 
     def _died(self, part: str) -> None:
@@ -325,7 +329,7 @@ class World:
         """Return the producer of this life."""
         if self._producer is None:
             self._producer = NodeProducer(
-                self.node, clock_ms=self.clock, group="payments", check=self._check_half
+                self.node, clock_ms=self.clock, ack="disk", group="payments", check=self._check_half
             )
         return self._producer
 
@@ -335,12 +339,15 @@ class World:
         name = topic or chance.choice((ORDERS, ORDERS, ORDERS, BULK, PRICES, SHORT))
         key = f"key-{chance.randrange(_KEYS)}"
         tag, amount = chance.choice(TAGS), chance.randrange(11)
-        padding = 3000 if name == BULK else 0  # so that its log has several files
+        padding = _PADDING.get(name, 0)
         return self.history.new(name, tag, amount, key, padding=padding)
 
     def _check_half(self, half: StoredMessage) -> Any:
         number = int(bytes(half.body).partition(b" ")[0])
-        return self.history.sent[number].decision
+        sent = self.history.sent[number]
+        if sent.is_decided:
+            raise WrongError(f"the node has forgotten the decision about message {number}")
+        return sent.decision
 
     def digest(self) -> str:
         """Return a digest of all that happened, and of what is on disk."""
