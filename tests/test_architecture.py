@@ -80,6 +80,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "topology": (
         ("",),
+        ("ranges",),
         ("values",),
         ("tables",),
         ("delivery",),

@@ -37,8 +37,8 @@ from rocketray.store.recovery.recovery import read_past_recovery
 from rocketray.store.recovery.scrub_progress import read_progress
 from rocketray.testing import Broker, Clock
 from rocketray.testing.clock import START_MS
+from rocketray.topology.ranges.topic_choice import named
 from rocketray.topology.spark import positions
-from rocketray.topology.spark.topic_choice import named
 
 __all__ = ["read_content"]
 

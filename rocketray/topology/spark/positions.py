@@ -23,9 +23,13 @@ from dataclasses import dataclass, field
 
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription, describe_difference
-
-from .offset_rules import ORIGIN, QueueOffsets, offsets_from_json, offsets_to_json
-from .topic_choice import TopicChoice
+from rocketray.topology.ranges.offset_rules import (
+    ORIGIN,
+    QueueOffsets,
+    offsets_from_json,
+    offsets_to_json,
+)
+from rocketray.topology.ranges.topic_choice import TopicChoice
 
 __all__ = ["Admission", "Position", "from_json", "to_json"]
 

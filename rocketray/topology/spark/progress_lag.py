@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .offset_rules import ORIGIN
+from rocketray.topology.ranges.offset_rules import ORIGIN
 
 __all__ = ["lag_metrics"]
 

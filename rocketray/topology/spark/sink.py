@@ -28,14 +28,14 @@ from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
 from rocketray.topology.app.sink_spec import SinkSpec, add_sink
+from rocketray.topology.ranges.topic_choice import named
+from rocketray.topology.ranges.topic_queues import TopicQueues
 
 from .failures import describe_failure
 from .session import check_callbacks, spark_session
 from .sink_runner import BatchFunction, QueryProgress, RestartPolicy, SinkRunner, SinkState
 from .source_columns import Projection
 from .source_options import parse_options
-from .topic_choice import named
-from .topic_queues import TopicQueues
 
 __all__ = ["RestartPolicy", "SinkHost", "SinkState", "SinkStatistics", "committed_files"]
 

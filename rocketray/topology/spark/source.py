@@ -13,7 +13,6 @@ Invariants
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -38,22 +37,34 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey, Range, ReadPlan
+from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
 from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
+from rocketray.topology.ranges.division import divide
+from rocketray.topology.ranges.offset_rules import (
+    EARLIEST,
+    LATEST,
+    OffsetRule,
+    QueueOffsets,
+    offsets_to_json,
+)
+from rocketray.topology.ranges.planning import (
+    BatchPace,
+    count_waiting,
+    next_ends,
+    plan_batch,
+    plan_stream,
+)
+from rocketray.topology.ranges.range_tasks import TaskRanges, placed, read_ranges
+from rocketray.topology.ranges.topic_queues import TopicQueues
 
-from .division import divide
 from .failures import plainly
-from .offset_rules import EARLIEST, LATEST, OffsetRule, QueueOffsets, offsets_to_json
-from .planning import BatchPace, count_waiting, next_ends, plan_batch, plan_stream
 from .positions import Admission, Position, from_json, to_json
 from .source_columns import Projection, default_schema
 from .source_options import SourceOptions, may_be_writing, parse_options
-from .topic_queues import TopicQueues
 
-__all__ = ["RangesTask", "RocketRaySource", "TaskRange"]
+__all__ = ["RangesTask", "RocketRaySource"]
 
-logger = logging.getLogger(__name__)
 
 _NO_WRITER = (
     "Spark cannot write into a topic yet; send the rows of each micro-batch with a Producer: "
@@ -66,19 +77,10 @@ _FOR_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRange:
-    """A range of a task, and where its queue is; *is_first* of its topic, in this query."""
-
-    range: Range
-    place: DiskPlace
-    is_first: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RangesTask(InputPartition):
     """The ranges of one task, read one after another."""
 
-    ranges: tuple[TaskRange, ...]
+    ranges: TaskRanges
 
 
 class RocketRaySource(DataSource):
@@ -149,30 +151,16 @@ class _Reading:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the matching messages of a task's ranges, each in queue order."""
         if isinstance(partition, RangesTask):  # Spark creates one of its own when there is none
-            # Loads kernels, which tasks have and planners do not.
-            from rocketray.actors.fetching.reading import read_part  # noqa: PLC0415
-
+            batches = read_ranges(partition.ranges, self._plan)
             _freeze_modules()
-            for part in partition.ranges:
-                for batch in read_part(
-                    part.place, self._plan, part.range, logger.warning, is_first=part.is_first
-                ):
-                    yield self._projection.shape(batch)
+            yield from map(self._projection.shape, batches)
 
     def _tasks(
         self, ranges: Iterable[Range], bounds: Mapping[QueueKey, Bounds], queues: TopicQueues
     ) -> list[InputPartition]:
-        """Return the tasks for *ranges*; each topic's first one checks the filter for mistakes."""
-        tasks: list[InputPartition] = []
-        for parts in divide(ranges, bounds, self._options.division):
-            found = []
-            for part in parts:
-                topic = part.key[0]
-                is_first = topic not in self._begun
-                found.append(TaskRange(part, queues.place(part.key), is_first=is_first))
-                self._begun.add(topic)
-            tasks.append(RangesTask(tuple(found)))
-        return tasks
+        """Return the tasks for *ranges*."""
+        tasks = divide(ranges, bounds, self._options.division)
+        return [RangesTask(parts) for parts in placed(tasks, queues, self._begun)]
 
 
 @lru_cache(maxsize=1)

@@ -16,15 +16,15 @@ from rocketray.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
+from rocketray.topology.ranges.division import Division
+from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST, OffsetRule, parse_rule
+from rocketray.topology.ranges.time_rules import TimeRule, parse_time, parse_times
+from rocketray.topology.ranges.topic_choice import TopicChoice, assigned, matching, named
+from rocketray.topology.ranges.topic_queues import StoreDirectory
 from rocketray.topology.values.group import make_subscription
 
-from .division import Division
 from .foreign_options import explain_stranger
-from .offset_rules import EARLIEST, LATEST, OffsetRule, parse_rule
 from .source_columns import COLUMN_SETS, ColumnSetName
-from .time_rules import TimeRule, parse_time, parse_times
-from .topic_choice import TopicChoice, assigned, matching, named
-from .topic_queues import StoreDirectory
 
 __all__ = ["OPTION_NAMES", "BatchLimits", "SourceOptions", "may_be_writing", "parse_options"]
 

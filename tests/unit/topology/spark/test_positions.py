@@ -8,8 +8,8 @@ import pytest
 
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription
+from rocketray.topology.ranges.topic_choice import matching, named
 from rocketray.topology.spark.positions import Admission, Position, from_json, to_json
-from rocketray.topology.spark.topic_choice import matching, named
 
 TOPICS = named("T,U")
 IDS = {"T": "1" * 32, "U": "2" * 32}

@@ -10,8 +10,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from rocketray.cluster import Cluster
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError, PredicateError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.spark.division import Division
-from rocketray.topology.spark.offset_rules import EARLIEST, LATEST, OffsetRule
+from rocketray.topology.ranges.division import Division
+from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
+from rocketray.topology.ranges.time_rules import TimeRule
+from rocketray.topology.ranges.topic_choice import assigned, matching, named
 from rocketray.topology.spark.source_options import (
     OPTION_NAMES,
     BatchLimits,
@@ -19,8 +21,6 @@ from rocketray.topology.spark.source_options import (
     may_be_writing,
     parse_options,
 )
-from rocketray.topology.spark.time_rules import TimeRule
-from rocketray.topology.spark.topic_choice import assigned, matching, named
 
 
 def parsed(**options: str) -> SourceOptions:

@@ -6,8 +6,8 @@ import pytest
 
 from rocketray.actors.fetching.read_plan import Bounds, QueueKey
 from rocketray.errors import ConfigError
-from rocketray.topology.spark.offset_rules import EARLIEST, LATEST, OffsetRule
-from rocketray.topology.spark.time_rules import TimeRule, offsets_at
+from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
+from rocketray.topology.ranges.time_rules import TimeRule, offsets_at
 
 BOUNDS = {("T", 0): Bounds(5, 20), ("T", 1): Bounds(0, 10), ("U", 0): Bounds(0, 0)}
 

@@ -7,7 +7,7 @@ import pytest
 from rocketray.actors.fetching.read_plan import Bounds, Range
 from rocketray.errors import ConfigError, StoreError
 from rocketray.store.queues.queue_gaps import QueueGaps
-from rocketray.topology.spark.planning import (
+from rocketray.topology.ranges.planning import (
     BatchPace,
     count_waiting,
     next_ends,

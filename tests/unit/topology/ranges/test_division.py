@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rocketray.actors.fetching.read_plan import Bounds, Range
 from rocketray.store.queues.queue_gaps import QueueGaps
-from rocketray.topology.spark.division import Division, divide
+from rocketray.topology.ranges.division import Division, divide
 
 
 def tasks(

@@ -4,7 +4,7 @@ import pytest
 
 from rocketray.actors.fetching.read_plan import Bounds, check_loss
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
-from rocketray.topology.spark.offset_rules import (
+from rocketray.topology.ranges.offset_rules import (
     EARLIEST,
     LATEST,
     OffsetRule,
@@ -13,7 +13,7 @@ from rocketray.topology.spark.offset_rules import (
     parse_rule,
     resolve_rule,
 )
-from rocketray.topology.spark.topic_choice import assigned, named
+from rocketray.topology.ranges.topic_choice import assigned, named
 
 BOUNDS = {("T", 0): Bounds(5, 20), ("T", 1): Bounds(0, 0), ("U", 0): Bounds(0, 7)}
 

@@ -11,10 +11,10 @@ from support.shards import Shards
 from rocketray.actors.fetching.read_plan import Bounds
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.topology.spark.offset_rules import LATEST
-from rocketray.topology.spark.time_rules import TimeRule
-from rocketray.topology.spark.topic_choice import matching, named
-from rocketray.topology.spark.topic_queues import TopicQueues
+from rocketray.topology.ranges.offset_rules import LATEST
+from rocketray.topology.ranges.time_rules import TimeRule
+from rocketray.topology.ranges.topic_choice import matching, named
+from rocketray.topology.ranges.topic_queues import TopicQueues
 
 
 @pytest.fixture

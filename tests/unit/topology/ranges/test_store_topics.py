@@ -14,10 +14,10 @@ from rocketray.actors.fetching.reading import read_part
 from rocketray.actors.files.paths import shard_directory
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.spark.offset_rules import LATEST
-from rocketray.topology.spark.time_rules import TimeRule
-from rocketray.topology.spark.topic_choice import TopicChoice, matching, named
-from rocketray.topology.spark.topic_queues import StoreDirectory, TopicQueues
+from rocketray.topology.ranges.offset_rules import LATEST
+from rocketray.topology.ranges.time_rules import TimeRule
+from rocketray.topology.ranges.topic_choice import TopicChoice, matching, named
+from rocketray.topology.ranges.topic_queues import StoreDirectory, TopicQueues
 
 PAY = Subscription.tags("pay")
 

@@ -6,7 +6,7 @@ import pytest
 
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, InvalidNameError, TopicNotFoundError
-from rocketray.topology.spark.topic_choice import TopicChoice, assigned, matching, named
+from rocketray.topology.ranges.topic_choice import TopicChoice, assigned, matching, named
 
 KNOWN = (
     TopicCatalog()
