@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
     from .message import Message, StoredMessage
-    from .topology import spark
+    from .topology import ray_data, spark
     from .topology.app.app import App
     from .topology.app.stream import Stream
     from .topology.delivery.flow import FlowLimits
@@ -51,6 +51,7 @@ __all__ = [
     "Transaction",
     "__version__",
     "predicate",
+    "ray_data",
     "spark",
 ]
 
@@ -83,8 +84,8 @@ _LOADED_FROM = {
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name == "spark":
-            return import_module("rocketray.topology.spark")
+        if name in ("ray_data", "spark"):
+            return import_module(f"rocketray.topology.{name}")
         if name not in _LOADED_FROM:
             raise AttributeError(f"module 'rocketray' has no attribute {name!r}{_meant(name)}")
         return getattr(import_module(_LOADED_FROM[name]), name)

@@ -88,7 +88,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("stock",),
         ("app",),
         ("hosting",),
-        ("spark",),
+        ("ray_data", "spark"),
     ),
 }
 

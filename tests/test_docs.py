@@ -25,6 +25,8 @@ from rocketray.cli.terminal.output import json_fields
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
 from rocketray.topology.app.sink_spec import SinkSpec
+from rocketray.topology.ray_data.read_options import ReadOptions
+from rocketray.topology.ray_data.topic_sink import WriteOptions
 from rocketray.topology.spark.source_options import OPTION_NAMES
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -245,6 +247,12 @@ def test_every_option_of_spark_is_described_once() -> None:
     assert sorted(first_cells(page, "## The source")) == sorted(OPTION_NAMES)
     declared = set(SinkSpec.__dataclass_fields__) - {"function", "topic"}
     assert sorted(first_cells(page, "## Sinks")) == sorted(declared)
+
+
+def test_every_option_of_ray_data_is_described() -> None:
+    text = (ROOT / "docs/reference/ray-data.md").read_text()
+    options = {*ReadOptions.__annotations__, *WriteOptions.__annotations__}
+    assert {name for name in options if f"`{name}" not in text} == set()
 
 
 def test_every_way_to_send_and_every_option_of_a_producer_is_described() -> None:

@@ -16,9 +16,10 @@ def test_every_public_name_has_its_entry() -> None:
     entries = re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES), re.MULTILINE)
     names = [f"rocketray.{name}" for name in rocketray.__all__ if not name.startswith("__")]
     names += [f"rocketray.testing.{name}" for name in testing.__all__]
-    elsewhere = {"rocketray.StreamError", "rocketray.spark"}  # the errors; and its names below
+    elsewhere = {"rocketray.StreamError", "rocketray.ray_data", "rocketray.spark"}  # see below
     assert set(names) - elsewhere <= set(entries)
-    assert set(rocketray.spark.__all__) <= {entry.rpartition(".")[2] for entry in entries}
+    last = {entry.rpartition(".")[2] for entry in entries}
+    assert {*rocketray.ray_data.__all__, *rocketray.spark.__all__} <= last
     assert len(entries) == len(set(entries))
 
 

@@ -209,7 +209,17 @@ def spark(client: Client) -> dict[str, Any]:
     return {
         "dear": sorted((row.queueId, row.queueOffset, bytes(row.body).decode()) for row in rows),
         "paid": sorted((row.queueId, row.queueOffset, bytes(row.body).decode()) for row in paid),
+        "dataset": _dataset(client, "amount >= 40"),
     }
+
+
+def _dataset(client: Client, sql: str) -> list[tuple[int, int, str]]:
+    """Read the topic with the tasks of Ray Data, which may run on any machine."""
+    read = rr.ray_data.TopicDatasource(TOPIC, cluster=client.cluster, sql=sql)
+    assert read.supports_distributed_reads
+    blocks = [block for task in read.get_read_tasks(2) for block in task()]
+    rows = [row for block in blocks for row in block.to_pylist()]
+    return sorted((row["queueId"], row["queueOffset"], row["body"].decode()) for row in rows)
 
 
 def count(client: Client) -> dict[str, Any]:

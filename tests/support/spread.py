@@ -25,7 +25,9 @@ __all__ = ["NODE", "FilesAndShared", "alternated", "mixed", "work_of"]
 NODE = "node"
 _SHARED = {
     "spark": re.compile(r"tests/integration/test_spark_\w+\.py"),
-    NODE: re.compile(r"tests/integration/test_(faust_command|faust_node|members|node|topics)\.py"),
+    NODE: re.compile(
+        r"tests/integration/test_(faust_command|faust_node|members|node|ray_data|topics)\.py"
+    ),
 }
 _LONGEST = "tests/integration/test_joined_disk.py"  # minutes, one test after the other
 _LAST = ("tests/unit/filters", "tests/unit/kernels", "tests/unit/store")

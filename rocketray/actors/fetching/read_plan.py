@@ -112,7 +112,8 @@ def check_loss(key: QueueKey, asked: int, held: Bounds, *, fail: bool, warn: War
         )
     error = StoreError(
         f"topic {topic!r} queue {queue_id}: {what}; the queue now holds {held.minimum} up to, "
-        f"not including, {held.visible}. To continue with those, set failOnDataLoss=false"
+        f"not including, {held.visible}. To continue with those, set failOnDataLoss=false (in a read "
+        "by rr.ray_data: fail_on_data_loss=False)"
     )
     if fail:
         raise error

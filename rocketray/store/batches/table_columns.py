@@ -27,7 +27,7 @@ from .text_columns import (
     text_column,
 )
 
-__all__ = ["TableColumns", "read_table"]
+__all__ = ["TableColumns", "check_names", "read_table"]
 
 _Int64s = npt.NDArray[np.int64]
 _RESERVED = (UNIQUE_KEY, KEYS, TAGS)
@@ -63,7 +63,7 @@ class TableColumns:
 def read_table(table: Any, unique_ids: Any, property_columns: Sequence[str]) -> TableColumns:
     """Return the columns of *table*; raise as :class:`~.encoded_table.MeasuredTable`."""
     names = table.schema.names
-    _check_names(names, property_columns)
+    check_names(names, property_columns)
     arrays = {name: _one_array(table.column(name)) for name in names}
     count = len(table)
     body = bytes_column("body", arrays["body"])
@@ -84,7 +84,8 @@ def read_table(table: Any, unique_ids: Any, property_columns: Sequence[str]) -> 
     return TableColumns(body, unique, keys, tags, present, *pairs)
 
 
-def _check_names(names: Sequence[str], property_columns: Sequence[str]) -> None:
+def check_names(names: Sequence[str], property_columns: Sequence[str]) -> None:
+    """Raise :class:`ConfigError` unless a table with columns of these *names* can be sent."""
     known = {*_MESSAGE_COLUMNS, *property_columns}
     unknown = [name for name in names if name not in known]
     if unknown:

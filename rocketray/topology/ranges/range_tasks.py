@@ -6,15 +6,13 @@ Planners make them and tasks read them, in other processes: so they are plain va
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 
-from rocketray.actors.fetching.read_plan import DiskPlace, Range, ReadPlan
-
-from .topic_queues import TopicQueues
+from rocketray.actors.fetching.read_plan import DiskPlace, QueueKey, Range, ReadPlan
 
 __all__ = ["TaskRange", "TaskRanges", "placed", "read_ranges"]
 
@@ -35,7 +33,7 @@ TaskRanges = tuple[TaskRange, ...]
 
 
 def placed(
-    tasks: Iterable[Iterable[Range]], queues: TopicQueues, begun: set[str]
+    tasks: Iterable[Iterable[Range]], place: Callable[[QueueKey], DiskPlace], begun: set[str]
 ) -> list[TaskRanges]:
     """Return the ranges of each task with their places; add the topics to those that *begun*.
 
@@ -46,7 +44,7 @@ def placed(
         ranges = []
         for part in parts:
             topic = part.key[0]
-            ranges.append(TaskRange(part, queues.place(part.key), is_first=topic not in begun))
+            ranges.append(TaskRange(part, place(part.key), is_first=topic not in begun))
             begun.add(topic)
         found.append(tuple(ranges))
     return found

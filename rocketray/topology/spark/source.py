@@ -160,7 +160,7 @@ class _Reading:
     ) -> list[InputPartition]:
         """Return the tasks for *ranges*."""
         tasks = divide(ranges, bounds, self._options.division)
-        return [RangesTask(parts) for parts in placed(tasks, queues, self._begun)]
+        return [RangesTask(parts) for parts in placed(tasks, queues.place, self._begun)]
 
 
 @lru_cache(maxsize=1)
