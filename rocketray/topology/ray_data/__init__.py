@@ -7,6 +7,7 @@ The names below are loaded on first use, so importing this package does not impo
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,4 +39,9 @@ if not TYPE_CHECKING:  # a type checker would accept any name
     def __getattr__(name: str) -> Any:
         if name not in _LOADED_FROM:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if find_spec("pandas") is None:
+            raise ModuleNotFoundError(
+                "rr.ray_data needs pandas, which Ray Data imports; install it: "
+                "pip install 'pandas>=2.2,<3'"
+            )
         return getattr(import_module(f"{__name__}.{_LOADED_FROM[name]}"), name)

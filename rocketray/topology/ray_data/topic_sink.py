@@ -6,7 +6,6 @@ At least once: Ray repeats a task that failed, also one that had sent some of it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -18,7 +17,7 @@ from ray.data.datasource import Datasink
 from rocketray.actors.client.standalone import Client, Producer
 from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.cluster import chosen_node
-from rocketray.errors import ConfigError, NodeNotRunningError
+from rocketray.errors import NodeNotRunningError
 from rocketray.meant import refuse_unknown
 from rocketray.names import check_topic
 from rocketray.store.batches.table_columns import check_names
@@ -48,15 +47,13 @@ class TopicSink(Datasink):  # type: ignore[misc]  # Ray has no types
         """Join the Ray of the node, unless this process has one, and look the topic up.
 
         Raises:
-            ConfigError: an option is unknown, or pandas, which Ray Data needs, is not installed.
+            ConfigError: an option is unknown, or cannot be used as given.
             TopicNotFoundError: there is no such topic.
             NodeNotRunningError: the node does not run, or not in the Ray of this process.
         """
         super().__init__()
         known = tuple(WriteOptions.__annotations__)
         refuse_unknown("a write has no option", options, known, f"there are {', '.join(known)}")
-        if find_spec("pandas") is None:
-            raise ConfigError("Ray Data writes with pandas; install it: pip install 'pandas<3'")
         place = options.get("data"), options.get("cluster"), options.get("ray_address")
         node = chosen_node(*place)
         self._place: dict[str, Any] = (

@@ -19,6 +19,7 @@ from support.shards import REGIONS, TAGS, Shards
 import rocketray as rr
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError, TopicNotFoundError
 from rocketray.message import StoredMessage
+from rocketray.topology import ray_data
 from rocketray.topology.ray_data import topic_datasource
 from rocketray.topology.ray_data.topic_datasource import TopicDatasource
 
@@ -234,3 +235,9 @@ def test_the_names_are_loaded_on_first_use() -> None:
     assert rr.ray_data.TopicDatasource is TopicDatasource
     with pytest.raises(AttributeError, match="no attribute 'read_topics'"):
         _ = rr.ray_data.read_topics  # type: ignore[attr-defined]
+
+
+def test_a_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_data, "find_spec", lambda _name: None)
+    with pytest.raises(ModuleNotFoundError, match="needs pandas, which Ray Data imports; install"):
+        _ = rr.ray_data.read_topic
