@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import socket
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from support.command_server import CommandServer
 from support.commands import ONE_PROCESS, start_node, stop_node
@@ -25,6 +27,8 @@ from support.one_spark import one_spark
 from support.page_runner import PageRunner, Terminal, blocks_of, shown_as
 from support.source_tree import ROOT
 from support.stores import GOLDEN_STORE
+
+from rocketray.topology.spark.sink import committed_files
 
 pytestmark = [
     pytest.mark.integration,
@@ -247,6 +251,38 @@ def test_the_spark_example_writes_each_payment_once(spark: OneSpark) -> None:
         assert ForkedProgram(command, spark.directory, spark.environ, log).wait(240) == 0
         lines = sorted(line for line in log.read_text().splitlines() if line.startswith("o-"))
         assert lines == ["o-1: 120.0"] * times + ["o-3: 7.0"] * times
+
+
+def test_the_lake_of_flights_has_what_pandas_finds(spark: OneSpark) -> None:
+    make_flights = runpy.run_path(str(EXAMPLES / "flights_data.py"))["make_flights"]
+    made = pd.DataFrame(make_flights(3000, seed=2013))
+    flown = made[made.dep_delay.notna()]
+    hours = flown.groupby(["carrier", "time_hour"]).dep_delay.agg(["count", "mean"])
+    expected = {
+        f"{carrier} {hour[:10]} {hour[11:16]}": f"{row['count']:.0f} flights, {row['mean']:.2f}"
+        for (carrier, hour), row in hours.iterrows()
+    }
+    command = f"python {EXAMPLES / 'flights_lake.py'}"
+    terminal = Terminal(command, spark.directory, spark.environ, spark.directory / "flights.log")
+    try:
+        for hour, values in expected.items():
+            terminal.wait_for(
+                re.compile(f"^{hour}: {values} minutes late$", re.MULTILINE), anywhere=True
+            )
+        printed = terminal.printed()
+    finally:
+        terminal.close()
+
+    said = re.findall(r"^(\w\w .{16}): (.*) minutes late$", printed, re.MULTILINE)
+    assert dict(said) == expected
+    stored = pd.concat(
+        pd.read_parquet(file).assign(carrier=file.parent.name.removeprefix("carrier="))
+        for file in committed_files(spark.directory / "lake" / "flights")
+    )
+    stored["time_hour"] = stored["time_hour"].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    columns = [*made.columns]
+    rows = stored[columns].sort_values(columns).to_csv(index=False, float_format="%.0f")
+    assert rows == made.sort_values(columns).to_csv(index=False, float_format="%.0f")
 
 
 def test_the_examples_tests_pass(tmp_path: Path) -> None:

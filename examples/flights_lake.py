@@ -1,0 +1,79 @@
+"""A lake of flights, and the delays of each carrier by the hour, which return to a topic.
+
+``python examples/flights_lake.py`` sends flights (flights_data.py) to the node on ./rocketray-data,
+writes them to lake/flights, and shows the delays as an agent receives them. End it with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+
+from flights_data import SCHEMA, make_flights
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import avg, col, count, date_format, from_json, struct, to_json
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import rocketray as rr
+from rocketray.topology.spark.sink import SinkHost
+
+app = rr.App("flights")
+
+
+class Delay(rr.Record):
+    """What is known of a carrier's hour so far; a later message replaces it."""
+
+    carrier: str
+    hour: str
+    flights: int
+    minutes: float
+
+
+flights = app.topic("Flights", queues=2)
+delays = app.topic("HourlyDelays", value_type=Delay, queues=1)
+
+
+@app.sink(flights, checkpoint="checkpoints/flights", schema="body binary")
+def lake(frame: DataFrame) -> DataStreamWriter:
+    """Write each flight once, in a directory for each carrier."""
+    writer = rows_of(frame).writeStream.format("parquet").option("path", "lake/flights")
+    return writer.partitionBy("carrier")
+
+
+@app.sink(flights, checkpoint="checkpoints/delays", schema="body binary")
+def hourly(frame: DataFrame) -> DataStreamWriter:
+    """Send each hour that changed; a repeated batch sends the same values again."""
+    flown = rows_of(frame).where("dep_delay IS NOT NULL").withWatermark("time_hour", "2 days")
+    values = count("*").alias("flights"), avg("dep_delay").alias("minutes")
+    totals = flown.groupBy("carrier", "time_hour").agg(*values)
+    hour = date_format("time_hour", "yyyy-MM-dd HH:mm").alias("hour")
+    body = to_json(struct("carrier", hour, "flights", "minutes")).alias("body")
+    return totals.select(body).writeStream.outputMode("update").foreachBatch(send_delays)
+
+
+def rows_of(frame: DataFrame) -> DataFrame:
+    """Return the columns of the flights."""
+    return frame.select(from_json(col("body").cast("string"), SCHEMA).alias("one")).select("one.*")
+
+
+def send_delays(frame: DataFrame, _batch_id: int) -> None:
+    """Send the rows of a micro-batch, at least once."""
+    with rr.Producer() as producer:
+        producer.send_many("HourlyDelays", frame.toArrow())
+
+
+@app.agent(delays)
+async def show(stream: rr.Stream[Delay]) -> None:
+    """Show each change."""
+    async for one in stream:
+        print(f"{one.carrier} {one.hour}: {one.flights} flights, {one.minutes:.2f} minutes late")
+
+
+if __name__ == "__main__":
+    with rr.Client() as client, client.producer() as producer:
+        client.topics.ensure("Flights", queues=2)
+        client.topics.ensure("HourlyDelays", queues=1)
+        made = make_flights(3000, seed=2013)
+        producer.send_many("Flights", bodies=[json.dumps(one).encode() for one in made])
+    with SinkHost(app.sinks) as host:
+        host.process_available(timeout_s=500)
+    app.main()
