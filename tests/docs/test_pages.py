@@ -259,8 +259,8 @@ def test_the_lake_of_flights_has_what_pandas_finds(spark: OneSpark) -> None:
     flown = made[made.dep_delay.notna()]
     hours = flown.groupby(["carrier", "time_hour"]).dep_delay.agg(["count", "mean"])
     expected = {
-        f"{carrier} {hour[:10]} {hour[11:16]}": f"{row['count']:.0f} flights, {row['mean']:.2f}"
-        for (carrier, hour), row in hours.iterrows()
+        f"{carrier} {hour[:10]} {hour[11:16]}": f"{count} flights, {minutes:.2f}"
+        for carrier, hour, count, minutes in hours.reset_index().itertuples(index=False, name=None)
     }
     command = f"python {EXAMPLES / 'flights_lake.py'}"
     terminal = Terminal(command, spark.directory, spark.environ, spark.directory / "flights.log")

@@ -41,9 +41,9 @@ def spark(spark: SparkSession) -> Iterator[SparkSession]:
     for name, value in settings.items():
         spark.conf.set(name, value)
     yield spark
-    for name, value in before.items():
-        assert value is not None
-        spark.conf.set(name, value)
+    for name, own in before.items():
+        assert own is not None
+        spark.conf.set(name, own)
 
 
 class Pipeline:
@@ -125,6 +125,7 @@ def test_windows_over_a_static_table_close_with_the_watermark_in_each_run(
     assert sorted(pipeline.rows) == sorted((*key, number) for key, number in expected.items())
 
 
+@pytest.mark.slow
 def test_orders_are_joined_with_the_payments_of_a_later_run(
     spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
