@@ -127,6 +127,30 @@ def test_tags_are_compared_exactly(
     assert offsets_of(read(spark, shards, tags=tags)) == places(expected)
 
 
+@pytest.mark.parametrize("hands_over", [True, False])
+def test_conditions_on_tags_queues_and_offsets_reach_the_source(
+    spark: SparkSession, shards: Shards, messages: list[StoredMessage], *, hands_over: bool
+) -> None:
+    expected = [
+        message
+        for message in messages
+        if message.queue_id == 0 and message.queue_offset >= 500 and message.tags in {"Aa", "BB"}
+        if b"1" in message.body
+    ]
+    assert expected
+    divided = read(spark, shards, topic="Trade,Other", maxRecordsPerPartition="100")
+    frame = divided.where(
+        "topic = 'Trade' AND queueId = 0 AND queueOffset >= 500 AND tags IN ('Aa', 'BB')"
+    ).where(col("body").cast("string").contains("1"))
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", hands_over)
+    try:
+        assert offsets_of(frame) == places(expected)
+        assert frame.rdd.getNumPartitions() == (5 if hands_over else 15)
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
+
+
 def test_sql_sees_properties_and_a_failed_evaluation_is_no_match(
     spark: SparkSession, shards: Shards, messages: list[StoredMessage]
 ) -> None:

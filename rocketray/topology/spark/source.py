@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -60,6 +61,7 @@ from rocketray.topology.ranges.topic_queues import TopicQueues
 
 from .failures import plainly
 from .positions import Admission, Position, from_json, to_json
+from .pushed_filters import PushedFilters, are_handed_over
 from .source_columns import Projection, default_schema
 from .source_options import SourceOptions, may_be_writing, parse_options
 
@@ -109,7 +111,8 @@ class RocketRaySource(DataSource):
         """Return a reader for ``spark.read``."""
         options = self._read_options()
         options.refuse(_FOR_STREAMS, "for readStream; limit a batch by its ends")
-        return _BatchReader(options, schema)
+        kind = _FilteringReader if are_handed_over() else _BatchReader
+        return kind(options, schema)
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
@@ -169,7 +172,11 @@ def _freeze_modules() -> None:
     gc.freeze()
 
 
-class _BatchReader(_Reading, DataSourceReader):
+class _Batches(_Reading):
+    """What the two readers of batches share."""
+
+    _pushed = PushedFilters()
+
     @plainly
     def partitions(self) -> list[InputPartition]:
         """Return the tasks for what the queues hold between the start and the end."""
@@ -177,7 +184,24 @@ class _BatchReader(_Reading, DataSourceReader):
         bounds = queues.bounds()
         starts = queues.offsets(self._options.starting or _EARLIEST, "startingOffsets", bounds)
         ends = queues.offsets(self._options.ending or _LATEST, "endingOffsets", bounds)
-        return self._tasks(plan_batch(starts, ends), bounds, queues)
+        return self._tasks(self._pushed.ranges(plan_batch(starts, ends)), bounds, queues)
+
+
+class _BatchReader(_Batches, DataSourceReader):
+    """The reader where Spark hands no filters over: it would refuse one that could take some."""
+
+
+class _FilteringReader(_Batches, DataSourceReader):
+    """The reader that takes filters."""
+
+    @plainly
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what the source can apply itself; return the others."""
+        options = self._options
+        self._pushed, left = PushedFilters.of(filters, options.columns, options.subscription)
+        subscription = self._pushed.subscription(options.subscription)
+        self._plan = replace(self._plan, subscription=subscription)
+        return left
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
