@@ -57,7 +57,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("api",),
         ("producers", "consumers"),
         ("remote", "admin", "system", "backups"),
-        ("delays", "transactions"),
+        ("delays", "transactions", "staging"),
         ("explaining",),
         ("client",),
         ("cluster",),

@@ -28,6 +28,7 @@ from .groups.group_commands import groups
 from .messages.consume import consume
 from .messages.query import query
 from .messages.send import recall, send
+from .messages.staged import staged
 from .messages.transactions import transactions
 from .nodes.apps import down, scale, status, up
 from .nodes.backups import backup, restore
@@ -157,7 +158,7 @@ application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")
 application.add_typer(groups, name="group", hidden=True)  # who thinks of one group writes it so
 application.add_typer(dlq, name="dlq")
-for of_messages in (send, recall, consume, query, explain, transactions):
+for of_messages in (send, recall, consume, query, explain, transactions, staged):
     application.command()(of_messages)
 application.add_typer(filters, name="filter")
 application.add_typer(stores, name="store")

@@ -27,6 +27,8 @@ from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi
 from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.staging.staged_targets import StagedTargets
+from rocketray.actors.staging.staging_service import StagingService
 from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
@@ -69,6 +71,8 @@ class LocalNode(NodeClient):
         self._on_open = on_open
         self.load_state()
         self.filter = FilterEngine(data, rules)
+        self.staging = StagingService(data, StagedTargets(lambda: self), clock_ms=clock_ms)
+        """The staged batches; their owner steps them."""
         served.serve(SessionsApi, lambda: self.state)
         served.serve(GroupsApi, lambda: self.state.administration)
         served.serve(TopicsApi, lambda: self.topic_service)
@@ -121,6 +125,7 @@ class LocalNode(NodeClient):
         """Bring everything to disk and release the directory."""
         self.state.save()
         self.filter.close()
+        self.staging.close()
         if "services" in vars(self):
             self.services.close()
         for process in self.processes.values():

@@ -164,7 +164,7 @@ class SteppedNode:
     def _call(self, endpoint: Endpoint[Any], method: str, run: Callable[[], Any]) -> Any:
         """Run a call, with all its consequences and the faults that the test set."""
         interface = endpoint.interface
-        if interface is ShardApi and method == "append":
+        if interface is ShardApi and method in ("append", "append_staged"):
             return self._store(endpoint.key, run, Ack(AppendStatus.FAILED))
         if interface is TransactionsApi and method == "decide":
             return self._store((END_TOPIC, 0), run, None)
@@ -226,6 +226,7 @@ class SteppedNode:
             wakeup_ms = self.clock() + _IDLE_MS
             if SHARED_PROCESS in self.node.processes:
                 wakeup_ms = self.node.services.step(self.clock())
+            wakeup_ms = min(wakeup_ms, self.node.staging.step(self.clock()))
             self._serving.next_ms = max(wakeup_ms, self.clock() + 1)
 
     def _serve_in_time(self) -> int:

@@ -318,22 +318,22 @@ def test_a_directory_without_a_node_is_named(
         read(spark, shards, data=str(tmp_path)).collect()
 
 
-@pytest.mark.parametrize("options", [{}, {"topic": "Trade"}, {"path": "Trade"}])
-def test_a_batch_into_a_topic_is_refused_with_what_to_do(
-    spark: SparkSession, options: dict[str, str]
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "no node runs on"),
+        ({"path": "Trade"}, "rows go into a topic and not into a directory"),
+        ({"startingOffsets": "latest"}, "option 'startingOffsets' is for reading"),
+        ({"guarantee": "once"}, "guarantee='once': write exactly_once or at_least_once"),
+    ],
+)
+def test_a_write_that_cannot_be_is_refused_with_what_to_do(
+    spark: SparkSession, shards: Shards, options: dict[str, str], said: str
 ) -> None:
-    writer = spark.range(1).write.format("rocketray").mode("append").options(**options)
-    with pytest.raises(PySparkException, match=r"cannot write into a topic yet; send .*Producer"):
-        writer.save()
-
-
-def test_a_stream_into_a_topic_is_refused_with_what_to_do(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    writer = spark.readStream.format("rate").load().writeStream.format("rocketray")
-    query = writer.option("topic", "Trade").option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(PySparkException, match=r"cannot write into a topic yet; send .*Producer"):
-        query.awaitTermination(60)
+    rows = spark.range(1).selectExpr("string(id) AS body")
+    writer = rows.write.format("rocketray").mode("append").option("topic", "Trade")
+    with pytest.raises(PySparkException, match=said):
+        writer.options(data=str(shards.data), **options).save()
 
 
 def test_a_wrong_column_is_an_error(spark: SparkSession, shards: Shards) -> None:

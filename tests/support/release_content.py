@@ -23,10 +23,16 @@ from rocketray.actors.disks.disk_register import saved_disks
 from rocketray.actors.disks.joined_cluster import read_joined
 from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import identity_of
-from rocketray.actors.files.paths import broadcast_directory, filters_file, shard_directory
+from rocketray.actors.files.paths import (
+    broadcast_directory,
+    filters_file,
+    shard_directory,
+    writers_directory,
+)
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.file_register import FileRegister
+from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
 from rocketray.actors.topics.catalog import TopicCatalog, parse_catalog
 from rocketray.errors import StoreError
 from rocketray.filters.consumer_filter_data import read_filters
@@ -65,6 +71,7 @@ def _node(data: Path) -> dict[str, Any]:
         "uuid": identity_of(data),
         "rules": FilterRules.load(data).to_json(),
         "recovered": _recovered(data),
+        "staged": [_writer(state) for state in WriterLedger(writers_directory(data))],
         "scrubbed": asdict(read_progress(SYSTEM_FILES, shard_directory(data, "Trade", 1))),
         "filters": {
             str(directory.relative_to(data)): _filters(directory)
@@ -171,6 +178,14 @@ def _recovered(data: Path) -> dict[str, Any]:
     found = read_past_recovery(shard_directory(data, "Trade", 1))
     assert found is not None
     return asdict(found)
+
+
+def _writer(state: WriterState) -> dict[str, Any]:
+    decided = [
+        {"batch": batch.number, "messages": [half.messages for half in batch.halves]}
+        for batch in state.decided
+    ]
+    return {**asdict(state), "decided": decided}
 
 
 def _joined(data: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from unittest.mock import patch
 
 from support.release_content import read_content
 from support.source_tree import ROOT
+from support.staging import decide, rows_of, stage
 from support.stores import SMALL, FakeClock, message
 
 from rocketray.actors.admin.dead_letters import redrive
@@ -41,6 +42,7 @@ from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.joined_cluster import JoinedCluster, write_joined
 from rocketray.actors.files.file_documents import FileDocuments
+from rocketray.actors.files.half_file import BatchName
 from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.retries.retry_records import dead_lettered
@@ -126,6 +128,7 @@ def _make_node(data: Path) -> None:
         _send(broker)
         _consume(broker)
         _give_up(broker)
+        _stage(broker)
         broker.clock.advance(seconds=20)
     _crash(data / "shards" / "Trade" / "1")
 
@@ -187,6 +190,13 @@ def _give_up(broker: Broker) -> None:
             letter = dead_lettered(stored, "Filtered", "%DLQ%Filtered", 16, reason="ValueError: 1")
             producer.forward("%DLQ%Filtered", 0, [letter.message])
         redrive(broker.node, producer, "Filtered", _ALL, limit=1)
+
+
+def _stage(broker: Broker) -> None:
+    """Leave a staged batch that is decided, for a topic that takes no messages."""
+    batch = BatchName("Job", 7)
+    decide(broker, batch, stage(broker, batch, rows_of(["staged"]), topic="Closed"), run="Old")
+    decide(broker, batch, run="New")
 
 
 def _crash(store: Path) -> None:

@@ -32,12 +32,13 @@ from rocketray.actors.disks.joined_cluster import read_joined
 from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import settle_identity
 from rocketray.actors.files.node_description import read_description, write_description
-from rocketray.actors.files.paths import broadcast_directory
+from rocketray.actors.files.paths import broadcast_directory, writers_directory
 from rocketray.actors.files.state_files import read_state
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.file_register import FileRegister
+from rocketray.actors.staging.writer_ledger import WriterLedger
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.transactions.transaction_state import TransactionProgress
 from rocketray.errors import ConfigError, StoreError
@@ -62,6 +63,7 @@ PLACES = {
     "config/groups.json": "node/config/groups.json",
     "config/groupJournal/GROUP.journal": "node/config/groupJournal/Predicates.journal",
     "config/transactions.json": "node/config/transactions.json",
+    "config/stagedBatches/*.json": "node/config/stagedBatches/Job.json",
     "config/deliveriesUnderWay.json": "node/config/deliveriesUnderWay.json",
     "config/redriven/TOPIC.json": "node/config/redriven/%DLQ%Filtered.json",
     "config/filterRules.json": "node/config/filterRules.json",
@@ -191,6 +193,9 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     ),
     "config/transactions.json": lambda root: read_state(
         root / PLACES["config/transactions.json"], TransactionProgress.from_json, owns=True
+    ),
+    "config/stagedBatches/*.json": lambda root: WriterLedger(writers_directory(root / "node")).get(
+        "Job"
     ),
     "config/redriven/TOPIC.json": lambda root: Journal(
         root / "node", TopicCatalog.load(root / "node").get("%DLQ%Filtered"), owns=True

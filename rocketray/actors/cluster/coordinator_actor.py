@@ -45,6 +45,7 @@ from rocketray.actors.ray_process.ray_runtime import (
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.shards.shard_api import ScrubState, ShardApi, shard_of
+from rocketray.actors.staging.staging_service import has_staged
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
@@ -72,6 +73,7 @@ PROBLEMS_INTERVAL_S = 2.0
 DISKS_INTERVAL_S = 2.0
 MOVES_INTERVAL_S = 10.0
 REGISTER_INTERVAL_S = 2.0
+STAGED_INTERVAL_S = 30.0
 _SUPERSEDED_S = 5.0  # meanwhile its node ends it
 _GATEWAY_S = 50.0  # less than a call waits for its result
 _GATEWAY_LOOK_S = 2.0
@@ -143,6 +145,10 @@ class CoordinatorActor(ServedObjects):
         start("asking for problems", PROBLEMS_INTERVAL_S, work=self._topics.note_problems)
         start("looking at the disks", DISKS_INTERVAL_S, work=self._disks.look)
         start("removing old files of moved queues", MOVES_INTERVAL_S, work=moves.tidy)
+        if not home.is_joined:
+            start(
+                "opening the gateway", STAGED_INTERVAL_S, work=self._open_for_staged, at_once=True
+            )
         if self._shared is not None:
             look = partial(self._look_at, self._shared)
             start("looking at the register", REGISTER_INTERVAL_S, work=look)
@@ -228,6 +234,11 @@ class CoordinatorActor(ServedObjects):
             else:
                 break
         start_actor(GatewayActor, on_disk(SPARE_GATEWAY_NAME, disk), GATEWAY_THREADS, home)
+
+    def _open_for_staged(self) -> None:
+        """Start the gateway of the first disk if it has staged batches, which it stores."""
+        if has_staged(self._home.directory()):
+            self.open_gateway("")
 
     def home(self) -> Home:
         """Return the home of the first disk, where every actor that uses its files has to run."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
@@ -24,18 +25,26 @@ from rocketray.actors.ray_process.ray_runtime import ray, ray_host
 from rocketray.actors.remote.fetch_calls import calls_of
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
+from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
+from rocketray.actors.staging.staged_targets import StagedTargets
+from rocketray.actors.staging.staging_calls import staging_calls
+from rocketray.actors.staging.staging_service import StagingService
+from rocketray.store.age_clock import AgeClock
 
-__all__ = ["GATEWAY_THREADS", "GatewayActor"]
+__all__ = ["GATEWAY_THREADS", "STORES_AT_ONCE", "GatewayActor"]
 
 GATEWAY_THREADS = 16
+STORES_AT_ONCE = 8
+"""How many queues staged messages are stored in at the same time."""
 _SWEEP_INTERVAL_S = 5.0
 
 
 class GatewayActor(ServedObjects):
     """The Ray shell of fetch sessions, the range service, and the service for dead letters.
 
-    It is started with the first call from another machine.
+    It is started with the first call from another machine or from Spark's writer. That of the first
+    disk has the staged batches, and is started with its node if there are any.
     """
 
     def __init__(self, home: Home) -> None:
@@ -47,11 +56,18 @@ class GatewayActor(ServedObjects):
         )
         self._sessions = FetchSessions(node, time.monotonic)
         self._turn = ServingTurn(data)
-        self._ranges = RangeService(
-            home, ray_host(), others=calls_of(self._sessions), turn=self._turn
-        )
+        calls = calls_of(self._sessions)
+        self._staging: StagingService | None = None
+        if not home.is_joined:
+            clock = AgeClock(system_clock_ms, steady_clock_ms)
+            self._storing = ThreadPoolExecutor(STORES_AT_ONCE, thread_name_prefix="storing")
+            self._staging = StagingService(
+                *(data, StagedTargets(lambda: node)), clock_ms=clock, submit=self._storing.submit
+            )
+            calls = calls.beside(staging_calls(data, self._staging, node.topics))
+        self._ranges = RangeService(home, ray_host(), others=calls, turn=self._turn)
         if self._turn.take():
-            self._ranges.service.open_again()
+            self._serve()
         else:
             threading.Thread(target=self._take_over, name="turn", daemon=True).start()
         self.serve(RangeApi, lambda: self._ranges)
@@ -69,7 +85,13 @@ class GatewayActor(ServedObjects):
         """Serve the port when the other process has ended."""
         self._turn.wait()
         if not self._stop.is_set():
-            self._ranges.service.open_again()
+            self._serve()
+
+    def _serve(self) -> None:
+        """Begin to store what is decided, and serve the port if a process before this one did."""
+        if self._staging is not None:
+            self._staging.start()
+        self._ranges.service.open_again()
 
     def ready(self) -> None:
         """Return when the actor can serve calls."""
@@ -79,3 +101,6 @@ class GatewayActor(ServedObjects):
         self._stop.set()
         self._sessions.close()  # first, so that no fetch waits
         self._ranges.close()
+        if self._staging is not None:
+            self._staging.close()
+            self._storing.shutdown()

@@ -7,7 +7,7 @@ from pyarrow import flight
 from .read_plan import FetchService
 from .sent_errors import SentError, read_error
 
-__all__ = ["BROKEN_OFF", "call_options", "error_of", "open_client", "ticket_of"]
+__all__ = ["BROKEN_OFF", "call_options", "error_of", "open_client", "ticket_of", "upload_of"]
 
 BROKEN_OFF = (
     flight.FlightUnavailableError,
@@ -39,6 +39,11 @@ def call_options(service: FetchService, timeout_s: float | None = None) -> fligh
 def ticket_of(name: str, request: bytes) -> flight.Ticket:
     """Return the ticket of the stream of that name."""
     return flight.Ticket(name.encode() + b" " + request)
+
+
+def upload_of(name: str, request: bytes) -> flight.FlightDescriptor:
+    """Return the descriptor of the upload of that name."""
+    return flight.FlightDescriptor.for_command(name.encode() + b" " + request)
 
 
 def error_of(error: flight.FlightServerError) -> SentError | None:

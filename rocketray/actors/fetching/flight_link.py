@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
@@ -20,10 +20,10 @@ from pyarrow import flight
 from rocketray.errors import ShardUnavailableError, StreamError
 
 from .flight_client import BROKEN_OFF, call_options, error_of, open_client, ticket_of
-from .range_api import RangeApi
-from .read_plan import FetchService
+from .range_api import DiskQueues
+from .read_plan import FetchService, QueueKey
 
-__all__ = ["FlightLink", "ResultT", "SentBatch"]
+__all__ = ["FlightLink", "ResultT", "SentBatch", "ServiceFinder"]
 
 SentBatch = tuple[pa.RecordBatch, bytes | None]
 """A batch of a stream, and its metadata."""
@@ -36,6 +36,13 @@ _AGAIN_S = 0.05
 _RETRY_AFTER_MS = 1000
 
 
+class ServiceFinder(Protocol):
+    """Finds the fetch service of a disk; see ``RangeApi``."""
+
+    def look(self, queues: Sequence[QueueKey]) -> DiskQueues:
+        """Return the place of the disk, with its service."""
+
+
 class FlightLink:
     """The link of one client; any thread may call.
 
@@ -43,7 +50,7 @@ class FlightLink:
     service: see sent_errors.py.
     """
 
-    def __init__(self, ranges: RangeApi) -> None:
+    def __init__(self, ranges: ServiceFinder) -> None:
         """Connect with the first call."""
         self._ranges = ranges
         self._lock = threading.Lock()

@@ -10,7 +10,8 @@ import hmac
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyarrow import flight
@@ -20,20 +21,37 @@ from rocketray.errors import ConfigError, StreamError
 from .sent_errors import SentError, write_error
 from .service_identity import ServiceIdentity
 
-__all__ = ["NO_CALLS", "FlightCalls", "FlightServer", "told"]
+__all__ = ["NO_CALLS", "FlightCalls", "FlightServer", "Upload", "told"]
 
 _LOG = logging.getLogger(__name__)
+
+
+class Upload(Protocol):
+    """Takes a request, and the values that come with it."""
+
+    def __call__(self, request: bytes, /, *, values: Iterator[memoryview]) -> None:
+        """Return when what was sent is kept."""
 
 
 @dataclass(frozen=True)
 class FlightCalls:
     """The calls that a server answers, by their names: each takes a request, and checks it.
 
-    A call raises ``StreamError`` or ``OSError``, which the client gets with its text.
+    An upload also takes the values of the only column of what is sent. A call raises
+    ``StreamError`` or ``OSError``, which the client gets with its text.
     """
 
     streams: Mapping[str, Callable[[bytes], flight.FlightDataStream]] = field(default_factory=dict)
     actions: Mapping[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+    uploads: Mapping[str, Upload] = field(default_factory=dict)
+
+    def beside(self, others: FlightCalls) -> FlightCalls:
+        """Return these calls, and *others*."""
+        return FlightCalls(
+            {**self.streams, **others.streams},
+            {**self.actions, **others.actions},
+            {**self.uploads, **others.uploads},
+        )
 
 
 NO_CALLS = FlightCalls()
@@ -72,6 +90,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         found = _answered(self._calls.actions, action.type, action.body.to_pybytes())
         return iter([flight.Result(found)])
 
+    def do_put(self, _: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Take an upload, and confirm it."""
+        name, _, request = descriptor.command.partition(b" ")
+        uploads = {
+            each: partial(upload, values=_values(reader))
+            for each, upload in self._calls.uploads.items()
+        }
+        _answered(uploads, name.decode(errors="replace"), request)
+        writer.write(pa.py_buffer(b"stored"))
+
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # as above
     """Refuses calls without the token."""
@@ -90,6 +118,12 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # as a
 def told(error: SentError) -> flight.FlightServerError:
     """Return the error that tells the client of *error*: Flight adds to the text of its own."""
     return flight.FlightServerError(str(error), write_error(error))
+
+
+def _values(reader: Any) -> Iterator[memoryview]:
+    for chunk in reader:
+        for value in chunk.data.column(0):
+            yield memoryview(value.as_buffer())
 
 
 def _answered(calls: Mapping[str, Callable[[bytes], Any]], name: str, request: bytes) -> Any:

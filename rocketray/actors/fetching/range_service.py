@@ -48,7 +48,7 @@ class RangeService:
     ) -> None:
         """Open nothing yet; the service answers *others*, too. See ``FlightService``."""
         self._home = home
-        calls = FlightCalls({RANGE: self._answer, **others.streams}, others.actions)
+        calls = FlightCalls({RANGE: self._answer}).beside(others)
         self.service = FlightService(home, host, calls, has_tls=has_tls, turn=turn)
         """The service, on *host*."""
 

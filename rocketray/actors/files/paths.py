@@ -8,6 +8,7 @@
     DATA/config/groupJournal/           the journals of the groups, a file for each
     DATA/config/disks.json              the disks that joined the cluster (disks/disk_register.py)
     DATA/config/moves.json              queues that move between disks (cluster/queue_moves.py)
+    DATA/config/stagedBatches/          the writers of staged batches (staging/writer_ledger.py)
     DATA/config/register.json           where the documents are (cluster/registered_documents.py)
     DATA/config/joined.json             on a disk that joined: its cluster (disks/joined_cluster.py)
     DATA/coordinator/                   there, what the coordinator keeps when it runs in place of
@@ -15,6 +16,7 @@
     DATA/shards/<topic>/<queueId>/      a store directory, and beside its files the `control` page
                                         and config/consumerFilter.json, the filters of its bitmaps
     DATA/copies/<topic>.<queueId>/      a queue that is being copied here (disks/queue_copy.py)
+    DATA/staged/                        the halves of staged batches (half_file.py)
     RUNTIME/                            rings and doorbells in shared memory, removed with the node
 
 RUNTIME is on ``/dev/shm`` if that exists, else in DATA/run. Its name on ``/dev/shm`` can be
@@ -53,7 +55,9 @@ __all__ = [
     "runtime_directory",
     "runtime_link",
     "shard_directory",
+    "staged_directory",
     "token_file",
+    "writers_directory",
 ]
 
 CONTROL_PAGE = "control"
@@ -89,6 +93,16 @@ def broadcast_directory(data: Path) -> Path:
 def journal_directory(data: Path) -> Path:
     """Return the directory of the journals of consumer groups."""
     return config_directory(data) / "groupJournal"
+
+
+def writers_directory(data: Path) -> Path:
+    """Return the directory of what is known of the writers of staged batches."""
+    return config_directory(data) / "stagedBatches"
+
+
+def staged_directory(data: Path) -> Path:
+    """Return the directory of the halves of staged batches."""
+    return data / "staged"
 
 
 def filters_file(directory: Path) -> Path:

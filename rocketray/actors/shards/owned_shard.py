@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from rocketray.actors.files.half_file import HalfFrame, check_half, read_frame
 from rocketray.actors.files.paths import (
     filter_doorbell_path,
     producer_rings_directory,
     shard_directory,
+    staged_directory,
 )
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.ipc.control_page import Doorbell
@@ -73,6 +75,7 @@ class OwnedShard:
         """
         self._topic = topic.name
         self._queue_id = queue_id
+        self._halves = staged_directory(data)
         self.directory = shard_directory(data, topic.name, queue_id)
         check_is_there(self.directory, topic, queue_id)
         self.writer = ShardWriter(self.directory, topic.name, queue_id, config, clock_ms=clock_ms)
@@ -153,6 +156,17 @@ class OwnedShard:
                     self.writer.flush()  # an earlier attempt may have been stored in memory only
         else:
             ack = append()
+        self._filter_doorbell.ring()
+        return ack
+
+    def append_staged(
+        self, half: str, frames: Sequence[HalfFrame], *content: bytes, in_doubt: bool
+    ) -> Ack:
+        """See ``ShardApi``."""
+        path = self._halves / check_half(half)
+        payloads = content or [read_frame(path, frame) for frame in frames]
+        batches = [unpack_batch(payload) for payload in payloads]
+        ack = self.writer.append_staged(batches, in_doubt=in_doubt)
         self._filter_doorbell.ring()
         return ack
 

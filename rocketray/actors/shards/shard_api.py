@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rocketray.actors.calls.endpoint import CALL_TIMEOUT_S, Endpoint, once, process_actor
+from rocketray.actors.files.half_file import HalfFrame
 from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.runtime.clock import steady_clock_ms
@@ -111,6 +112,19 @@ class ShardApi(Protocol):
         """Store a packed batch, not later than *not_after_ms*, and return its outcome.
 
         *rest* are further pieces of the batch, if it is given in pieces (:func:`pieces_of`).
+        """
+
+    @once
+    def append_staged(
+        self, half: str, frames: Sequence[HalfFrame], *content: bytes, in_doubt: bool
+    ) -> Ack:
+        """Store frames of a half that is staged on the shard's disk; they are on disk on return.
+
+        *content* has their bytes if the half is on another disk. What the queue has of a frame is
+        not stored again, if it is *in_doubt*, or was stored by this process before.
+
+        Raises:
+            FileNotFoundError: there is no such half. CorruptRecordError: a frame is damaged.
         """
 
     def statistics(self) -> ShardStatistics:

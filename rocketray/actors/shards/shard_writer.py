@@ -44,6 +44,7 @@ from .repeated_batches import BatchIdentity
 from .shard_api import ShardStatistics
 from .shard_appends import ShardAppends
 from .shard_rings import ShardRings
+from .staged_appends import StagedAppends
 from .unflushed import Unflushed
 
 __all__ = ["ShardWriter"]
@@ -92,6 +93,7 @@ class ShardWriter:
             """Return the age of the oldest message that is not on disk; waits for nothing."""
             self.appends = ShardAppends(self.store, self.control, topic, queue_id, unflushed)
             self.rings = ShardRings(self.appends, self._lock)
+            self._staged = StagedAppends(self.appends, self.store.reads, topic, queue_id)
             self.bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
             self._publish_minimum()
             self.control.publish_visible(self.appends.next_queue_offset())
@@ -126,6 +128,19 @@ class ShardWriter:
             ack = Ack(AppendStatus.OK) if batch is None else self.appends.append(batch)
             self.appends.settle(to_disk=False)
             return ack
+
+    def append_staged(self, batches: Sequence[EncodedBatch], *, in_doubt: bool) -> Ack:
+        """Store staged batches, as far as they are not stored (staged_appends.py); on disk then.
+
+        Raises:
+            ShardUnavailableError: the shard was closed; nothing was stored.
+        """
+        with self._lock:
+            self.appends.check_open()
+            try:
+                return self._staged.append(batches, in_doubt=in_doubt)
+            finally:
+                self.appends.settle(to_disk=True)
 
     def find_batch(self, wanted: BatchIdentity) -> Ack | None:
         """Return the outcome of a batch, if all of it is stored."""

@@ -15,7 +15,7 @@ _NO_SERVER = (
     "the Ray of this machine or of rayAddress"
 )
 _NO_CONSUMER = (
-    "it configures Kafka's consumer, which is not used here; data names the node's data directory, "
+    "it configures a client of Kafka, which is not used here; data names the node's data directory, "
     "or cluster a cluster"
 )
 _NO_GROUP = "a query belongs to no group; its checkpoint keeps its offsets"
@@ -48,16 +48,32 @@ _REASONS: Mapping[str, str] = {
     "tag": _TAGS,
     "filter.sql": _SQL,
 }
-_NAMES = {name.lower(): name for name in _REASONS}  # Spark passes names in lower case
+_OF_WRITER: Mapping[str, str] = {
+    "path": "rows go into a topic and not into a directory: .option('topic', 'Trade')",
+    "kafka.bootstrap.servers": _NO_SERVER,
+    "nameServer": _NO_SERVER,
+    "nameServerAddress": _NO_SERVER,
+    "endpoint": _NO_SERVER,
+    "kafka.acks": "what Spark writes is on disk when its batch ends",
+    "kafka.transactional.id": "its name here is txnAppId",
+    "includeHeaders": "a column headers is written if there is one, with columns=kafka",
+}
+_NAMES = {
+    name.lower(): name for name in (*_REASONS, *_OF_WRITER)
+}  # Spark passes names in lower case
 
 
-def explain_stranger(name: str, known: Sequence[str]) -> str:
-    """Return the explanation of an option that is not among the *known* ones."""
+def explain_stranger(name: str, known: Sequence[str], of: str = "source") -> str:
+    """Return the explanation of an option that is not among the *known* ones of a source or writer.
+
+    Of the reasons above only those about the node hold for a writer, too.
+    """
     lowered = name.lower()
     written = _NAMES.get(lowered, name)
-    reason = _REASONS.get(written, _NO_CONSUMER if lowered.startswith("kafka.") else None)
+    reasons = _REASONS if of == "source" else _OF_WRITER
+    reason = reasons.get(written, _NO_CONSUMER if lowered.startswith("kafka.") else None)
     if reason is not None:
-        return f"option {written!r} is not one of this source: {reason}"
+        return f"option {written!r} is not one of this {of}: {reason}"
     near = meant(name, known, cutoff=_SIMILAR)
     hint = f"did you mean {near[0]}? " if near else ""
     return f"unknown option {name!r}; {hint}The options are {', '.join(known)}"

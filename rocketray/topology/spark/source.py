@@ -40,7 +40,6 @@ from pyspark.sql.types import StructType
 
 from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
 from rocketray.environment import process_environ
-from rocketray.errors import ConfigError
 from rocketray.topology.ranges.division import divide
 from rocketray.topology.ranges.offset_rules import (
     EARLIEST,
@@ -64,15 +63,11 @@ from .positions import Admission, Position, from_json, to_json
 from .pushed_filters import PushedFilters, are_handed_over
 from .source_columns import Projection, default_schema
 from .source_options import SourceOptions, may_be_writing, parse_options
+from .writer_options import parse_writer_options
 
 __all__ = ["RangesTask", "RocketRaySource"]
 
 
-_NO_WRITER = (
-    "Spark cannot write into a topic yet; send the rows of each micro-batch with a Producer: "
-    ".writeStream.foreachBatch(lambda frame, batch_id: producer.send_many('Trade', "
-    "frame.toArrow())), or those of a batch: producer.send_many('Trade', frame.toArrow())"
-)
 _EARLIEST, _LATEST = OffsetRule(EARLIEST, {}), OffsetRule(LATEST, {})
 _FOR_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _FOR_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -122,14 +117,20 @@ class RocketRaySource(DataSource):
         return _StreamReader(options, schema)
 
     @plainly
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 - Spark's
-        """Refuse, with an alternative."""
-        raise ConfigError(_NO_WRITER)
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
+        """Return a writer for ``df.write``."""
+        from .topic_writer import batch_writer  # noqa: PLC0415 - loads Flight, and Ray
+
+        options = parse_writer_options(self.options, process_environ(), is_stream=False)
+        return batch_writer(options, schema, overwrite=overwrite)
 
     @plainly
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002, FBT001 - Spark's
-        """Refuse, with an alternative."""
-        raise ConfigError(_NO_WRITER)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's
+        """Return a writer for a micro-batch of ``df.writeStream``."""
+        from .topic_writer import stream_writer  # noqa: PLC0415 - as above
+
+        options = parse_writer_options(self.options, process_environ(), is_stream=True)
+        return stream_writer(options, schema, overwrite=overwrite)
 
     def _read_options(self) -> SourceOptions:
         if self._parsed is None:

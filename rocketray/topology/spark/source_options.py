@@ -83,8 +83,8 @@ _ARROW_BATCH_ROWS = 20_000  # measured: 10 to 50 thousand rows fit the processor
 _ARROW_BATCH_ROWS_MAX = 1_000_000
 _LONG_POLL_MS = 500  # an idle query asks twice a second; a stop waits for it that long at most
 _LONG_POLL_MS_MAX = 60_000
-MAY_BE_WRITING = frozenset({"checkpointlocation", "queryname", "path", "paths"})
-"""Options, in lower case, that Spark passes for writing: perhaps not meant for reading."""
+_FOR_WRITING = frozenset({"path", "paths"})
+"""Options, in lower case, that Spark also passes for writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +158,9 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
 
 
 def may_be_writing(options: Mapping[str, str]) -> bool:
-    """Return whether wrong options may be a writer's: then to explain them would not help."""
+    """Return whether they may be a writer's: then to explain a source's would not help."""
     names = {name.lower() for name in options}
-    return _TOPIC_NAMES.isdisjoint(names) or not MAY_BE_WRITING.isdisjoint(names)
+    return _TOPIC_NAMES.isdisjoint(names) or not names <= _CANONICAL.keys() - _FOR_WRITING
 
 
 def _canonical_name(name: str) -> str:

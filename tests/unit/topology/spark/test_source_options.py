@@ -225,7 +225,7 @@ def test_a_value_that_cannot_be_used_is_refused(
     ("name", "says"),
     [
         ("kafka.bootstrap.servers", "data names the node's data directory"),
-        ("kafka.isolation.level", "it configures Kafka's consumer, which is not used here; data"),
+        ("kafka.isolation.level", "it configures a client of Kafka, which is not used here; data"),
         ("kafka.group.id", "belongs to no group"),
         ("checkpointLocation", "belongs to writeStream"),
         ("nameServer", "data names the node's data directory"),

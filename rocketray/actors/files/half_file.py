@@ -1,0 +1,270 @@
+"""Halves: the messages of one task of a staged batch, in a file that no consumer reads.
+
+    DATA/staged/<writer>.<number>.<random>.half     and the same name with .part while it is written
+
+    frames, back to back: packed batches (encoded_batch.py), each for one queue
+    footer, JSON: [[topic, queueId, offset, size, crc32, messages], …], the frames
+    magic "RRH1" · u32 CRC-32 of the footer · u64 bytes of the footer, little-endian
+
+Invariants
+  1. A file with the name of a half is whole, and on disk.
+  2. What is read was written so: a frame and the footer have their CRC-32, and every number is
+     checked against the size of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import uuid
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+from rocketray.delay import WAITING_QUEUES
+from rocketray.errors import CorruptRecordError, InvalidNameError, StoreFullError, StreamError
+from rocketray.names import QUEUE_COUNT_MAX, check_topic, is_closed_topic
+from rocketray.store.retention import FULL
+from rocketray.whole_file import sync_directory
+
+from .state_files import JSON_MAX_BYTES, disk_use
+
+__all__ = [
+    "WRITER_FORM",
+    "BatchName",
+    "Half",
+    "HalfFile",
+    "HalfFrame",
+    "HalfSink",
+    "HalfWriter",
+    "batch_of",
+    "check_half",
+    "new_half",
+    "read_frame",
+    "read_frames",
+]
+
+_TRAILER = struct.Struct("<4sIQ")
+_MAGIC = b"RRH1"
+_BATCH_MAX = 1 << 62
+WRITER_FORM = "1 to 100 ASCII letters, digits, _ or -, and begins with a letter or digit"
+_WRITER = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
+_HALF = re.compile(rf"({_WRITER})\.([0-9]{{1,19}})\.[0-9a-f]{{32}}\.half(\.part)?", re.ASCII)
+_PART = ".part"
+_LOOK_BYTES = 64 * 1024 * 1024  # between two looks at the room on the disk
+
+
+class BatchName(NamedTuple):
+    """A staged batch: its writer, and its number among those of the writer."""
+
+    writer: str
+    number: int
+
+
+class Half(NamedTuple):
+    """A whole half: the name of its file, its bytes, and its messages."""
+
+    name: str
+    size: int
+    messages: int
+
+
+class HalfFrame(NamedTuple):
+    """The messages of a half for one queue, as one packed batch, and its place in the file."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    size: int
+    crc32: int
+    messages: int
+
+
+class HalfSink(Protocol):
+    """Takes the bytes of a half, wherever its file is."""
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Take further bytes."""
+
+    def finish(self) -> None:
+        """Give the file its name; it is on disk on return."""
+
+    def discard(self) -> None:
+        """Remove what was written, also if that was finished."""
+
+
+def new_half(batch: BatchName) -> str:
+    """Return the name of a new half of *batch*.
+
+    Raises:
+        InvalidNameError: its writer or its number cannot be in the name of a file.
+    """
+    if re.fullmatch(_WRITER, batch.writer, re.ASCII) is None:
+        raise InvalidNameError(f"writer {batch.writer!r:.120}: a name has {WRITER_FORM}")
+    if not 0 <= batch.number <= _BATCH_MAX:
+        raise InvalidNameError(f"batch {batch.number} of writer {batch.writer}: count from 0")
+    return f"{batch.writer}.{batch.number}.{uuid.uuid4().hex}.half"
+
+
+def batch_of(name: str) -> BatchName | None:
+    """Return the batch of a half by the name of its file, whole or not; None for other names."""
+    found = _HALF.fullmatch(name)
+    return BatchName(found[1], int(found[2])) if found else None
+
+
+def check_half(name: str) -> str:
+    """Return *name* if it is that of a whole half, so it is safe as a path.
+
+    Raises:
+        InvalidNameError: it is not.
+    """
+    if batch_of(name) is None or name.endswith(_PART):
+        raise InvalidNameError(f"{name!r:.200} is not the name of a half; stage it again")
+    return name
+
+
+class HalfWriter:
+    """Writes one half, frame by frame."""
+
+    def __init__(self, name: str, sink: HalfSink) -> None:
+        self._name = check_half(name)
+        self._sink = sink
+        self._frames: list[HalfFrame] = []
+        self._end = 0
+
+    def add(self, topic: str, queue_id: int, frame: bytes | memoryview, messages: int) -> None:
+        """Add a packed batch for a queue."""
+        crc32, size = zlib.crc32(frame), len(frame)
+        self._frames.append(HalfFrame(topic, queue_id, self._end, size, crc32, messages))
+        self._sink.write(frame)
+        self._end += size
+
+    def finish(self) -> Half:
+        """Write the footer; the half is whole and on disk on return."""
+        footer = json.dumps(self._frames, separators=(",", ":")).encode()
+        self._sink.write(footer)
+        self._sink.write(_TRAILER.pack(_MAGIC, zlib.crc32(footer), len(footer)))
+        self._sink.finish()
+        size = self._end + len(footer) + _TRAILER.size
+        return Half(self._name, size, sum(frame.messages for frame in self._frames))
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._sink.discard()
+
+
+class HalfFile:
+    """The file of a half on a disk of this machine: a :class:`HalfSink`."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Begin the file.
+
+        Raises:
+            StoreFullError: the disk has no room, now or at a later write. OSError: it cannot be
+                written.
+        """
+        if not directory.exists():
+            directory.mkdir(mode=0o700, exist_ok=True)
+            sync_directory(directory.parent)
+        self._path = directory / check_half(name)
+        self._part = directory / (name + _PART)
+        self._since_look = _LOOK_BYTES
+        self._check_room()
+        self._file: BinaryIO = self._part.open("xb", buffering=0)
+
+    def write(self, content: bytes | memoryview) -> None:
+        """See ``HalfSink``."""
+        self._since_look += len(content)
+        self._check_room()
+        left = memoryview(content)
+        while left:
+            left = left[self._file.write(left) :]
+
+    def finish(self) -> None:
+        """See ``HalfSink``."""
+        os.fdatasync(self._file.fileno())
+        self._file.close()
+        self._part.rename(self._path)
+        sync_directory(self._path.parent)
+
+    def discard(self) -> None:
+        """See ``HalfSink``."""
+        self._file.close()
+        self._part.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+
+    def _check_room(self) -> None:
+        if self._since_look < _LOOK_BYTES:
+            return
+        self._since_look = 0
+        if disk_use(self._path.parent).reaches(FULL):
+            raise StoreFullError(
+                f"{self._path.parent}: the disk is full, so nothing more is staged there; free "
+                "space, or lower a topic's retention, then run the query again"
+            )
+
+
+def read_frames(directory: Path, half: Half) -> list[HalfFrame]:
+    """Return the frames of a half, in the order in which they were written.
+
+    Raises:
+        FileNotFoundError: there is no such file. CorruptRecordError: it is not what was written.
+    """
+    path = directory / check_half(half.name)
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        if size != half.size or size < _TRAILER.size:
+            raise CorruptRecordError(str(path), 0, f"it has {size} bytes, not {half.size}")
+        file.seek(size - _TRAILER.size)
+        magic, crc32, length = _TRAILER.unpack(file.read(_TRAILER.size))
+        start = size - _TRAILER.size - length
+        if magic != _MAGIC or start < 0 or length > JSON_MAX_BYTES:
+            raise CorruptRecordError(str(path), size - _TRAILER.size, "it has no footer")
+        file.seek(start)
+        footer = file.read(length)
+    if zlib.crc32(footer) != crc32:
+        raise CorruptRecordError(str(path), start, "its footer has another checksum")
+    try:
+        return _parsed(json.loads(footer), start)
+    except (LookupError, TypeError, ValueError, StreamError) as error:
+        raise CorruptRecordError(str(path), start, f"its footer: {error}") from None
+
+
+def read_frame(path: Path, frame: HalfFrame) -> bytes:
+    """Return the packed batch of a frame.
+
+    Raises:
+        FileNotFoundError: there is no such file. CorruptRecordError: it is not what was written.
+    """
+    with path.open("rb") as file:
+        file.seek(frame.offset)
+        content = file.read(frame.size)
+    if len(content) != frame.size or zlib.crc32(content) != frame.crc32:
+        raise CorruptRecordError(
+            str(path), frame.offset, "it has another checksum; remove the file to lose its messages"
+        )
+    return content
+
+
+def _parsed(value: list[list[Any]], end: int) -> list[HalfFrame]:
+    frames = [HalfFrame(*each) for each in value]
+    at = 0
+    for frame in frames:
+        _check_numbers(frame[1:])
+        check_topic(frame.topic)
+        if is_closed_topic(frame.topic) and frame.topic not in WAITING_QUEUES:
+            raise ValueError(f"topic {frame.topic!r:.200} is the node's own")
+        if frame.offset != at or frame.queue_id >= QUEUE_COUNT_MAX:
+            raise ValueError(f"frame {frame!r:.200}")
+        at += frame.size
+    if at != end:
+        raise ValueError(f"its frames have {at} bytes, not {end}")
+    return frames
+
+
+def _check_numbers(numbers: Iterable[object]) -> None:
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError(f"numbers {numbers!r:.200}")

@@ -1,0 +1,51 @@
+"""The queues of decided messages: their shards store frames from the halves of their own disk.
+
+The bytes of a half go by calls to a shard on another disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.files.half_file import HalfFrame, read_frame
+from rocketray.actors.ipc.append_status import refusal
+from rocketray.actors.ipc.ring import AppendStatus
+from rocketray.actors.retries.deliveries import Place, portions
+from rocketray.delay import WAITING_QUEUES
+
+__all__ = ["StagedTargets"]
+
+_CALL_BYTES = 8 * 1024 * 1024
+_REMOTE_CALL_BYTES = 1024 * 1024  # by Ray
+
+
+class StagedTargets:
+    """The shards of the topics of a node, from the disk that has the halves."""
+
+    def __init__(self, find_node: Callable[[], NodeClient]) -> None:
+        """Take *find_node*, which is called when the first messages are stored."""
+        self._find_node = find_node
+
+    def store(
+        self, place: Place, half: Path, frames: Sequence[HalfFrame], *, in_doubt: bool
+    ) -> None:
+        """See ``HalfTargets``; in another queue if the topic was created again with fewer."""
+        topic, queue_id = place
+        node = self._find_node()
+        if topic in WAITING_QUEUES:
+            node.topics.ensure(topic, WAITING_QUEUES[topic])
+        config = node.topics.get(topic)
+        queue_id %= config.queues
+        is_here = config.disk_of(queue_id) == node.disk
+        shard = node.shard_calls(config, queue_id)
+        for some in _portions(frames, _CALL_BYTES if is_here else _REMOTE_CALL_BYTES):
+            content = () if is_here else tuple(read_frame(half, frame) for frame in some)
+            ack = shard.append_staged(half.name, some, *content, in_doubt=in_doubt)
+            if ack.status is not AppendStatus.OK:
+                raise refusal(ack.status, f"{topic}/{queue_id}", node.data)
+
+
+def _portions(frames: Sequence[HalfFrame], most: int) -> Iterator[list[HalfFrame]]:
+    return portions(frames, lambda frame: frame.size, most)

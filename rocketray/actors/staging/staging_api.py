@@ -1,0 +1,110 @@
+"""The calls about staged batches, and the values that they take and return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rocketray.actors.files.half_file import BatchName, Half
+
+__all__ = [
+    "StagedBatch",
+    "StagedCounts",
+    "StagedOverview",
+    "StagedWork",
+    "StagingApi",
+    "StagingVerdict",
+]
+
+StagingVerdict = Literal["decided", "repeated"]
+"""Whether this call decided the batch, or an earlier one had."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """A batch to decide: all its halves, and the *run* of the program that staged them.
+
+    ``is_single`` says that its writer has no other batch.
+    """
+
+    name: BatchName
+    run: str
+    halves: tuple[Half, ...]
+    is_single: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWork:
+    """A batch that is staged, or decided and not yet wholly in its topics.
+
+    ``problem`` says what its messages wait for, empty if for nothing but their turn. ``age_ms`` is
+    that of its oldest half.
+    """
+
+    batch: BatchName
+    is_decided: bool
+    halves: int
+    size: int
+    age_ms: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCounts:
+    """Counters since the start of the process.
+
+    ``batches`` that were decided, ``repeated`` decisions, ``messages`` in their topics, ``dropped``
+    halves of batches that were aborted or decided before, ``orphans`` that no decision named in
+    time, and ``lost`` messages of halves that were missing after their decision.
+    """
+
+    batches: int = 0
+    repeated: int = 0
+    messages: int = 0
+    dropped: int = 0
+    orphans: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOverview:
+    """What is staged or decided, oldest first; its total number; the counters; and the damage."""
+
+    work: tuple[StagedWork, ...] = ()
+    total: int = 0
+    counts: StagedCounts = StagedCounts()
+    problems: tuple[str, ...] = ()
+
+
+class StagingApi(Protocol):
+    """The calls about staged batches; see ``StagingService``."""
+
+    def decide(self, wanted: StagedBatch) -> StagingVerdict:
+        """Decide a batch, unless it was decided before; durable on return. May be repeated.
+
+        Raises:
+            StoreError: another run has taken over the writer, or a half is missing or damaged.
+            ShardUnavailableError: earlier batches are not in their topics yet; or it is not known
+                whether it is decided.
+        """
+
+    def publish(self, name: BatchName, halves: Sequence[Half]) -> None:
+        """Store the messages of halves in their topics, without a decision: perhaps not all.
+
+        Raises:
+            StoreError: a half is missing or damaged.
+        """
+
+    def is_applied(self, batch: BatchName) -> bool:
+        """Return whether all messages of a batch that was decided or published are in their topics.
+
+        Raises:
+            StoreError: it is not known: it was not decided, or published to an earlier process.
+        """
+
+    def drop(self, batch: BatchName, names: Sequence[str]) -> None:
+        """Remove halves of a batch, unless they are decided."""
+
+    def overview(self, most: int) -> StagedOverview:
+        """Return what is staged or decided, the oldest *most* of it."""

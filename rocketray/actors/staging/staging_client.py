@@ -1,0 +1,83 @@
+"""A client of the staged batches of a node: a task that stages rows, or a driver that decides.
+
+Where the disk is on this machine, halves are written to its directory, and topics are looked up in
+its catalog; else both go to its fetch service. Decisions always do.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from rocketray.actors.fetching.flight_link import FlightLink
+from rocketray.actors.fetching.range_api import DiskQueues
+from rocketray.actors.fetching.read_plan import DiskPlace, QueueKey
+from rocketray.actors.files.half_file import BatchName, HalfFile, HalfSink, HalfWriter, new_half
+from rocketray.actors.files.home import has_identity
+from rocketray.actors.files.paths import staged_directory
+from rocketray.actors.topics.catalog import TopicCatalog
+
+from .sent_staging import HalfUpload, SentStaging
+
+__all__ = ["StagingClient"]
+
+_POLL_S, _POLL_MAX_S = 0.002, 0.05
+
+
+class StagingClient:
+    """The staged batches of the node whose first disk is at a place; for one thread."""
+
+    def __init__(self, place: DiskPlace) -> None:
+        """Connect with the first call."""
+        assert place.service is not None
+        self._place, self._service = place, place.service
+        self.calls = SentStaging(FlightLink(_Known(place)).act)
+        """The calls to the fetch service of the disk."""
+        self._is_here = has_identity(place.data, place.uuid) and os.access(place.data, os.W_OK)
+        self._queues: dict[str, int] = {}
+
+    def new_half(self, batch: BatchName) -> HalfWriter:
+        """Begin a half of a batch."""
+        name = new_half(batch)
+        return HalfWriter(name, self._sink(name))
+
+    def queues_of(self, topic: str) -> int:
+        """Return the number of queues of a topic.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+        """
+        if topic not in self._queues:
+            if self._is_here:
+                self._queues[topic] = TopicCatalog.load(self._place.data).get(topic).queues
+            else:
+                self._queues[topic] = self.calls.queues(topic)
+        return self._queues[topic]
+
+    def wait_applied(self, batch: BatchName, timeout_s: float) -> bool:
+        """Wait until the messages of a decided batch are in their topics; False if time is over."""
+        end_s, pause_s = time.monotonic() + timeout_s, _POLL_S
+        while not self.calls.is_applied(batch):
+            if time.monotonic() >= end_s:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _POLL_MAX_S)
+        return True
+
+    def _sink(self, name: str) -> HalfSink:
+        if self._is_here:
+            return HalfFile(staged_directory(self._place.data), name)
+        return HalfUpload(self._service, name)
+
+
+class _Known:
+    """Finds a service whose address came with the query."""
+
+    def __init__(self, place: DiskPlace) -> None:
+        self._place = place
+
+    def look(self, queues: Sequence[QueueKey]) -> DiskQueues:
+        """Return the place."""
+        del queues
+        return DiskQueues(self._place, {})

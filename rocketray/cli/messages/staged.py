@@ -1,0 +1,74 @@
+"""``rocketray staged``: what Spark has written and is not in its topics yet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.staging.staging_api import StagedOverview
+from rocketray.actors.staging.staging_client import StagingClient
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.terminal.output import print_json, print_line, print_table
+
+__all__ = ["staged"]
+
+
+def staged(
+    *,
+    most: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, max=1000, help="Maximum number of batches.")
+    ] = 100,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the batches that Spark is writing.
+
+    A decided batch waits for its queues, and is stored as soon as they are available. A staged one
+    waits for its driver; if that never decides it, its files are removed after 24 hours. The sums
+    are since the gateway of the node started.
+    """
+    with connect(data) as connection:
+        found = overview_of(connection, most)
+    if as_json:
+        for work in found.work:
+            print_json(
+                {
+                    "writer": work.batch.writer,
+                    "batch": work.batch.number,
+                    "isDecided": work.is_decided,
+                    "halves": work.halves,
+                    "bytes": work.size,
+                    "ageMs": work.age_ms,
+                    "problem": work.problem,
+                }
+            )
+        return
+    rows = [
+        (
+            work.batch.writer,
+            work.batch.number,
+            "decided" if work.is_decided else "staged",
+            work.halves,
+            work.size,
+            work.age_ms // 1000,
+            work.problem,
+        )
+        for work in found.work
+    ]
+    print_table(("writer", "batch", "state", "halves", "bytes", "age s", "waits for"), rows)
+    for problem in found.problems:
+        print_line(problem)
+    counts = found.counts
+    print_line(
+        f"decided: {counts.batches}, repeated: {counts.repeated}, messages stored: "
+        f"{counts.messages}, halves dropped: {counts.dropped}, orphans: {counts.orphans}, "
+        f"messages lost: {counts.lost}"
+    )
+
+
+def overview_of(node: NodeClient, most: int) -> StagedOverview:
+    """Return what is staged or decided on the first disk of a node."""
+    return StagingClient(node.ranges.look([]).place).calls.overview(most)

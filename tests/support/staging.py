@@ -1,0 +1,71 @@
+"""Staging rows as the tasks of Spark do, and what came of them in their topics."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from rocketray.actors.files.half_file import BatchName, Half, HalfFile, HalfWriter, new_half
+from rocketray.actors.files.paths import staged_directory
+from rocketray.actors.staging.message_rows import MessageRows
+from rocketray.actors.staging.staging_api import StagedBatch, StagingVerdict
+from rocketray.testing import Broker
+
+__all__ = ["bodies_of", "decide", "rows_of", "settle", "stage", "step"]
+
+
+def rows_of(bodies: Sequence[str], **columns: Sequence[object]) -> pa.RecordBatch:
+    """Return rows with these bodies, and further columns."""
+    return pa.RecordBatch.from_pydict({"body": [*bodies], **columns})
+
+
+def stage(
+    broker: Broker,
+    batch: BatchName,
+    *batches: pa.RecordBatch,
+    topic: str | None = "Out",
+    first_queue: int = 0,
+) -> Half:
+    """Stage rows as one task does; return the half."""
+    name = new_half(batch)
+    writer = HalfWriter(name, HalfFile(staged_directory(broker.data), name))
+    rows = MessageRows(
+        lambda name: broker.topics.get(name).queues,
+        topic,
+        first_queue=first_queue,
+        clock_ms=broker.clock,
+    )
+    for each in batches:
+        for frame in rows.frames(each):
+            writer.add(frame.topic, frame.queue_id, frame.content, frame.messages)
+    half, now_ns = writer.finish(), broker.clock() * 1_000_000
+    os.utime(staged_directory(broker.data) / half.name, ns=(now_ns, now_ns))
+    return half
+
+
+def bodies_of(broker: Broker, topic: str = "Out") -> Counter[str]:
+    """Return the bodies of all messages of a topic, and how often each is there."""
+    return Counter(message.body.decode() for message in broker.stored(topic))
+
+
+def decide(broker: Broker, batch: BatchName, *halves: Half, run: str = "run") -> StagingVerdict:
+    """Ask the node for the decision about a batch."""
+    return broker.node.staging.decide(StagedBatch(batch, run, halves))
+
+
+def step(broker: Broker) -> None:
+    """Let the node do what is due now."""
+    broker._stepped.stored()
+
+
+def settle(broker: Broker) -> None:
+    """Let the node store all that is decided; its pauses after failures pass."""
+    for _ in range(100):
+        step(broker)
+        if not any(work.is_decided for work in broker.node.staging.overview(1).work):
+            return
+        broker.clock.advance(minutes=1)
+    raise AssertionError(broker.node.staging.overview(1))
