@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -87,9 +88,9 @@ class HalfUpload:
         self._collected: list[bytes | memoryview] = []
         self._size = 0
         self._client = open_client(service)
-        descriptor = upload_of(UPLOAD, name.encode())
-        options = call_options(service)
-        self._writer, self._reader = self._client.do_put(descriptor, CHUNKS, options)
+        descriptor, options = upload_of(UPLOAD, name.encode()), call_options(service)
+        begin = partial(self._client.do_put, descriptor, CHUNKS, options)
+        self._writer, self._reader = self._call(begin)
 
     def write(self, content: bytes | memoryview) -> None:
         """See ``HalfSink``."""
@@ -120,9 +121,9 @@ class HalfUpload:
         batch = pa.RecordBatch.from_arrays([chunk], schema=CHUNKS)
         self._call(lambda: self._writer.write_batch(batch))
 
-    def _call(self, run: Callable[[], Any]) -> None:
+    def _call(self, run: Callable[[], Any]) -> Any:
         try:
-            run()
+            return run()
         except flight.FlightServerError as error:
             raise error_of(error) or StreamError(f"an upload failed: {error}") from None
         except (*BROKEN_OFF, flight.FlightUnauthenticatedError, pa.ArrowInvalid) as error:

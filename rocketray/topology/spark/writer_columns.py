@@ -34,6 +34,9 @@ from .source_columns import ColumnSetName
 __all__ = ["WriterColumns"]
 
 
+_KEYS = pa.list_(pa.string())
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     """A column: the one of messages that it becomes, its type in words, and as a check."""
@@ -165,6 +168,8 @@ def _shaped(name: str, column: Any) -> Any:
     try:
         if name == "shardingKey":
             return column.cast(pa.string())
+        if name == "keys" and pa.types.is_list(column.type):
+            return column.cast(_KEYS)  # Spark also says whether an element may be null
         if name == "properties" and pa.types.is_list(column.type):
             return _properties(column)
     except pa.ArrowInvalid as error:

@@ -61,6 +61,11 @@ def test_our_columns_are_taken_as_they_are() -> None:
     columns_of("body string, keys string, queueId bigint")
     batch = pa.RecordBatch.from_pydict({"body": ["a"], "tags": ["t"]})
     assert columns_of("body string, tags string").shape(batch).equals(batch)
+    keys = pa.array([["a", "b"]], pa.list_(pa.field("element", pa.string(), nullable=False)))
+    found = columns_of("keys strings, body string").shape(
+        pa.RecordBatch.from_arrays([keys, pa.array(["a"])], names=["keys", "body"])
+    )
+    assert found.schema.field("keys").type == pa.list_(pa.string()), "what the encoder joins"
 
 
 def test_kafkas_columns_become_ours() -> None:
