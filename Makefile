@@ -11,6 +11,7 @@
 #   make bench       measure, one question at a time             (options: BENCH_ARGS=--quick)
 #   make corpus      write the directories of this release, which later ones must open
 #   make interop     exchange stores with a real RocketMQ broker  (needs Java, and Maven or ROCKETMQ_HOME)
+#   make kafka       measure the Spark source beside Spark's Kafka source  (needs Java and Maven)
 #   make clean       remove .venv
 #
 # Tests run against the installed wheel, never the source tree, so a stamp in .venv follows the
@@ -19,6 +20,7 @@
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+KAFKA_ARGS ?=
 SIM_ARGS ?= --seconds 3600
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -33,7 +35,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo check test test-slow sim lint docs site bench corpus interop clean
+.PHONY: demo check test test-slow sim lint docs site bench corpus interop kafka clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -84,6 +86,9 @@ corpus: .venv/.dev
 
 interop: .venv/.dev
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
+
+kafka: .venv/.dev
+	PYTHONPATH=tests $(BIN)/python -P benchmarks/kafka.py $(KAFKA_ARGS)
 
 .venv/spark_classes.jsa: | .venv/.dev
 	@echo "Compiling Spark for the tests: 30 seconds, once"

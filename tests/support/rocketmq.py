@@ -20,14 +20,13 @@ import pytest
 
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 
-from .source_tree import ROOT
+from .maven import MavenError, maven_jars
 
 __all__ = ["Broker", "NameServer", "free_port", "rocketmq_classpath"]
 
 VERSION = "5.3.3"
-_CACHE = ROOT / ".cache" / f"rocketmq-{VERSION}"
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
-_MAVEN_S, _START_S, _STOP_S = 600, 60, 60
+_START_S, _STOP_S = 60, 60
 _READY = "boot success"
 
 
@@ -40,9 +39,14 @@ def rocketmq_classpath() -> str:
         if not any(Path(home, "lib").glob("rocketmq-broker-*.jar")):
             pytest.skip(f"interop needs RocketMQ's jars: {home}/lib has no rocketmq-broker-*.jar")
         return f"{home}/lib/*"
-    if not _CACHE.is_dir():
-        _download()
-    return f"{_CACHE}/*"
+    artifacts = [f"org.apache.rocketmq:{module}:{VERSION}" for module in _MODULES]
+    try:
+        return f"{maven_jars(f'rocketmq-{VERSION}', artifacts)}/*"
+    except MavenError as error:
+        pytest.skip(
+            f"interop needs RocketMQ's jars: {error}, or set ROCKETMQ_HOME to an unpacked "
+            f"RocketMQ {VERSION}"
+        )
 
 
 def free_port() -> int:
@@ -155,33 +159,3 @@ def _bind(stack: ExitStack, port: int) -> int:
     listener.bind(("127.0.0.1", port))
     bound: int = listener.getsockname()[1]
     return bound
-
-
-def _download() -> None:
-    """Let Maven copy the jars; the directory appears when all are there."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        pytest.skip(
-            "interop needs RocketMQ's jars: install Maven (mvn), or set ROCKETMQ_HOME to an "
-            f"unpacked RocketMQ {VERSION}"
-        )
-    coming = _CACHE.with_suffix(".part")
-    coming.mkdir(parents=True, exist_ok=True)
-    dependencies = "".join(
-        f"<dependency><groupId>org.apache.rocketmq</groupId><artifactId>{module}</artifactId>"
-        f"<version>{VERSION}</version></dependency>"
-        for module in _MODULES
-    )
-    project = coming.with_suffix(".pom.xml")
-    project.write_text(
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>interop</groupId><artifactId>interop</artifactId><version>1</version>"
-        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
-    )
-    command: list[str | Path] = [maven, "-q", "-B", "-f", project, "dependency:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={coming}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_MAVEN_S, check=False)
-    if done.returncode:
-        last = done.stdout.strip().splitlines()[:3]
-        pytest.skip(f"interop needs RocketMQ's jars, and Maven could not bring them: {last}")
-    coming.rename(_CACHE)
