@@ -10,17 +10,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypedDict
 
+from rocketray.actors.fetching.read_plan import ReadPlan
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.meant import refuse_unknown
+from rocketray.store.reading.columns import COLUMN_TYPES, column_schema
 from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
 from rocketray.topology.ranges.time_rules import TimeRule
+from rocketray.topology.values.group import make_subscription
 
-__all__ = ["DEFAULT_COLUMNS", "OffsetChoice", "ReadOptions", "check_options", "offset_rule"]
+__all__ = ["OffsetChoice", "ReadOptions", "offset_rule", "read_plan"]
 
 OffsetChoice = str | int | datetime | Mapping[int, int | str]
 """A word, an offset, a time, or an offset or a word for each queue."""
-DEFAULT_COLUMNS = (
+_BATCH_ROWS = 20_000  # they fit the processor's caches; Ray Data joins batches to blocks
+_DEFAULT_COLUMNS = (
     "topic",
     "queueId",
     "queueOffset",
@@ -63,10 +67,23 @@ class ReadOptions(TypedDict, total=False):
     fail_on_data_loss: bool
 
 
-def check_options(options: ReadOptions) -> None:
-    """Raise :class:`ConfigError` for an option that does not exist."""
+def read_plan(options: ReadOptions) -> ReadPlan:
+    """Return what all tasks of a read share.
+
+    Raises:
+        ConfigError: an option or a column is unknown, or the filter cannot be used.
+        FilterSyntaxError: the filter does not parse.
+    """
     known = tuple(ReadOptions.__annotations__)
     refuse_unknown("a read has no option", options, known, f"there are {', '.join(known)}")
+    columns = options.get("columns")
+    if columns is not None and not columns:
+        raise ConfigError(f"columns= names no column; there are {', '.join(COLUMN_TYPES)}")
+    chosen = tuple(columns or _DEFAULT_COLUMNS)
+    column_schema(chosen)  # refuses unknown ones
+    tags, sql, where = options.get("tags"), options.get("sql"), options.get("where")
+    subscription = make_subscription(tags, sql, where, dialect=options.get("dialect"))
+    return ReadPlan(subscription, chosen, _BATCH_ROWS, options.get("fail_on_data_loss", True))
 
 
 def offset_rule(

@@ -8,9 +8,11 @@ Invariants
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,6 +23,7 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.fetching.range_reader import tell_doubts
 from rocketray.actors.fetching.read_plan import ReadPlan
 from rocketray.actors.ray_process.ray_runtime import has_ray
 from rocketray.cluster import Cluster, chosen_node
@@ -33,13 +36,13 @@ from rocketray.topology.ranges.planning import plan_batch
 from rocketray.topology.ranges.range_tasks import TaskRanges, placed, read_ranges
 from rocketray.topology.ranges.topic_choice import TopicChoice
 from rocketray.topology.ranges.topic_queues import TopicQueues
-from rocketray.topology.values.group import make_subscription
 
-from .read_options import DEFAULT_COLUMNS, ReadOptions, check_options, offset_rule
+from .read_options import ReadOptions, offset_rule, read_plan
 
 __all__ = ["TopicDatasource", "read_topic"]
 
-_BATCH_ROWS = 20_000  # they fit the processor's caches; Ray Data joins batches to blocks
+logger = logging.getLogger(__name__)
+
 _TASK_MESSAGES = 20_000  # a task costs Ray as much time as reading some ten thousand messages
 _MESSAGE_BYTES = 256  # a guess, by which Ray Data chooses the number of tasks
 
@@ -61,17 +64,10 @@ class TopicDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
             OffsetOutOfRangeError: an offset is not in its queue.
         """
         super().__init__()
-        check_options(options)
-        self._columns = tuple(options.get("columns") or DEFAULT_COLUMNS)
-        column_schema(self._columns)  # refuses unknown ones
+        self._plan = read_plan(options)
         start, end = options.get("start_offset", "earliest"), options.get("end_offset", "latest")
         starting = offset_rule(topic, start, "start_offset", others=EARLIEST)
         ending = offset_rule(topic, end, "end_offset", others=LATEST)
-        self._subscription = make_subscription(
-            options.get("tags"), options.get("sql"), options.get("where"),
-            dialect=options.get("dialect"),
-        )  # fmt: skip
-        self._fails = options.get("fail_on_data_loss", True)
         node = chosen_node(options.get("data"), options.get("cluster"), options.get("ray_address"))
         _join_ray(node)
         where = node if isinstance(node, Cluster) else node.absolute()
@@ -81,6 +77,12 @@ class TopicDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
         ends = queues.offsets(ending, "end_offset", self._bounds)
         self._ranges = plan_batch(starts, ends)
         self._places = {part.key: queues.place(part.key) for part in self._ranges}
+        self._told = set[str]()
+        if self._ranges and not self.supports_distributed_reads:
+            first = self._ranges[0]
+            # Here and not in a task, whose log the program may not see.
+            tell_doubts(self._places[first.key].data, self._plan, first, logger.warning)
+            self._told.add(topic)
 
     def get_name(self) -> str:
         """Return the name of the read in Ray's output."""
@@ -101,15 +103,15 @@ class TopicDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
 
     def get_projection_map(self) -> dict[str, str]:
         """Return the columns that are read, each by its own name."""
-        return {name: name for name in self._columns}
+        return {name: name for name in self._plan.columns}
 
     def apply_projection(self, projection_map: dict[str, str] | None) -> TopicDatasource:
         """Return this with fewer columns; with none of them there would be no rows to count."""
         if projection_map is None:
             return self
+        kept = tuple(name for name in projection_map if name in self._plan.columns)
         projected = copy(self)
-        kept = tuple(name for name in projection_map if name in self._columns)
-        projected._columns = kept or ("queueOffset",)  # noqa: SLF001 - of this class
+        projected._plan = replace(self._plan, columns=kept or ("queueOffset",))  # noqa: SLF001
         return projected
 
     def get_read_tasks(
@@ -120,18 +122,13 @@ class TopicDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
     ) -> list[ReadTask]:
         """Return about *parallelism* tasks, or fewer if each would have few messages."""
         del data_context
-        plan = ReadPlan(self._subscription, self._columns, _BATCH_ROWS, self._fails)
         most = max(_TASK_MESSAGES, -(-self._count() // parallelism))
         tasks = divide(self._ranges, self._bounds, Division(max_records=most))
-        schema = column_schema(plan.columns)
+        schema = column_schema(self._plan.columns)
+        unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None)
         return [
-            ReadTask(
-                partial(_blocks, parts, plan),
-                BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=None),
-                schema,
-                per_task_row_limit,
-            )
-            for parts in placed(tasks, self._places.__getitem__, set())
+            ReadTask(partial(_blocks, parts, self._plan), unknown, schema, per_task_row_limit)
+            for parts in placed(tasks, self._places.__getitem__, set(self._told))
         ]
 
     def _count(self) -> int:

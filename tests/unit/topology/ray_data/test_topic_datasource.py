@@ -200,6 +200,16 @@ def test_messages_that_were_deleted_are_an_error_unless_data_loss_is_accepted(
     assert "were deleted" in caplog.text
 
 
+def test_a_doubtful_filter_is_told_where_the_program_sees_it(
+    shards: Shards, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = source(shards, tags="pay|order")
+    assert "write pay || order" in caplog.text
+    caplog.clear()
+    assert rows(read) == []
+    assert caplog.text == ""
+
+
 def test_a_task_runs_beside_the_files_unless_they_have_a_service(shards: Shards) -> None:
     assert not source(shards).supports_distributed_reads
 
@@ -209,6 +219,7 @@ def test_a_task_runs_beside_the_files_unless_they_have_a_service(shards: Shards)
     [
         ({"tag": "pay"}, "a read has no option tag=; did you mean tags=?"),
         ({"columns": ["bodi"]}, "no column 'bodi'"),
+        ({"columns": []}, "columns= names no column; there are topic"),
         ({"start_offset": "first"}, "start_offset has 'first'; write earliest"),
         ({"end_offset": -1}, "end_offset has -1; write earliest"),
         ({"end_offset": {"0": 1}}, "end_offset has '0'; write earliest"),
