@@ -2,7 +2,8 @@
 
 ``python examples/spark_sink.py`` sends three messages to the node on ./rocketray-data (start it
 with ``rocketray start``), writes what is there to lake/payments, and ends. Run again, it writes
-only what is new: the checkpoint in checkpoints/payments holds the offsets.
+only what is new: the checkpoint in checkpoints/payments holds the offsets. ``app.main()`` would run
+the sink until it is stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pyspark.sql.functions import col, from_json
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import rocketray as rr
-from rocketray.topology.spark.sink import SinkHost, committed_files
 
 app = rr.App("lake")
 trade = app.topic("LakeTrade", queues=2)
@@ -46,8 +46,8 @@ def send_trade() -> None:
 
 if __name__ == "__main__":
     send_trade()
-    with SinkHost(app.sinks) as host:
+    with rr.SinkHost(app) as host:
         host.process_available(timeout_s=500)
-    for file in committed_files("lake/payments"):
+    for file in rr.spark.committed_files("lake/payments"):
         for row in pq.read_table(file).to_pylist():
             print(f"{row['order_id']}: {row['amount']}")

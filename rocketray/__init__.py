@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .topology.app.app import App
     from .topology.app.stream import Stream
     from .topology.delivery.flow import FlowLimits
+    from .topology.spark.sink import SinkHost
     from .topology.values.topic import Topic
     from .topology.values.typed_record import Record
 
@@ -43,6 +44,7 @@ __all__ = [
     "SendFuture",
     "SendResult",
     "SendResults",
+    "SinkHost",
     "StoredMessage",
     "Stream",
     "StreamError",
@@ -72,6 +74,7 @@ _LOADED_FROM = {
     "SendFuture": "rocketray.actors.producers.send_future",
     "SendResult": "rocketray.actors.producers.batch",
     "SendResults": "rocketray.actors.producers.batch",
+    "SinkHost": "rocketray.topology.spark.sink",
     "StoredMessage": "rocketray.message",
     "Stream": "rocketray.topology.app.stream",
     "Subscription": "rocketray.filters.subscription",

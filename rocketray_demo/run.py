@@ -222,7 +222,7 @@ def _make_topic(connection: Connection, run: RunDirectory) -> None:
 def _deployed() -> Iterator[None]:
     """Run the agents in a Ray actor for the block."""
     plan = HostPlan.here(_APP, DEFAULT_CLUSTER, str(Path.cwd()))
-    _, hosts = bring_up(plan, detached=False)
+    _, hosts = bring_up(plan, detached=False, with_sinks=False)
     try:
         yield
     finally:

@@ -87,8 +87,8 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("faust",),
         ("stock",),
         ("app",),
-        ("hosting",),
         ("ray_data", "spark"),
+        ("hosting",),
     ),
 }
 
@@ -97,6 +97,7 @@ ENGINES = ("ray", "faust", "mode", "pyspark")
 MAY_IMPORT_PYSPARK = ("rocketray.topology.spark", "pyspark_rocketray", "rocketray_demo")
 
 STARTED_BY_NAME = {
+    "rocketray.topology.spark.sink_service": "App.main, where there are sinks; hosts of them",
     "rocketray.__main__": "python -m rocketray",
     "rocketray.filters.consumer_filter": "a public name: the filters that bitmaps are made of",
 }

@@ -28,7 +28,7 @@ from support.page_runner import PageRunner, Terminal, blocks_of, shown_as
 from support.source_tree import ROOT
 from support.stores import GOLDEN_STORE
 
-from rocketray.topology.spark.sink import committed_files
+from rocketray.topology.spark.file_sink_log import committed_files
 
 pytestmark = [
     pytest.mark.integration,

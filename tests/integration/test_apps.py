@@ -43,9 +43,6 @@ async def note(stream):
                 raise ValueError("asked to")
             seen.write(number + b"\\n")
 
-@app.sink(orders)
-def lake(frame, batch_id):
-    pass
 """
 
 # An app that runs until its file says what it is to do at its start.
@@ -78,6 +75,31 @@ async def book(stream):
 """
 
 
+# An app with a sink that works and one that fails; the file of a sink's lines is its proof.
+LAKES = """
+import pathlib
+import rocketray as rr
+
+app = rr.App("lakes")
+orders = app.topic("lakes-orders", value_type=bytes, queues=1)
+
+@app.agent(orders)
+async def note(stream):
+    async for _ in stream:
+        pass
+
+@app.sink(orders, schema="queueOffset bigint", trigger="10 milliseconds")
+def lake(frame, batch_id):
+    with open("seen-lake", "a") as lines:
+        for row in frame.collect():
+            print(row.queueOffset, file=lines)
+
+@app.sink(orders, schema="queueOffset bigint", trigger="10 milliseconds")
+def broken(frame, batch_id):
+    raise ValueError("no bucket")
+"""
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("apps")
@@ -85,6 +107,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (directory / f"{name}.py").write_text(APP)
     (directory / "failing.py").write_text(FAILING)
     (directory / "ledger.py").write_text(LEDGER)
+    (directory / "lakes.py").write_text(LAKES)
     return directory
 
 
@@ -158,7 +181,6 @@ def counts(found: list[dict[str, Any]], name: str) -> list[int]:
 def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     up = run("up", "shop:app", "--consumers", "2", "--detach", "--json")
     assert [(host["app"], host["host"]) for host in up.lines()] == [("shop", 0), ("shop", 1)]
-    assert "the Spark sinks of app shop are not started: lake; run them in" in up.err
     wait_for(lambda: sorted(map(len, queues(hosts(run)))) == [1, 1], "the queues are not shared")
     send(run, "shop", range(24))
     wait_for(lambda: len(seen(directory, "shop")) >= 24, "not all messages were handled")
@@ -182,6 +204,35 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     wait_for(lambda: len(seen(directory, "shop")) >= 36, "not all messages were handled")
     assert run("down", "shop", "--json").lines() == [{"app": "shop", "ended": 1, "notDrained": []}]
     assert hosts(run) == []
+
+
+def test_sinks_are_up_in_one_host_of_their_own(run: CommandServer, directory: Path) -> None:
+    up = run("up", "lakes:app", "--detach", "--json")
+    assert [(host["host"], host["restarts"]) for host in up.lines()] == [(0, 0), ("sinks", 0)]
+    for number in range(3):
+        assert run("send", "lakes-orders", str(number)).code == 0
+    seen_by_lake = directory / "seen-lake"
+    wait_for(lambda: seen_by_lake.exists() and seen_by_lake.read_text() == "0\n1\n2\n", "no lake")
+    wait_for(lambda: hosts(run)[1]["sinks"][1]["error"], "it does not say what failed")
+    lake, broken = hosts(run)[1]["sinks"]
+    assert (lake["sink"], lake["state"], lake["error"]) == ("lake", "running", None)
+    assert broken["error"] == "ValueError: no bucket"
+    line = LAKES[: LAKES.index('raise ValueError("no b')].count("\n") + 1
+    assert broken["place"] == f"{directory / 'lakes.py'}:{line}"
+    wait_for(lambda: hosts(run)[1]["sinks"][0]["lag"] == 0, "it reports no lag")
+    shown = run("status", "lakes").out
+    assert "lakes sink broken failed" in shown
+    assert f": ValueError: no bucket ({broken['place']})" in shown
+
+    wrong = run("scale", "broken", "2")
+    assert (wrong.code, wrong.out) == (1, "")
+    assert "'broken' is a sink of app 'lakes', and all sinks of an app run in one host" in wrong.err
+    assert run("down", "lakes", "--json").lines() == [
+        {"app": "lakes", "ended": 2, "notDrained": []}
+    ]
+    logged = Path(up.lines()[1]["logs"][1]).read_text()
+    assert "\tat " not in logged
+    assert "sink lake reads lakes-orders: first batch" in logged
 
 
 def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(

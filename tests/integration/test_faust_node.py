@@ -252,9 +252,9 @@ def test_an_app_that_cannot_be_imported_says_so(node: Node) -> None:
 
 
 class Program:
-    """``python trade_app.py`` in a directory of its own."""
+    """``python trade_app.py``, or another app, in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, app: str = "trade_app") -> None:
         self.data = directory / "rocketray-data"
         self._output = directory / "output"
         self.mark = f"TRADE_APP={directory}"  # in the environment of all its processes
@@ -263,7 +263,7 @@ class Program:
         try:
             with self._output.open("wb") as output:
                 self.process = subprocess.Popen(
-                    [sys.executable, str(SUPPORT / "trade_app.py")],
+                    [sys.executable, str(SUPPORT / f"{app}.py")],
                     cwd=directory,
                     env={**os.environ, name: value},
                     stdout=output,
@@ -307,8 +307,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
-    program = Program(tmp_path)
+def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]:
+    program = Program(tmp_path, getattr(request, "param", "trade_app"))
     yield program
     program.process.kill()
     program.process.wait()
@@ -330,7 +330,6 @@ def test_main_starts_a_node_of_its_own_and_ends_on_a_signal(program: Program) ->
         "trade-obey)"
     )
     assert stopping == "topology.app.running: app trade is stopping"
-    assert "the Spark sinks of app trade are not started: lake; run them in" in program.output()
     assert not (program.data / "node.json").exists()
 
 
@@ -341,4 +340,17 @@ def test_ctrl_c_while_main_starts_its_node_ends_it_and_leaves_nothing(program: P
     assert "Traceback" not in program.output()
     assert "is ready" not in program.output()
     assert not (program.data / "node.json").exists()
+    wait_until(lambda: not program.processes())
+
+
+@pytest.mark.parametrize("program", ["lake_app"], indirect=True)
+def test_main_runs_agents_and_sinks_and_a_signal_ends_both_without_a_traceback(
+    program: Program,
+) -> None:
+    program.wait_for("sink tell reads Clicks: first batch, ")
+    program.wait_for("\nbatch 0 has ")
+    assert program.end(signal.SIGINT) == 0, program.output()
+    said = program.output()
+    assert "app lakes is ready; agents: note (group lakes-note)" in said
+    assert [line for line in said.splitlines() if "Traceback" in line or "\tat " in line] == []
     wait_until(lambda: not program.processes())

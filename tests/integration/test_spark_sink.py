@@ -19,7 +19,10 @@ from support.shards import Shards
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
 from rocketray.topology.app.sink_spec import SinkSpec
-from rocketray.topology.spark.sink import RestartPolicy, SinkHost, SinkState, committed_files
+from rocketray.topology.app.sink_statistics import SinkState
+from rocketray.topology.spark.file_sink_log import committed_files
+from rocketray.topology.spark.sink import SinkHost
+from rocketray.topology.spark.sink_runner import RestartPolicy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(420)]
 
@@ -102,6 +105,8 @@ def test_a_sink_that_fails_once_goes_on_and_loses_nothing(
 
     assert statistics.restarts == 1
     assert statistics.error == "RuntimeError: the lake is frozen"
+    line = flaky.__code__.co_firstlineno + 2
+    assert statistics.failure() == f"RuntimeError: the lake is frozen ({__file__}:{line})"
     assert sorted(offset for batch in batches.values() for offset in batch) == [*range(100)]
 
 
@@ -115,7 +120,9 @@ def test_a_sink_that_always_fails_is_given_up_with_its_cause(
 
     with (
         host_of(spark, shards, SinkSpec("broken", broken, "Trade")) as host,
-        pytest.raises(StreamError, match=r"'broken' failed for good after 2 restarts: .*no lake\Z"),
+        pytest.raises(
+            StreamError, match=r"'broken' failed for good after 2 restarts: .*no lake \(.*:\d+\)\Z"
+        ),
     ):
         host.process_available(TIMEOUT_S)
 
@@ -229,7 +236,7 @@ def test_sinks_wait_for_their_topic_and_end_quietly_with_ctrl_c(tmp_path: Path) 
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
 
-    assert said.startswith("sinks wait for a topic: topic 'Trade' does not exist in ")
+    assert said.startswith("sink tell waits for its topic: topic 'Trade' does not exist in ")
     assert batches == ["0 10\n", "1 10\n", "2 10\n"]
     assert process.returncode == 0, errors
     # A worker of Spark's whose socket is closed may still say so.

@@ -38,11 +38,6 @@ async def obey(stream: Any) -> None:
             asyncio.get_running_loop().call_later(1.0, crash)  # the command is committed by then
 
 
-@app.sink(orders)
-def lake(frame: Any, batch_id: int) -> None:
-    """A sink, which no agent's process runs."""
-
-
 def crash() -> None:
     asyncio.ensure_future(app.crash(RuntimeError("asked to")))  # noqa: RUF006  # the last thing
 

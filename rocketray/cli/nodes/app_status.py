@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.actors.shards.shard_api import ScrubState
     from rocketray.topology.app.agent import AgentStatistics
+    from rocketray.topology.app.sink_statistics import SinkStatistics
     from rocketray.topology.hosting.hosting import Host
 
 __all__ = [
+    "failures_of",
     "groups_of",
     "idle_instances",
     "show_groups",
@@ -32,10 +34,14 @@ __all__ = [
     "show_problems",
     "show_scrubs",
     "show_unflushed",
+    "sinks_of",
     "without_hosts",
 ]
 
 _HOST_COLUMNS = ("app", "host", "machine", "pid", "state", "restarts", "queues")
+_SINK_COLUMNS = ("app", "sink", "topic", "state", "batch", "rows", "rows/s", "behind", "restarts")
+_FAILED = {"restarting": "failed and restarts", "failed": "failed"}  # by state
+_WELL = "failed, and was restarted"
 _COUNTS = {
     "received": "received",
     "finished": "finished",
@@ -70,6 +76,20 @@ def idle_instances(
     ]
 
 
+def failures_of(hosts: Sequence[Host]) -> list[tuple[str, object, str]]:
+    """Return what failed last, of each host and sink: its name, the failure, and a line on it."""
+    found: list[tuple[str, object, str]] = []
+    for host in hosts:
+        if host.last_error is not None:
+            line = f"host {host.number} failed and starts again: {host.last_error}"
+            found.append((host.name, host.last_error, line))
+        for sink in sinks_of(host):
+            if sink.error is not None:
+                line = f"sink {sink.name} failed and restarts: {sink.failure()}"
+                found.append((f"{host.name} {sink.name}", (sink.restarts, sink.error), line))
+    return found
+
+
 def without_hosts(groups: Sequence[GroupDescription] | None) -> str:
     """Return the text for a node without hosts: an app may still run by itself.
 
@@ -96,9 +116,9 @@ def without_hosts(groups: Sequence[GroupDescription] | None) -> str:
 
 
 def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
-    """Print a line of JSON for each host; or tables of hosts and agents, and what needs attention.
+    """Print a line of JSON for each host; or tables of hosts, agents and sinks, and problems.
 
-    That is the last failure of a host, and messages that could not be decoded.
+    These are the last failure of a host or sink, and messages that could not be decoded.
     """
     if as_json:
         for host in hosts:
@@ -116,7 +136,7 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
         )
         for host in hosts
     ]
-    print_table(_HOST_COLUMNS, rows)
+    print_table(_HOST_COLUMNS, rows, right=("host",))
     counts = attrgetter(*_COUNTS.values())
     agents = [
         (host.app, host.number, agent.name, *counts(agent))
@@ -126,6 +146,10 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
     if agents:
         print_line("")
         print_table(("app", "host", "agent", *_COUNTS), agents)
+    sinks = [_sink_row(host, sink) for host in hosts for sink in sinks_of(host)]
+    if sinks:
+        print_line("")
+        print_table(_SINK_COLUMNS, sinks)
     logs = [
         f"{host.app} host {host.number} writes to {' and '.join(host.status.logs)}"
         for host in hosts
@@ -144,6 +168,11 @@ def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
             where = "" if error.is_here else f" on {error.machine}"
             when = as_time(error.time_ms)
             yield f"{host.app} host {host.number} failed at {when}{where}: {error}"
+    for host in hosts:
+        for sink in sinks_of(host):
+            if sink.error is not None:
+                what = _FAILED.get(sink.state.value, _WELL)
+                yield f"{host.app} sink {sink.name} {what}: {sink.failure()}"
     for host in hosts:
         for agent in _agents(host):
             if agent.decode_failures:
@@ -282,6 +311,25 @@ def _agents(host: Host) -> Sequence[AgentStatistics]:
     return () if host.status is None else host.status.agents
 
 
+def sinks_of(host: Host) -> Sequence[SinkStatistics]:
+    """Return the sinks that a host runs, as it reports them."""
+    return () if host.status is None else host.status.sinks
+
+
+def _sink_row(host: Host, sink: SinkStatistics) -> tuple[object, ...]:
+    return (
+        host.app,
+        sink.name,
+        sink.topic,
+        sink.state.value,
+        sink.batch_id,
+        sink.batch_rows,
+        None if sink.rows_per_s is None else round(sink.rows_per_s),
+        sink.lag,
+        sink.restarts,
+    )
+
+
 def _fields(host: Host) -> dict[str, Any]:
     status, error = host.status, host.last_error
     return {
@@ -302,6 +350,7 @@ def _fields(host: Host) -> dict[str, Any]:
         "path": status and status.plan.path,
         "logs": list(status.logs) if status else [],
         "agents": [_agent_fields(each) for each in _agents(host)],
+        "sinks": [_sink_fields(each) for each in sinks_of(host)],
         "queues": [
             {"topic": topic, "queueId": queue} for topic, queue in (status.queues if status else ())
         ],
@@ -312,3 +361,8 @@ def _agent_fields(agent: AgentStatistics) -> dict[str, Any]:
     found = json_fields(agent)
     del found["batches"], found["held"]
     return {"agent": found.pop("name"), **found}
+
+
+def _sink_fields(sink: SinkStatistics) -> dict[str, Any]:
+    found = json_fields(sink)
+    return {"sink": found.pop("name"), **found, "state": sink.state.value}

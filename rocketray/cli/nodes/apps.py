@@ -16,6 +16,7 @@ from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ActorError, ConfigError, StoreError
 
 from .app_status import (
+    failures_of,
     groups_of,
     idle_instances,
     show_groups,
@@ -23,6 +24,7 @@ from .app_status import (
     show_problems,
     show_scrubs,
     show_unflushed,
+    sinks_of,
     without_hosts,
 )
 
@@ -59,12 +61,15 @@ def up(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Run an app's agents as Ray actors.
+    """Run an app's agents and sinks as Ray actors.
 
     Each instance has a process of its own, and they share the messages of their groups. The module
     is imported from the current directory, or from Python's path. If an instance fails to start,
     all are ended, and the reason is printed. One that crashes later is restarted. Without --detach
     the app runs until SIGINT (Ctrl-C) or SIGTERM, and is then drained.
+
+    If the app has Spark sinks, one more process runs all of them. A sink that fails is restarted
+    from its checkpoint, for as long as the app is up.
 
     With --data, the instances run on this machine. For a cluster that is named (--cluster NAME
     before the command, or ROCKETRAY_CLUSTER), they are spread over the machines of its Ray, and the
@@ -72,7 +77,6 @@ def up(
     environments, data directories, and what a .gitignore or .rayignore names are left out.
     """
     from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - the same
-    from rocketray.topology.app.sink_spec import how_to_run  # noqa: PLC0415 - the same
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
     from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
     from rocketray.topology.hosting.code_upload import RENEW_S  # noqa: PLC0415 - the same
@@ -92,13 +96,11 @@ def up(
         for line in idle_instances(hosts, connection.groups.all(), consumers):
             progress(f"warning: {line}")
         declared = load_app(path)
-        if line := how_to_run(app, declared.sinks):
-            progress(line)
         for line in agent_doubts(connection, declared.agents.values()):
             progress(f"warning: {line}")
         if detach:
             return
-        told = {host.name: host.last_error for host in hosts}
+        told = {name: said for name, said, _ in failures_of(hosts)}
         renewed_s = time.monotonic()
         while not signals.event.wait(_LOOK_AGAIN_S):
             hosts = hosting.find_hosts(connection.cluster, app)
@@ -108,14 +110,14 @@ def up(
             if time.monotonic() > renewed_s + RENEW_S:
                 renewed_s = time.monotonic()
                 hosting.renew_code(hosts)
-            for host in hosts:
-                if host.last_error not in (None, told.get(host.name)):
-                    told[host.name] = host.last_error
-                    progress(f"host {host.number} failed and starts again: {host.last_error}")
+            for name, said, line in failures_of(hosts):
+                if told.get(name) != said:
+                    told[name] = said
+                    progress(line)
         progress("stopping")
-        said = hosting.take_down(hosting.find_hosts(connection.cluster, app))
+        left = hosting.take_down(hosting.find_hosts(connection.cluster, app))
         del handles  # they kept the hosts that are not detached
-    _say_what_is_left(said)
+    _say_what_is_left(left)
 
 
 def down(
@@ -123,7 +125,8 @@ def down(
 ) -> None:
     """Drain and end an app's actors.
 
-    What their handlers finished is committed first, and is not redelivered.
+    What their handlers finished is committed first, and is not redelivered. A sink's function for a
+    micro-batch runs to completion; any other micro-batch is repeated from the checkpoint.
     """
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
@@ -144,6 +147,9 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show apps, what is on disk and verified, and problems.
+
+    A table has the app's sinks: the last micro-batch of each, its rows, the rows that it wrote in a
+    second, and behind, the messages that it has not read yet.
 
     Below the tables are the last failure of each host since it was started, and the number of
     failures to decode a message. The counts are of the host's process: they begin at 0 after a
@@ -201,13 +207,14 @@ def scale(
 ) -> None:
     """Change the number of an app's instances. Queues are reassigned.
 
-    More instances are started, or some are drained and ended. A queue is read by one instance at a
-    time: with more instances than a topic has queues, some get none of its messages, and a warning
-    says so.
+    This is about its agents: its sinks run in one process. More instances are started, or some are
+    drained and ended. A queue is read by one instance at a time: with more instances than a topic
+    has queues, some get none of its messages, and a warning says so.
     """
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data) as connection, stop_signals() as signals:
+        _check_is_no_sink(connection.cluster, app)
         _hosts_of(connection.cluster, app)
         with waiting(f"scaling {app}"):
             said = hosting.scale(connection.cluster, app, consumers, signals.event.is_set)
@@ -227,6 +234,20 @@ def _hosts_of(cluster: str, app: str) -> list[Host]:
         known = f"these are: {', '.join(names)}" if names else "no app is"
         raise ConfigError(f"app {app!r} is not up; {known}; start it with: rocketray up MODULE:APP")
     return hosts
+
+
+def _check_is_no_sink(cluster: str, name: str) -> None:
+    from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
+
+    hosts = find_hosts(cluster)
+    owners = {host.app: {sink.name for sink in sinks_of(host)} for host in hosts}
+    owner = next((app for app, sinks in owners.items() if name in sinks), None)
+    if owner is not None and name not in owners:
+        raise ConfigError(
+            f"{name!r} is a sink of app {owner!r}, and all sinks of an app run in one host; to run "
+            "more of their tasks at a time, give their session more cores: App(…, "
+            f"spark=rr.spark.SparkOptions(cores=8)); for its agents: rocketray scale {owner} N"
+        )
 
 
 def _groups_unless_closed(

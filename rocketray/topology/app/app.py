@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
 
@@ -53,9 +54,11 @@ from rocketray.topology.values.wire import group_name
 from .agent import Agent, agent_doubts, check_handler
 from .leadership import Leadership
 from .replies import Replies
-from .running import run_until_signalled, show_log, show_warnings
+from .running import Companion, run_until_signalled, show_log, show_warnings
 from .settings import arguments_of, check_settings, refuse_unknown_options, with_defaults
-from .sink_spec import SinkSpec, add_sink, warn_of
+from .sink_spec import SinkSpec, add_sink
+from .spark_need import needing_spark
+from .spark_options import SparkOptions
 
 if TYPE_CHECKING:
     from rocketray.actors.groups.member_options import StartFrom
@@ -71,7 +74,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     *data* is the node's data directory, by default that of ROCKETRAY_DATA, else ./rocketray-data.
     *connection*, if given, is used instead of finding a node. *flow* bounds the messages that wait
     for handlers. *fetch_compression* is for messages that come from another machine: "lz4", "zstd"
-    or None. All other options are Faust's settings.
+    or None. *spark* is the size of the session that its sinks share. All other options are Faust's
+    settings.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         connection: AppNode | None = None,
         flow: FlowLimits | None = None,
         fetch_compression: FetchCompression | None = None,
+        spark: SparkOptions | None = None,
         **options: Any,
     ) -> None:
         self.place = None if data is None and cluster is None else chosen_node(data, cluster)
@@ -95,6 +100,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.declarations = Declarations(self)
         self._groups = DeclaredGroups()
         self.sinks: dict[str, SinkSpec] = {}
+        self.spark = spark or SparkOptions()
         self.client_id = f"{socket.gethostname()}@{id}"
         """The name of its members in broadcast groups; each instance needs its own."""
         self._instance = uuid.uuid4().hex
@@ -243,7 +249,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """Declare a Spark query over *topic*: a function from a streaming DataFrame to a writer.
 
         *options* are those of ``SinkSpec``: tags or sql, dialect, checkpoint, trigger, schema,
-        max_rows, starting_offsets. Spark runs it (see spark/sink.py), not the app.
+        max_rows, starting_offsets. It runs beside the agents, on Spark (see spark/sink.py).
         """
         refuse_unknown_options("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
         topics = topic if isinstance(topic, str) else ",".join(topic.topics)
@@ -352,14 +358,18 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     # Running
 
     def main(self) -> None:
-        """Run until SIGINT or SIGTERM; start a node in *data* when none runs there.
+        """Run agents and sinks until SIGINT or SIGTERM; start a node in *data* if none runs there.
 
         A node that is started here allows the predicates that the app's agents name. The log goes
         to stderr, unless the program configured logging itself. Ctrl-C while the node starts ends
         the process with code 130.
+
+        Raises:
+            ConfigError: it has sinks, and there is no Spark, or no Java for it; nothing started.
+            StreamError: a sink failed for good; the agents have been drained.
         """
         show_log()
-        warn_of(str(self.conf.id), self.sinks)
+        sinks = self._sink_service()
         try:
             with ExitStack() as stack:
                 if self._connection is None:
@@ -367,9 +377,16 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
                     options = NodeOptions(own_predicates=self.predicates)
                     self._connection = stack.enter_context(node.ensure_node(self._place(), options))
-                asyncio.run(run_until_signalled(self))
+                asyncio.run(run_until_signalled(self, sinks))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
             raise SystemExit(_INTERRUPTED) from None
+
+    def _sink_service(self) -> Companion | None:
+        if not self.sinks:
+            return None
+        with needing_spark(self.conf.id):
+            service: Companion = import_module(_SINK_SERVICE).SinkService(self)
+        return service
 
     async def on_started(self) -> None:
         """Start timers and tasks once every agent is a member of its group."""
@@ -442,6 +459,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
 
 _INTERRUPTED = 128 + signal.SIGINT
+_SINK_SERVICE = "rocketray.topology.spark.sink_service"  # by name, as it stands above
 _SINK_OWN = {"name", "function", "topic"}
 
 

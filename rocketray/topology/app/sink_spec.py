@@ -12,7 +12,6 @@ def alert(df, batch_id):            # two arguments: called for each micro-batch
 from __future__ import annotations
 
 import inspect
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,14 +24,13 @@ from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
 from rocketray.topology.values.group import make_subscription
 
-__all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "SinkSpec", "add_sink", "how_to_run", "warn_of"]
+__all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "EARLIEST", "SinkSpec", "add_sink"]
 
 DEFAULT_TRIGGER = "1 second"
 AVAILABLE_NOW = "available now"
+EARLIEST = "earliest"
 _TRIGGER = re.compile(r"(\d{1,9}) *(?:milliseconds?|seconds?|minutes?|hours?)\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}\Z")  # also the name of the default checkpoint directory
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class SinkSpec:
     trigger: str = DEFAULT_TRIGGER
     schema: str | None = None
     max_rows: int | None = None
-    starting_offsets: str = "earliest"
+    starting_offsets: str = EARLIEST
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -132,22 +130,6 @@ def add_sink(
                 "each needs its own directory"
             )
     sinks[spec.name] = spec
-
-
-def how_to_run(app: str, sinks: Mapping[str, SinkSpec]) -> str:
-    """Return how to run *sinks* where only the agents of *app* run; empty without sinks."""
-    if not sinks:
-        return ""
-    return (
-        f"the Spark sinks of app {app} are not started: {', '.join(sinks)}; run them in a separate "
-        "program: SinkHost(app.sinks).run(), with SinkHost of rocketray.topology.spark.sink"
-    )
-
-
-def warn_of(app: str, sinks: Mapping[str, SinkSpec]) -> None:
-    """Log :func:`how_to_run`, where there are sinks."""
-    if line := how_to_run(app, sinks):
-        logger.warning("%s", line)
 
 
 def _count_arguments(name: str, function: Callable[..., Any]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import sysconfig
 import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,16 +11,11 @@ from pathlib import Path
 
 import faust
 
-import rocketray
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App
+from rocketray.topology.app.own_code import is_installed
 
-__all__ = ["AppSource", "import_from", "is_installed", "load_app", "source_of"]
-
-_INSTALLED = (
-    Path(rocketray.__file__).parent,
-    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
+__all__ = ["AppSource", "import_from", "load_app", "source_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +81,6 @@ def import_from(directory: Path | str, instead_of: Collection[str] = ()) -> None
     """Put *directory* first on the import path, and remove the directories *instead_of* it."""
     place = str(directory)
     sys.path[:] = [place, *(each for each in sys.path if each not in {place, *instead_of})]
-
-
-def is_installed(file: Path) -> bool:
-    """Return whether *file* is Python's, ours, or of an installed package."""
-    is_known = any(file.is_relative_to(each) for each in _INSTALLED)
-    return is_known or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
 
 
 def source_of(path: str) -> AppSource | None:

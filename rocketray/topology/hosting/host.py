@@ -26,28 +26,27 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 
-from rocketray.actors.ray_process.ray_runtime import output_files, starter_paths
+from rocketray.actors.ray_process.ray_runtime import output_files
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cluster import Cluster
 from rocketray.errors import ActorError
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.app.app import App
 from rocketray.topology.app.running import run_until, show_log
+from rocketray.topology.app.sink_statistics import SinkStatistics
 
-from .app_path import import_from, load_app
 from .host_failure import HostFailure, store_failure
 from .host_plan import HostPlan
+from .planned_app import load_planned
 
-__all__ = ["ConsumerHost", "HostStatus"]
+__all__ = ["FAILED_START_PAUSE_S", "ConsumerHost", "HostStatus", "end_process"]
 
 logger = logging.getLogger(__name__)
 
 CRASH_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 SETTLE_S = 1.0
-_FAILED_START_PAUSE_S = 5.0
-_UPLOADED = "see that no .gitignore or .rayignore leaves it out of the upload"
+FAILED_START_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class HostStatus:
 
     ``plan`` is what further hosts need. ``queues`` are pairs of a topic and a queue id. An app that
     ``has_failed`` starts again soon, in another process. ``logs`` are the files with the process's
-    output, and with its log, on its ``machine``.
+    output, and with its log, on its ``machine``. The host of an app's ``sinks`` has no agents.
     """
 
     plan: HostPlan
@@ -67,9 +66,10 @@ class HostStatus:
     queues: tuple[tuple[str, int], ...] = ()
     has_failed: bool = False
     logs: tuple[str, ...] = ()
+    sinks: tuple[SinkStatistics, ...] = ()
 
 
-def _end_process() -> None:
+def end_process() -> None:
     """End the process, so that Ray starts another."""
     logging.shutdown()
     os._exit(CRASH_EXIT_CODE)
@@ -84,7 +84,7 @@ class ConsumerHost:
         name: str | None = None,
         *,
         note: Callable[[str, HostFailure], None] = store_failure,
-        end: Callable[[], None] = _end_process,
+        end: Callable[[], None] = end_process,
     ) -> None:
         show_log()
         self._hosted = _HostedApp(plan, name, note=note, end=end)
@@ -164,7 +164,7 @@ class _HostedApp:
         except (Exception, SystemExit) as error:  # noqa: BLE001  # told to who deployed the app
             self._started.set_result(self._fail(error))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked_to_stop.wait(), _FAILED_START_PAUSE_S)
+                await asyncio.wait_for(self._asked_to_stop.wait(), FAILED_START_PAUSE_S)
                 return
             self._end()
             return
@@ -181,7 +181,7 @@ class _HostedApp:
 
     async def _begin(self) -> App:
         """Import the app and start it; return when it has run for a moment."""
-        self._app = app = self._load()
+        self._app = app = load_planned(self._plan)
         app.place = Cluster(self._plan.cluster)
         await app.start()
         if not app.crashed:
@@ -190,15 +190,6 @@ class _HostedApp:
         if app.crashed:
             raise app.crash_reason or ActorError("the app crashed without a reason")
         return app
-
-    def _load(self) -> App:
-        plan = self._plan
-        if plan.directory is not None:
-            import_from(plan.directory)
-        if plan.code is None:
-            return load_app(plan.path)
-        import_from(Path.cwd(), instead_of=starter_paths())
-        return load_app(plan.path, _UPLOADED)
 
     def _fail(self, error: BaseException | None) -> HostFailure:
         self._has_failed = True

@@ -20,7 +20,7 @@ from pathlib import Path
 from ray.exceptions import RayActorError, RayError, RuntimeEnvSetupError
 from ray.experimental import internal_kv
 
-from .app_path import is_installed
+from rocketray.topology.app.own_code import is_installed
 
 __all__ = ["HostFailure", "forget_failure", "last_failure", "store_failure", "why_no_answer"]
 

@@ -26,7 +26,6 @@ from rocketray.errors import ConfigError
 __all__ = ["HostPlan", "least_busy", "nodes_with"]
 
 _OPTIONS: Mapping[str, Any] = {
-    "num_cpus": 0,
     "max_restarts": -1,
     "max_task_retries": -1,
     "max_concurrency": 4,  # status while another call waits for the start or the stop
@@ -39,7 +38,8 @@ class HostPlan:
 
     The app is ``path``, ``"module:app"``, and uses the node of ``cluster``. Its module is imported
     from ``directory``, if there is one, or from the archive ``code``, a URI; else it is installed.
-    The hosts run on Ray nodes that have all ``labels``.
+    The hosts run on Ray nodes that have all ``labels``. ``data`` is the node's data directory, if
+    it is on their machine: Spark's processes read its files, and need not join Ray.
     """
 
     path: str
@@ -47,17 +47,19 @@ class HostPlan:
     directory: str | None = None
     code: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    data: str | None = None
 
     @classmethod
-    def here(cls, path: str, cluster: str, directory: str) -> Self:
+    def here(cls, path: str, cluster: str, directory: str, data: str | None = None) -> Self:
         """Return a plan for hosts on this machine, which import from a directory of it."""
-        return cls(path, cluster, directory, labels=(label_of_machine(),))
+        return cls(path, cluster, directory, labels=(label_of_machine(),), data=data)
 
-    def options(self, ray_node: str) -> dict[str, Any]:
-        """Return the options of an actor that is to start on *ray_node*."""
+    def options(self, ray_node: str, num_cpus: float = 0) -> dict[str, Any]:
+        """Return the options of an actor that is to start on *ray_node*, with CPUs of its own."""
         wanted = dict(self.labels)
         options = {
             **_OPTIONS,
+            "num_cpus": num_cpus,
             "namespace": namespace_of(self.cluster),
             "label_selector": {**wanted, NODE_LABEL: ray_node},
             "fallback_strategy": [{"label_selector": wanted}],
@@ -67,21 +69,28 @@ class HostPlan:
         return options
 
 
-def nodes_with(labels: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the ids of the Ray nodes that have all *labels*.
+def nodes_with(labels: Sequence[tuple[str, str]], num_cpus: float = 0) -> list[str]:
+    """Return the ids of the Ray nodes that have all *labels*, and CPUs for an actor.
 
     Raises:
         ConfigError: there is none, and Ray would wait for one.
     """
-    nodes = [each["Labels"] for each in ray.nodes() if each["Alive"]]
-    found = [each[NODE_LABEL] for each in nodes if {*labels} <= {*each.items()}]
+    alive = [each for each in ray.nodes() if each["Alive"]]
+    nodes = [each["Labels"] for each in alive]
+    found = [each for each in alive if {*labels} <= {*each["Labels"].items()}]
     if not found:
         known = sorted({f"{key}={value}" for each in nodes for key, value in each.items()})
         wanted = " and ".join(f"{key}={value}" for key, value in labels)
         raise ConfigError(
             f"no machine of the Ray has {wanted}; these labels exist: {', '.join(known)}"
         )
-    return found
+    large = [each for each in found if num_cpus <= each.get("Resources", {}).get("CPU", 0)]
+    if not large and num_cpus:
+        raise ConfigError(
+            f"no machine of the Ray has {num_cpus:g} CPUs, which the app's SparkOptions reserve "
+            "(num_cpus); reserve fewer, or none"
+        )
+    return [each["Labels"][NODE_LABEL] for each in (large if num_cpus else found)]
 
 
 def least_busy(

@@ -1,10 +1,11 @@
 """Running apps: their hosts found by name, from any process.
 
-A host is a named Ray actor, ``app:ID:NUMBER``. Ray knows which exist, on the node and after a
-restart; the last failure of each is stored separately (host_failure.py). Ray must be connected.
+A host is a named Ray actor, ``app:ID:NUMBER``; that of the app's sinks is ``app:ID:sinks``. Ray
+knows which exist, on the node and after a restart; the last failure of each is stored separately
+(host_failure.py). Ray must be connected.
 
 Invariants
-  1. Each number of a running app exists once: a name has one actor.
+  1. Each number of a running app exists once: a name has one actor. So a sink runs once.
   2. A host that is taken down has drained: what its handlers finished is committed, so it is not
      redelivered to another instance. A host that cannot drain is ended all the same, and reported.
   3. A failed start leaves nothing: if one host fails, all are ended.
@@ -13,7 +14,7 @@ Invariants
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -26,6 +27,9 @@ from rocketray.actors.ray_process.ray_runtime import (
 )
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, ConfigError
+from rocketray.topology.app.sink_spec import SinkSpec
+from rocketray.topology.app.spark_need import needing_spark
+from rocketray.topology.app.spark_options import SparkOptions
 
 from .app_path import load_app
 from .code_archive import CodeArchive
@@ -35,6 +39,7 @@ from .host_failure import HostFailure, forget_failure, last_failure, why_no_answ
 from .host_plan import HostPlan, least_busy, nodes_with
 
 __all__ = [
+    "SINKS",
     "Host",
     "bring_up",
     "end_hosts",
@@ -45,6 +50,9 @@ __all__ = [
 ]
 
 _PREFIX = "app:"
+SINKS: Literal["sinks"] = "sinks"
+"""The number of the host of an app's sinks."""
+HostNumber = int | Literal["sinks"]
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 _FAILED_STOP_TIMEOUT_S = 10.0
@@ -53,6 +61,10 @@ _STATUS_TIMEOUT_S = 5.0
 _GONE_TIMEOUT_S = 10.0
 _LOOK_AGAIN_S = 0.1
 _ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
+_UNDRAINED = (
+    "was ended before it was drained, so messages that it had finished may be redelivered",
+    "were ended before they had stopped, so a micro-batch may be repeated",
+)
 _ONCE: Mapping[str, Any] = {"max_task_retries": 0}  # an ended process is not called again
 HostState = Literal["running", "starting", "restarting", "silent"]
 
@@ -63,11 +75,11 @@ class Host:
 
     A host that does not answer in time is ``silent``; one that failed is ``restarting`` until the
     app starts again in a new process. ``last_error`` is its last fatal failure, if it was reported;
-    ``cluster`` is the node's.
+    ``cluster`` is the node's. The host of the app's sinks has the number ``SINKS``.
     """
 
     app: str
-    number: int
+    number: HostNumber
     state: HostState
     restarts: int
     status: HostStatus | None
@@ -80,6 +92,12 @@ class Host:
         return _name(self.app, self.number)
 
     @property
+    def label(self) -> str:
+        """What it is called in sentences."""
+        which = "the sinks" if self.number == SINKS else f"host {self.number}"
+        return f"{which} of app {self.app!r}"
+
+    @property
     def full_name(self) -> str:
         """Its name and its cluster's, for what is stored at Ray's head."""
         return _full_name(self.cluster, self.name)
@@ -87,15 +105,15 @@ class Host:
 
 def find_hosts(cluster: str, app: str | None = None) -> list[Host]:
     """Return all hosts of a cluster, or those of one app, by app and number."""
-    handles = {}
+    handles: dict[tuple[str, HostNumber], Any] = {}
     namespace = namespace_of(cluster)
     for entry in ray.util.list_named_actors(all_namespaces=True):
         found, _, number = entry["name"].removeprefix(_PREFIX).rpartition(":")
         is_host = entry["namespace"] == namespace and entry["name"].startswith(_PREFIX)
         handle = _handle(cluster, entry["name"]) if is_host and app in (None, found) else None
         if handle is not None:
-            handles[found, int(number)] = handle
-    facts = {key: _facts(handle) for key, handle in sorted(handles.items())}
+            handles[found, SINKS if number == SINKS else int(number)] = handle
+    facts = {key: _facts(handles[key]) for key in sorted(handles, key=_order)}
     asked = {
         key: handles[key].status.remote() for key, (fact, _) in facts.items() if fact == _ALIVE
     }
@@ -116,26 +134,33 @@ def bring_up(
     *,
     code: CodeArchive | None = None,
     detached: bool = True,
+    with_sinks: bool = True,
     is_given_up: Callable[[], bool] = lambda: False,
 ) -> tuple[str, list[Any]]:
     """Start *consumers* hosts of the app of *plan*, which is uploaded as *code* if there is any.
 
-    Returns the app's id and the hosts. Those that are not *detached* end with this process, or with
-    the last reference to them, and need :func:`renew_code`. Blocks until every app has
-    started, or until *is_given_up* returns True.
+    If the app has sinks, one more host runs them, unless *with_sinks* is False. Returns the app's
+    id and the hosts. Those that are not *detached* end with this process, or with the last
+    reference to them, and need :func:`renew_code`. Blocks until every app has started, or until
+    *is_given_up* returns True.
 
     Raises:
-        ConfigError: there is no such app, it is up already, or no machine has the plan's labels.
+        ConfigError: there is no such app, it is up already, or no machine has the plan's labels;
+            or it has sinks that cannot run there.
         ActorError: it did not start; nothing of it is up then.
     """
-    app = str(load_app(plan.path).conf.id)
+    declared = load_app(plan.path)
+    app = str(declared.conf.id)
+    spark = declared.spark if with_sinks and declared.sinks else None
     up = find_hosts(plan.cluster, app)
     if up:
         raise ConfigError(_is_up(app, plan.path, up, consumers))
+    if spark is not None and plan.directory is None:
+        _check_checkpoints(declared.sinks.values())
     if code is not None:
         nodes_with(plan.labels)  # raises before the upload
         plan = replace(plan, code=upload(code))
-    return app, _start(plan, app, range(consumers), is_given_up, detached=detached)
+    return app, _start(plan, app, range(consumers), is_given_up, detached=detached, spark=spark)
 
 
 def renew_code(hosts: Sequence[Host]) -> None:
@@ -158,13 +183,12 @@ def take_down(hosts: Sequence[Host]) -> list[str]:
     drained = [each for each in found if _has_process(each[0])]
     reasons = end_hosts([handle for _, handle in drained])
     said = [
-        f"host {host.number} of app {host.app!r} was ended before it was drained, so messages that "
-        f"it had finished may be redelivered: {reason}"
+        f"{host.label} {_UNDRAINED[host.number == SINKS]}: {reason}"
         for (host, _), reason in zip(drained, reasons, strict=True)
         if reason
     ]
     said.extend(
-        f"host {host.number} of app {host.app!r} has not ended; try again"
+        f"{host.label}: its process has not ended; try again"
         for host in _still_there([host for host, _ in found])
     )
     for host in hosts:
@@ -175,15 +199,18 @@ def take_down(hosts: Sequence[Host]) -> list[str]:
 def scale(
     cluster: str, app: str, consumers: int, is_given_up: Callable[[], bool] = lambda: False
 ) -> list[str]:
-    """Give the running *app* so many hosts; the newest ones are removed first.
+    """Give the agents of the running *app* so many hosts; the newest ones are removed first.
 
     Returns the sentences of :func:`take_down`.
 
     Raises:
-        ConfigError: none of its hosts says what to start, or another caller is scaling it.
+        ConfigError: none of its hosts says what to start, or another caller is scaling it; or it
+            has no agents, but sinks.
         ActorError: a new host did not start; the others are left as they are.
     """
-    hosts = find_hosts(cluster, app)
+    found = find_hosts(cluster, app)
+    hosts = [host for host in found if host.number != SINKS]
+    _check_scalable(app, found)
     known = next((host.status for host in hosts if host.status is not None), None)
     numbers = sorted(set(range(len(hosts) + consumers)) - {host.number for host in hosts})
     missing = numbers[: max(0, consumers - len(hosts))]
@@ -204,18 +231,22 @@ def _start(
     is_given_up: Callable[[], bool],
     *,
     detached: bool,
+    spark: SparkOptions | None = None,
 ) -> list[Any]:
     nodes = least_busy(nodes_with(plan.labels), *_nodes_of_hosts(app), len(numbers))
+    wanted: list[tuple[HostNumber, type, dict[str, Any]]] = [
+        (number, ConsumerHost, plan.options(node))
+        for number, node in zip(numbers, nodes, strict=True)
+    ]
+    if spark is not None:
+        wanted.append(_spark_host(plan, app, spark))
     lifetime = "detached" if detached else None
-    actor = ray.remote(ConsumerHost)
     handles: dict[str, Any] = {}
     try:
-        for number, node in zip(numbers, nodes, strict=True):
+        for number, kind, options in wanted:
             name = _name(app, number)
-            options = plan.options(node)
-            handles[name] = actor.options(name=name, lifetime=lifetime, **options).remote(
-                plan, _full_name(plan.cluster, name)
-            )
+            actor = ray.remote(kind).options(name=name, lifetime=lifetime, **options)
+            handles[name] = actor.remote(plan, _full_name(plan.cluster, name))
     except ValueError as error:  # the name is taken
         for handle in handles.values():
             ray.kill(handle)
@@ -230,6 +261,40 @@ def _start(
             forget_failure(_full_name(plan.cluster, name))
         raise
     return list(handles.values())
+
+
+def _spark_host(
+    plan: HostPlan, app: str, spark: SparkOptions
+) -> tuple[HostNumber, type, dict[str, Any]]:
+    """Return what to start for the sinks of *app*; its modules load Spark, which others spare."""
+    with needing_spark(app):
+        from .spark_host import SparkHost  # noqa: PLC0415  # as above
+    nodes = nodes_with(plan.labels, spark.num_cpus)
+    [node] = least_busy(nodes, *_nodes_of_hosts(app), 1)
+    return SINKS, SparkHost, plan.options(node, spark.num_cpus)
+
+
+def _check_checkpoints(sinks: Iterable[SinkSpec]) -> None:
+    """Refuse checkpoints that would be in a directory that Ray creates and removes."""
+    for sink in sinks:
+        if sink.checkpoint is None or not ("://" in sink.checkpoint or sink.checkpoint[:1] == "/"):
+            raise ConfigError(
+                f"sink {sink.name!r} has a checkpoint in the current directory, which Ray creates "
+                "on some machine for an app of a cluster, and removes; give it one that every "
+                f"machine finds: checkpoint='/shared/{sink.name}' or 's3://…', and let it write to "
+                "such a place, too"
+            )
+
+
+def _check_scalable(app: str, hosts: Sequence[Host]) -> None:
+    """Refuse to scale an app of which only sinks run."""
+    has_agents = any(host.status.agents for host in hosts if host.status is not None)
+    if any(host.number == SINKS for host in hosts) and not has_agents:
+        raise ConfigError(
+            f"app {app!r} has no agents to scale, and its sinks run in one host; to run more of "
+            "their tasks at a time, give their session more cores: App(…, "
+            "spark=rr.spark.SparkOptions(cores=8))"
+        )
 
 
 def await_start(
@@ -282,7 +347,8 @@ def _why_not(call: Any, timeout_s: float = 0) -> str:
 
 def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
     """Return why an app is not started again."""
-    count = "1 host" if len(up) == 1 else f"{len(up)} hosts"
+    present = len([host for host in up if host.number != SINKS])
+    count = "1 host" if present == 1 else f"{present} hosts"
     others = {host.status.plan.path for host in up if host.status is not None} - {path}
     if others:
         return (
@@ -290,7 +356,7 @@ def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
             f"give one of the apps another id, or end the other with: rocketray down {app}"
         )
     more = f"; to have {consumers}: rocketray scale {app} {consumers}"
-    more = "" if consumers == len(up) else more
+    more = "" if consumers == present else more
     return (
         f"app {app!r} is up with {count} already; to run changed code: rocketray down {app}, then "
         f"this command again{more}"
@@ -358,5 +424,10 @@ def _full_name(cluster: str, name: str) -> str:
     return f"{cluster}/{name}"
 
 
-def _name(app: str, number: int) -> str:
+def _name(app: str, number: HostNumber) -> str:
     return f"{_PREFIX}{app}:{number}"
+
+
+def _order(key: tuple[str, HostNumber]) -> tuple[str, bool, HostNumber]:
+    """Sort the hosts of an app by their numbers, and that of its sinks behind them."""
+    return key[0], key[1] == SINKS, key[1]

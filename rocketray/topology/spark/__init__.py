@@ -11,15 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketray.topology.app.sink_statistics import SinkStatistics
+    from rocketray.topology.app.spark_options import SparkOptions
+
+    from .file_sink_log import committed_files
     from .progress_lag import lag_metrics
     from .record_schema import schema
     from .session import spark_session
-    from .sink import RestartPolicy, SinkHost, SinkStatistics, committed_files
+    from .sink import SinkHost
+    from .sink_runner import RestartPolicy
 
 __all__ = [
     "RestartPolicy",
     "SinkHost",
     "SinkStatistics",
+    "SparkOptions",
     "committed_files",
     "lag_metrics",
     "schema",
@@ -32,13 +38,14 @@ warnings.filterwarnings(
 )
 
 _LOADED_FROM = {
-    "RestartPolicy": "sink",
-    "SinkHost": "sink",
-    "SinkStatistics": "sink",
-    "committed_files": "sink",
-    "lag_metrics": "progress_lag",
-    "schema": "record_schema",
-    "spark_session": "session",
+    "RestartPolicy": f"{__name__}.sink_runner",
+    "SinkHost": f"{__name__}.sink",
+    "SinkStatistics": "rocketray.topology.app.sink_statistics",
+    "SparkOptions": "rocketray.topology.app.spark_options",
+    "committed_files": f"{__name__}.file_sink_log",
+    "lag_metrics": f"{__name__}.progress_lag",
+    "schema": f"{__name__}.record_schema",
+    "spark_session": f"{__name__}.session",
 }
 
 
@@ -47,4 +54,4 @@ if not TYPE_CHECKING:  # a type checker would accept any name
     def __getattr__(name: str) -> Any:
         if name not in _LOADED_FROM:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_LOADED_FROM[name]}"), name)
+        return getattr(import_module(_LOADED_FROM[name]), name)

@@ -1,25 +1,31 @@
 """The error of a Spark query, extracted from the pages that Spark writes about it.
 
 Spark wraps an error of Python code in its own message, the query's plan and the JVM's stack. The
-reader needs the Python error: the last lines of the first traceback. Our own errors are meant for
-the query's author, so :func:`plainly` has Spark write them without the frames that led to them.
+reader needs the Python error, the last lines of the first traceback, and its place in the code of
+the query's author. Our own errors are meant for that author, so :func:`plainly` has Spark write
+them without the frames that led to them.
 """
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from itertools import dropwhile, takewhile
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from rocketray.errors import StreamError
+from rocketray.topology.app.own_code import is_installed
 
-__all__ = ["describe_failure", "plainly"]
+__all__ = ["describe_failure", "place_of_failure", "plainly"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^ +File "(/[^"\n]+)", line (\d+)', re.MULTILINE)
 _ENDS = ("During handling of", "\tat ", " SQLSTATE:", "=== Streaming Query", "JVM stacktrace:")
 
 
@@ -34,6 +40,21 @@ def describe_failure(error: BaseException) -> str:
         if lines:
             return "\n".join(lines)
     return before.strip().partition("\n")[0]
+
+
+def place_of_failure(error: BaseException) -> str | None:
+    """Return the last line of the author's own code that *error* went through, as ``file:line``.
+
+    That may be in the text of the error, which is of another process, or in this one.
+    """
+    frames = [
+        *((each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)),
+        *_FRAME.findall(str(error)),
+    ]
+    for file, line in reversed(frames):
+        if file.startswith("/") and not is_installed(Path(file)):
+            return f"{file}:{line}"
+    return None
 
 
 def plainly(method: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -8,17 +8,12 @@ Invariants
 
 from __future__ import annotations
 
-import json
-import logging
-import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from typing import Any, Protocol, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,42 +21,35 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cluster import Cluster, chosen_node
-from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
-from rocketray.topology.app.sink_spec import SinkSpec, add_sink
+from rocketray.errors import ConfigError, StreamError
+from rocketray.topology.app.sink_spec import EARLIEST, SinkSpec, add_sink
+from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
+from rocketray.topology.app.spark_options import SparkOptions
 from rocketray.topology.ranges.topic_choice import named
 from rocketray.topology.ranges.topic_queues import TopicQueues
 
-from .failures import describe_failure
+from .batch_function import BatchFunction
+from .failures import describe_failure, place_of_failure
 from .session import check_callbacks, spark_session
-from .sink_runner import BatchFunction, QueryProgress, RestartPolicy, SinkRunner, SinkState
+from .sink_progress import Position, ProgressLog, checkpoint_position
+from .sink_runner import RestartPolicy, SinkRunner
 from .source_columns import Projection
 from .source_options import parse_options
 
-__all__ = ["RestartPolicy", "SinkHost", "SinkState", "SinkStatistics", "committed_files"]
+__all__ = ["SinkApp", "SinkHost"]
 
-_LOOK_AGAIN_S = 0.25  # bounds how long a signal, a failure or a new topic goes unseen
+_LOOK_AGAIN_S = 0.25  # bounds how long a signal or a failure goes unseen
+_REPORT_EVERY_S = 1.0
 
-logger = logging.getLogger(__name__)
-_METADATA = "_spark_metadata"
-_LOG_NAME = re.compile(r"(\d{1,18})(\.compact)?\Z")
-_LOG_MAX_BYTES = 256 * 1024 * 1024
+Report = Callable[[tuple[SinkStatistics, ...]], object]
 
 
-@dataclass(frozen=True, slots=True)
-class SinkStatistics:
-    """The present state of one sink.
+class SinkApp(Protocol):
+    """The part of an app that a host needs."""
 
-    ``batch_id`` and ``batch_rows`` are of its last micro-batch; ``lag`` counts the messages that it
-    has not read yet, whether they match or not. All three are None before the first.
-    """
-
-    name: str
-    state: SinkState
-    restarts: int
-    batch_id: int | None
-    batch_rows: int | None
-    lag: int | None
-    error: str | None
+    sinks: dict[str, SinkSpec]
+    place: Path | Cluster | None
+    spark: SparkOptions
 
 
 class SinkHost:
@@ -72,7 +60,7 @@ class SinkHost:
 
     def __init__(
         self,
-        sinks: Iterable[SinkSpec] | Mapping[str, SinkSpec],
+        sinks: SinkApp | Iterable[SinkSpec] | Mapping[str, SinkSpec],
         *,
         data: Path | str | None = None,
         cluster: str | None = None,
@@ -85,29 +73,44 @@ class SinkHost:
         """Prepare the sinks; nothing runs yet.
 
         Args:
-            sinks: the sinks to run, as ``app.sinks``; their names differ.
-            data: the node's data directory, by default as for every program (data_directory.py).
+            sinks: an app, its ``sinks``, or a list; their names differ.
+            data: the node's data directory; by default that of the app, else as for every program
+                (data_directory.py).
             cluster: the cluster's name in place of its data directory, as of a Client.
             ray_address: the Ray of the cluster.
             checkpoints: the directory for sinks without a checkpoint of their own, by name.
             session: a session to use and leave running.
-            open_session: starts a session, by default :func:`spark_session` with its defaults.
+            open_session: starts a session, by default :func:`spark_session` with the app's
+                ``SparkOptions``.
             restarts: the restart policy of failed queries.
 
         Raises:
-            ConfigError: two sinks have one name, or one checkpoint; or a data directory and a
-                cluster are both given.
+            ConfigError: there is no sink, or two have one name or one checkpoint; or a data
+                directory and a cluster are both given.
         """
-        node = chosen_node(data, cluster, ray_address)
+        specs, place, options = _parts_of(sinks)
+        is_chosen = (data, cluster, ray_address) != (None, None, None)
+        node = chosen_node(data, cluster, ray_address) if is_chosen else place or chosen_node()
         self._node = node.absolute() if isinstance(node, Path) else node
         self._checkpoints = Path(checkpoints).absolute()
         self._specs: dict[str, SinkSpec] = {}
-        for spec in sinks.values() if isinstance(sinks, Mapping) else sinks:
+        for spec in specs:
             add_sink(self._specs, spec, self._checkpoint_of)
+        if not self._specs:
+            raise ConfigError("there is no sink to run; declare one with @app.sink(topic)")
         self._session = session
         self._owns_session = session is None
-        self._open_session = open_session or (lambda: spark_session("rocketray"))
+        self._opening = threading.Lock()  # the runners' threads share the session
+        self._open_session = open_session or (
+            lambda: spark_session(
+                "rocketray",
+                cores=options.cores,
+                memory=options.memory,
+                settings=options.settings,
+            )
+        )
         policy = restarts or RestartPolicy()
+        self._read_queues: dict[str, TopicQueues] = {}
         self._functions = {
             name: BatchFunction(spec.function)
             for name, spec in self._specs.items()
@@ -149,15 +152,33 @@ class SinkHost:
             StreamError: a sink failed for good; the others have ended too.
         """
         with stop_signals() as stopping:
-            try:
-                self._await_topics(stopping.event)
-                if not stopping.event.is_set():
-                    self._open()
-                    stopping.take_back()  # Spark has replaced them by its own handler
-                    self.start()
-                    self._watch(stopping.event)
-            finally:
-                self.stop()
+            self.run_until(stopping.event)
+
+    def run_until(self, stopping: threading.Event, report: Report = lambda _: None) -> None:
+        """Run the sinks as :meth:`run` does, until *stopping* is set, in any thread.
+
+        *report* is called about once a second with the state of each sink. The session is started
+        in a thread of its own: in the main thread Spark would replace the handler of SIGINT.
+        """
+        log = ProgressLog()
+        reported_s = -_REPORT_EVERY_S
+        try:
+            for name, runner in self._runners.items():
+                runner.start_soon(self._specs[name].trigger_arguments())
+            is_over = False
+            while not is_over and not stopping.wait(_LOOK_AGAIN_S):
+                is_over = self._are_all(SinkState.FINISHED)
+                if is_over or time.monotonic() - reported_s >= _REPORT_EVERY_S:
+                    reported_s = time.monotonic()
+                    statistics = self.statistics()
+                    log.note(statistics)
+                    report(statistics)
+                try:
+                    self.check()
+                except StreamError as error:
+                    raise error from None  # Spark's own pages add nothing to it
+        finally:
+            self.stop()
 
     def process_available(self, timeout_s: float | None = None) -> tuple[SinkStatistics, ...]:
         """Bring every sink up to the messages stored now, and leave all of them stopped.
@@ -186,11 +207,15 @@ class SinkHost:
         """Raise the error of a sink that has failed for good; its cause is Spark's own."""
         for runner in self._runners.values():
             if runner.state is SinkState.FAILED:
-                assert runner.error is not None
+                error = runner.error
+                assert error is not None
+                if isinstance(error, StreamError) and not runner.has_run:
+                    raise error
+                place = place_of_failure(error)
                 raise StreamError(
                     f"sink {runner.name!r} failed for good after {runner.restarts} restarts: "
-                    f"{describe_failure(runner.error)}"
-                ) from runner.error
+                    f"{describe_failure(error)}{f' ({place})' if place else ''}"
+                ) from error
 
     def statistics(self) -> tuple[SinkStatistics, ...]:
         """Return the state of each sink, in the order of their declaration."""
@@ -215,33 +240,14 @@ class SinkHost:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _await_topics(self, stopping: threading.Event) -> None:
-        topics = {topic: None for spec in self._specs.values() for topic in spec.topics}
-        for topic in topics:
-            is_told = False
-            while not stopping.is_set():
-                try:
-                    TopicQueues(self._node, named(topic))
-                    break
-                except TopicNotFoundError as error:
-                    if not is_told:
-                        logger.warning("sinks wait for a topic: %s", error)
-                        is_told = True
-                    stopping.wait(_LOOK_AGAIN_S)
-
-    def _watch(self, stopping: threading.Event) -> None:
-        while not stopping.wait(_LOOK_AGAIN_S):
-            try:
-                self.check()
-            except StreamError as error:
-                raise error from None  # Spark's own pages add nothing to it
-            if all(runner.state is SinkState.FINISHED for runner in self._runners.values()):
-                return
+    def _are_all(self, state: SinkState) -> bool:
+        return all(runner.state is state for runner in self._runners.values())
 
     def _open(self) -> SparkSession:
-        if self._session is None:
-            self._session = self._open_session()
-        return self._session
+        with self._opening:
+            if self._session is None:
+                self._session = self._open_session()
+            return self._session
 
     def _stop_queries(self) -> None:
         with ExitStack() as stack:  # stops each, even if another one fails
@@ -250,6 +256,7 @@ class SinkHost:
 
     def _opener(self, spec: SinkSpec) -> Callable[[Mapping[str, Any]], StreamingQuery]:
         def open_query(trigger: Mapping[str, Any]) -> StreamingQuery:
+            self._queues(spec)  # raises before Spark is started
             session = self._open()
             frame = self._frame(session, spec)
             if spec.is_foreach_batch:
@@ -266,7 +273,6 @@ class SinkHost:
 
     def _frame(self, session: SparkSession, spec: SinkSpec) -> DataFrame:
         """Return the sink's stream, after checks that a query would make too late."""
-        self._queues(spec)
         options = _place_options(self._node) | spec.source_options()
         reader = session.readStream.format("rocketray").options(**options)
         frame = (reader if spec.schema is None else reader.schema(spec.schema)).load()
@@ -283,24 +289,53 @@ class SinkHost:
         return spec.checkpoint if is_uri else str(Path(spec.checkpoint).absolute())
 
     def _statistics_of(self, runner: SinkRunner) -> SinkStatistics:
+        spec = self._specs[runner.name]
         progress = runner.progress()
         error = runner.error
+        position = progress.end_offset if progress else self._start_of(spec)
         return SinkStatistics(
             name=runner.name,
+            topic=spec.topic,
             state=runner.state,
             restarts=runner.restarts,
             batch_id=progress.batch_id if progress else None,
             batch_rows=progress.input_rows if progress else None,
-            lag=self._lag(self._specs[runner.name], progress) if progress else None,
+            rows_per_s=progress.rows_per_s if progress else None,
+            lag=None if position is None else self._lag(spec, position),
             error=describe_failure(error) if error else None,
+            place=place_of_failure(error) if error else None,
         )
 
-    def _lag(self, spec: SinkSpec, progress: QueryProgress) -> int:
+    def _start_of(self, spec: SinkSpec) -> Position | None:
+        """Return where the first micro-batch of this host begins, if that is known."""
+        position = checkpoint_position(self._checkpoint_of(spec))
+        is_new = position is not None and not position
+        return None if is_new and spec.starting_offsets != EARLIEST else position
+
+    def _lag(self, spec: SinkSpec, position: Position) -> int | None:
+        """Count the messages behind *position*; None while the node does not tell its ends."""
+        try:
+            if spec.name not in self._read_queues:
+                self._read_queues[spec.name] = self._queues(spec)
+            bounds = self._read_queues[spec.name].bounds()
+        except StreamError:
+            return None
         total = 0
-        for (topic, queue_id), held in self._queues(spec).bounds().items():
-            done = progress.end_offset.get(topic, {}).get(str(queue_id), held.minimum)
+        for (topic, queue_id), held in bounds.items():
+            done = position.get(topic, {}).get(str(queue_id), held.minimum)
             total += held.gaps.count(done, held.visible)
         return total
+
+
+def _parts_of(
+    sinks: SinkApp | Iterable[SinkSpec] | Mapping[str, SinkSpec],
+) -> tuple[Iterable[SinkSpec], Path | Cluster | None, SparkOptions]:
+    """Return the sinks, the place of their node if they have one, and their session's size."""
+    if isinstance(sinks, Mapping):
+        return sinks.values(), None, SparkOptions()
+    if isinstance(sinks, Iterable):
+        return sinks, None, SparkOptions()
+    return sinks.sinks.values(), sinks.place, sinks.spark
 
 
 def _place_options(node: Path | Cluster) -> dict[str, str]:
@@ -326,66 +361,3 @@ def _writer_of(spec: SinkSpec, frame: DataFrame) -> DataStreamWriter:
             "df.writeStream…, not started"
         )
     return writer
-
-
-def committed_files(path: str | Path) -> list[Path]:
-    """Return the files under *path* that finished micro-batches wrote, in the order of writing.
-
-    A killed query leaves files that no batch has committed, some of them empty, beside the
-    committed ones. Those are listed in ``_spark_metadata``: one file a batch, named after its
-    number, and at intervals one that sums up all before it, named ``<number>.compact``. Each starts
-    with a line ``v1`` and has a JSON object a line.
-
-    Raises:
-        ConfigError: no streaming query has ever written to *path*.
-        StoreError: the sink's log is broken or of an unknown form.
-    """
-    metadata = Path(path) / _METADATA
-    if not metadata.is_dir():
-        raise ConfigError(
-            f"{path} has no {_METADATA}, so no streaming query has written there; give the "
-            "directory of the sink's .option('path', …)"
-        )
-    added: dict[Path, None] = {}
-    for log in _logs(metadata):
-        for file, action in _entries(log):
-            if action == "delete":
-                added.pop(file, None)
-            else:
-                added[file] = None
-    return list(added)
-
-
-def _logs(metadata: Path) -> list[Path]:
-    """Return the newest summary and the batches after it, in order, none missing."""
-    compact: dict[int, Path] = {}
-    single: dict[int, Path] = {}
-    for file in metadata.iterdir():
-        match = _LOG_NAME.match(file.name)
-        if match:
-            (compact if match[2] else single)[int(match[1])] = file
-    last = max(compact, default=-1)
-    after = sorted(number for number in single if number > last)
-    if after != list(range(last + 1, last + 1 + len(after))):
-        raise StoreError(f"{metadata}: a batch after {last} is missing; restore it from a copy")
-    summary = [compact[last]] if compact else []
-    return summary + [single[number] for number in after]
-
-
-def _entries(log: Path) -> Iterator[tuple[Path, str]]:
-    size = log.stat().st_size
-    if size > _LOG_MAX_BYTES:
-        raise StoreError(f"{log} has {size} bytes; a sink's log has at most {_LOG_MAX_BYTES}")
-    version, *lines = log.read_text(encoding="utf-8").splitlines() or [""]
-    if version != "v1":
-        raise StoreError(f"{log} has version {version[:20]!r}; only v1 is supported")
-    for line in lines:
-        try:
-            entry = json.loads(line)
-            url = urlsplit(entry["path"])
-            action = str(entry["action"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{log} has an invalid entry: {error!r}") from None
-        if url.scheme != "file":
-            raise StoreError(f"{log} names {entry['path']!r}; only files of this machine are read")
-        yield Path(unquote(url.path)), action

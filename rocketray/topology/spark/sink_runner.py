@@ -5,27 +5,33 @@ Invariants
   2. A failure is never lost: it is logged when the query is restarted, and kept when it is not.
   3. After ``stop`` returns, nothing of the query runs any more; where Spark does not end it in
      time, ``stop`` raises.
+  4. A topic that does not exist yet is no failure: a runner that may wait looks again until it
+     does.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
-from rocketray.errors import ConfigError, StreamError
+from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
+from rocketray.topology.app.sink_statistics import SinkState
 
-from .failures import describe_failure
+from .failures import describe_failure, place_of_failure
+from .sink_progress import Query, QueryProgress
 
-__all__ = ["BatchFunction", "Query", "QueryProgress", "RestartPolicy", "SinkRunner", "SinkState"]
+__all__ = ["RestartPolicy", "SinkRunner"]
 
 _STOP_TIMEOUT_S = 60.0
 _SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch in progress
+_LOOK_AGAIN_S = 0.25  # for a topic
+_BEGINS = "Initializing sources"  # Spark's words
+_BEGIN_TIMEOUT_S = 10.0
+_POLL_S = 0.02
 _WAY_OUT = "stop its Spark session, or end the process"
 
 logger = logging.getLogger(__name__)
@@ -33,127 +39,35 @@ logger = logging.getLogger(__name__)
 
 Settle = Callable[[Callable[[], int | None], float], None]
 """Takes a function that returns the last batch Spark has reported, and a timeout in seconds."""
-_REPORT_S = 5.0  # Spark commits a batch, and reports it, some 0.1 s after the function returned
-_POLL_S = 0.01
-
-
-class BatchFunction:
-    """A sink's function as Spark gets it: called in one thread, closed in another.
-
-    Spark ends a query by interrupting it. An interrupted function fails with pages of Java output,
-    on which Spark's own check for interruptions overflows its stack, and prints all of it. So
-    before a query is stopped:
-
-    - a running call completes;
-    - Spark completes its micro-batch, which is then not repeated;
-    - no further call begins.
-    """
-
-    def __init__(self, function: Callable[[Any, int], Any]) -> None:
-        self._function = function
-        self._is_running = threading.Lock()
-        self._is_closed = False
-        self._done: int | None = None
-
-    def __call__(self, frame: Any, batch_id: int) -> None:
-        """Process a micro-batch.
-
-        Raises:
-            StreamError: it is closed; Spark does not commit the batch, and the next run repeats it.
-        """
-        with self._is_running:
-            if self._is_closed:
-                raise StreamError(
-                    f"the sink is being stopped; its next run processes batch {batch_id}"
-                )
-            self._function(frame, batch_id)
-            self._done = batch_id
-
-    def open(self) -> None:
-        """Allow calls."""
-        self._is_closed, self._done = False, None
-
-    def close(self, reported: Callable[[], int | None], timeout_s: float) -> None:
-        """Refuse further calls; wait until the last one has ended and *reported* gives its batch.
-
-        Returns some time after *timeout_s* in any case: Spark reports a function that hangs.
-        """
-        self._is_closed = True
-        if not self._is_running.acquire(timeout=timeout_s):
-            return
-        self._is_running.release()
-        deadline = time.monotonic() + _REPORT_S
-        while self._is_ahead_of(reported()) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-
-    def _is_ahead_of(self, batch_id: int | None) -> bool:
-        return self._done is not None and (batch_id is None or batch_id < self._done)
-
-
-class SinkState(Enum):
-    """The state of a sink. FINISHED is the successful end of a run over what was available."""
-
-    IDLE = "idle"
-    RUNNING = "running"
-    RESTARTING = "restarting"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-class Query(Protocol):
-    """The part of Spark's ``StreamingQuery`` that a runner needs."""
-
-    @property
-    def lastProgress(self) -> Any:  # noqa: N802 - Spark's name
-        """The last micro-batch's report, or None."""
-
-    def awaitTermination(self) -> Any:  # noqa: N802 - Spark's name
-        """Block until the query ends; raise its error if it failed."""
-
-    def stop(self) -> None:
-        """End the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """The limit of restarts without a finished batch in between, and the delay before each."""
+    """The limit of restarts without a finished batch in between, and the delay before each.
 
-    limit: int = 5
+    With the limit None a sink is restarted for as long as its host runs.
+    """
+
+    limit: int | None = 5
     first_delay_s: float = 1.0
     factor: float = 2.0
     max_delay_s: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.limit < 0 or self.first_delay_s < 0 or self.factor < 1 or self.max_delay_s < 0:
+        is_limit = self.limit is None or self.limit >= 0
+        if not is_limit or self.first_delay_s < 0 or self.factor < 1 or self.max_delay_s < 0:
             raise ConfigError(
                 f"{self}: the limit and the delays must be 0 or more, the factor 1 or more"
             )
+
+    def is_spent(self, failures: int) -> bool:
+        """Return whether that many consecutive failures are too many."""
+        return self.limit is not None and failures > self.limit
 
     def delay_s(self, failures: int) -> float:
         """Return how long to wait after that many consecutive failures."""
         grown = self.first_delay_s * self.factor ** min(failures - 1, 64)
         return min(self.max_delay_s, grown)
-
-
-@dataclass(frozen=True, slots=True)
-class QueryProgress:
-    """A micro-batch: its number, the rows it read, and the position in each queue after it."""
-
-    batch_id: int
-    input_rows: int
-    end_offset: Mapping[str, Mapping[str, int]]
-
-    @classmethod
-    def of(cls, query: Query) -> QueryProgress | None:
-        """Return the query's last micro-batch, or None before the first."""
-        progress = query.lastProgress
-        if progress is None or not progress["sources"]:
-            return None
-        end = progress["sources"][0]["endOffset"]
-        if isinstance(end, str):
-            end = json.loads(end)
-        return cls(int(progress["batchId"]), int(progress["numInputRows"] or 0), end or {})
 
 
 class SinkRunner:
@@ -180,6 +94,9 @@ class SinkRunner:
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._progress: QueryProgress | None = None
+        self._may_wait = False
+        self.has_run = False
+        """Whether a query was ever started: a failure before that is one of the definition."""
         self.state = SinkState.IDLE
         self.restarts = 0
         """How often a query was restarted after a failure."""
@@ -194,11 +111,23 @@ class SinkRunner:
 
     def start(self, trigger: Mapping[str, Any]) -> None:
         """Start the query; raise errors of its definition here, later ones lead to restarts."""
+        self._begin(trigger, self._open_query(trigger))
+
+    def start_soon(self, trigger: Mapping[str, Any]) -> None:
+        """Start the query in the runner's thread, when its topic exists.
+
+        An error of the definition makes it fail for good, unless restarts have no limit.
+        """
+        self._may_wait = True
+        self._begin(trigger, None)
+
+    def _begin(self, trigger: Mapping[str, Any], query: Query | None) -> None:
         assert self._thread is None
         self._stopping.clear()
         self.error = None
-        self._query = self._open_query(trigger)
-        self.state = SinkState.RUNNING
+        self._query = query
+        self.has_run |= query is not None
+        self.state = SinkState.STARTING if query is None else SinkState.RUNNING
         self._thread = threading.Thread(
             target=self._supervise, args=(trigger,), name=f"sink-{self.name}", daemon=True
         )
@@ -226,6 +155,7 @@ class SinkRunner:
         with self._lock:
             if self._query is not None:
                 try:
+                    _await_begin(self._query)
                     self._query.stop()
                 except Exception as error:
                     cause = describe_failure(error)
@@ -253,10 +183,14 @@ class SinkRunner:
             if self._stopping.is_set() or error is None:
                 self.state = SinkState.STOPPED if self._stopping.is_set() else SinkState.FINISHED
                 return
+            if self._may_wait and isinstance(error, TopicNotFoundError):
+                self._wait_for_topic(error)
+                continue
             self.error = error
             has_progressed = self._progress is not None and self._progress.batch_id > batch_before
             failures = 1 if has_progressed else failures + 1
-            if failures > self._policy.limit:
+            is_defined = self.has_run or self._policy.limit is None
+            if not is_defined or self._policy.is_spent(failures):
                 self.state = SinkState.FAILED
                 return
             self._pause(failures, error)
@@ -270,8 +204,10 @@ class SinkRunner:
                 query = self._open_query(trigger)
                 with self._lock:
                     self._query = query
+                    self.has_run = True
                     self.state = SinkState.RUNNING
                     if self._stopping.is_set():
+                        _await_begin(query)
                         query.stop()
             query = self._query
             query.awaitTermination()
@@ -279,17 +215,26 @@ class SinkRunner:
             return error
         return None
 
+    def _wait_for_topic(self, error: TopicNotFoundError) -> None:
+        if self.state is not SinkState.WAITING:
+            self.state = SinkState.WAITING
+            logger.warning("sink %s waits for its topic: %s", self.name, error)
+        self._stopping.wait(_LOOK_AGAIN_S)
+
     def _pause(self, failures: int, error: BaseException) -> None:
         delay_s = self._policy.delay_s(failures)
         self.state = SinkState.RESTARTING
         self.restarts += 1
+        limit = "" if self._policy.limit is None else f" of {self._policy.limit} in a row"
+        place = place_of_failure(error)
         logger.warning(
-            "sink %s failed (%d of %d in a row) and restarts from its checkpoint in %.1f s: %s",
+            "sink %s failed (%d%s) and restarts from its checkpoint in %.1f s: %s%s",
             self.name,
             failures,
-            self._policy.limit,
+            limit,
             delay_s,
             describe_failure(error),
+            f" ({place})" if place else "",
         )
         self._stopping.wait(delay_s)
 
@@ -297,3 +242,10 @@ class SinkRunner:
         """Keep the last report, because a stopped session has none; the caller holds the lock."""
         if self._query is not None:
             self._progress = QueryProgress.of(self._query) or self._progress
+
+
+def _await_begin(query: Query) -> None:
+    """Wait until *query* has begun: the Python process of its source would print a traceback."""
+    deadline = time.monotonic() + _BEGIN_TIMEOUT_S
+    while query.status["message"] == _BEGINS and time.monotonic() < deadline:
+        time.sleep(_POLL_S)

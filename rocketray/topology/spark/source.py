@@ -13,10 +13,12 @@ Invariants
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -270,7 +272,8 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         """Do nothing: the checkpoint is Spark's, and retention removes messages."""
 
     def stop(self) -> None:
-        """Do nothing: maps are closed with the process."""
+        """End this process of Spark's without a traceback of the socket that Spark closed."""
+        sys.excepthook = _end_quietly
 
     def _wait(self, starts: QueueOffsets, *, is_paced: bool) -> bool:
         """Wait ``longPollMs`` for messages; return whether a micro-batch may begin."""
@@ -301,3 +304,10 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         if self._opened is None:
             self._opened = TopicQueues(self._options.node, self._options.choice)
         return self._opened
+
+
+def _end_quietly(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if not issubclass(kind, ConnectionError):
+        sys.__excepthook__(kind, error, traceback)

@@ -11,6 +11,7 @@ from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.shards.shard_api import ScrubState
 from rocketray.cli.nodes.app_status import (
+    failures_of,
     groups_of,
     idle_instances,
     show_groups,
@@ -25,6 +26,7 @@ from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
 from rocketray.store.recovery.verify import Problem
 from rocketray.topology.app.agent import AgentStatistics
+from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_failure import HostFailure
 from rocketray.topology.hosting.host_plan import HostPlan
@@ -262,3 +264,48 @@ def test_more_instances_than_queues_are_warned_about() -> None:
     )
     assert "2 of the 6 instances get none of its messages; scale to 4" in line
     assert line.endswith("rocketray topics alter Orders --queues 6")
+
+
+LAKE = SinkStatistics("lake", "Orders", SinkState.RUNNING, 0, 7, 1000, 2500.6, 40)
+BROKEN = SinkStatistics(
+    "broken", "Orders", SinkState.RESTARTING, 3, error="ValueError: no bucket", place="/shop.py:7"
+)
+LAKES = Host("shop", "sinks", "running", 0, replace(STATUS, agents=(), sinks=(LAKE, BROKEN)))
+
+
+def test_people_see_the_sinks_and_why_one_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    show_hosts([LAKES], as_json=False)
+    hosts, sinks, _logs, failed = capsys.readouterr().out.split("\n\n")
+    assert "shop  sinks  node-1" in hosts
+    assert sinks.splitlines()[2:] == [
+        "shop  lake    Orders  running         7  1000    2501      40         0",
+        "shop  broken  Orders  restarting      -     -       -       -         3",
+    ]
+    assert failed == ("shop sink broken failed and restarts: ValueError: no bucket (/shop.py:7)\n")
+
+
+def test_programs_see_the_sinks(capsys: pytest.CaptureFixture[str]) -> None:
+    show_hosts([LAKES], as_json=True)
+    host = json.loads(capsys.readouterr().out)
+    assert (host["host"], host["agents"]) == ("sinks", [])
+    assert host["sinks"][1] == {
+        "sink": "broken",
+        "topic": "Orders",
+        "state": "restarting",
+        "restarts": 3,
+        "batchId": None,
+        "batchRows": None,
+        "rowsPerS": None,
+        "lag": None,
+        "error": "ValueError: no bucket",
+        "place": "/shop.py:7",
+    }
+
+
+def test_a_failure_is_told_once_while_up_waits() -> None:
+    failed = Host("shop", 0, "restarting", 1, None, FAILURE)
+    [host, sink] = failures_of([failed, LAKES])
+    assert host[2].startswith("host 0 failed and starts again: ValueError: no database")
+    assert sink[2] == "sink broken failed and restarts: ValueError: no bucket (/shop.py:7)"
+    again = replace(LAKES, status=replace(STATUS, sinks=(replace(BROKEN, restarts=4),)))
+    assert failures_of([again])[0][1] != sink[1]

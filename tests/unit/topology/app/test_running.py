@@ -1,11 +1,20 @@
-"""What a program that runs an app shows of its log."""
+"""What a program that runs an app shows of its log, and what runs beside its agents."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+from support.apps import make_app
+from support.local_node import LocalNode
+
+from rocketray.errors import StreamError
+from rocketray.topology.app.running import run_until_signalled
 
 LOGS = """
 import logging
@@ -46,3 +55,37 @@ def test_a_program_shows_its_start_unless_it_set_logging_up(set_up: str, shown: 
     assert len(lines) == len(shown)
     assert all(line.endswith(end) for line, end in zip(lines, shown, strict=True))
     assert done.stdout == ""
+
+
+class Beside:
+    """Sinks that fail when they have started, or do not."""
+
+    def __init__(self, error: StreamError | None) -> None:
+        self.error: BaseException | None = error
+        self.calls: list[str] = []
+
+    def start(self, failed: Callable[[], object]) -> None:
+        self.calls.append("start")
+        failed() if self.error else os.kill(os.getpid(), signal.SIGTERM)
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+@pytest.mark.parametrize("error", [StreamError("sink 'lake' failed for good"), None])
+def test_what_runs_beside_agents_ends_with_them_and_ends_them(
+    node: LocalNode, error: StreamError | None
+) -> None:
+    beside = Beside(error)
+
+    async def scenario() -> None:
+        app, _ = make_app(node)
+        await run_until_signalled(app, beside)
+        assert app.should_stop
+
+    if error is None:
+        asyncio.run(scenario())
+    else:
+        with pytest.raises(StreamError, match="'lake' failed for good"):
+            asyncio.run(scenario())
+    assert beside.calls == ["start", "stop"]

@@ -14,7 +14,7 @@ from ray._private.async_compat import has_async_methods
 from support.local_node import LocalNode
 
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster
-from rocketray.topology.hosting import host
+from rocketray.topology.hosting import host, planned_app
 from rocketray.topology.hosting.host import ConsumerHost
 from rocketray.topology.hosting.host_failure import HostFailure
 from rocketray.topology.hosting.host_plan import HostPlan
@@ -92,7 +92,7 @@ def test_an_app_that_fails_as_it_starts_says_why_and_where(
 def test_a_host_whose_app_failed_ends_its_process_after_a_pause(
     start: Callable[..., ConsumerHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_FAILED_START_PAUSE_S", 0.01)
+    monkeypatch.setattr(host, "FAILED_START_PAUSE_S", 0.01)
     ended = threading.Event()
     start("failing_at_once", "raise ValueError\n", end=ended.set)
     assert ended.wait(30)
@@ -140,7 +140,7 @@ def test_code_that_ray_unpacked_is_imported_instead_of_that_of_who_started_the_h
     is_missing: bool,
 ) -> None:
     """Ray puts the current directory of the program that started an actor first on its path."""
-    monkeypatch.setattr(host, "starter_paths", lambda: [str(tmp_path)])
+    monkeypatch.setattr(planned_app, "starter_paths", lambda: [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "travelled", raising=False)
     unpacked = tmp_path / "unpacked"
     unpacked.mkdir()

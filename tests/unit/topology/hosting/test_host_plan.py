@@ -71,3 +71,15 @@ def test_nodes_are_chosen_by_label_and_those_that_died_are_not(
 )
 def test_hosts_are_spread(own: list[str], others: list[str], count: int, chosen: list[str]) -> None:
     assert least_busy(["a", "b"], own, others, count) == chosen
+
+
+def test_cpus_that_no_machine_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        {"Alive": True, "Labels": {NODE: f"n{cpus}"}, "Resources": {"CPU": cpus}} for cpus in (2, 8)
+    ]
+    monkeypatch.setattr(host_plan, "ray", SimpleNamespace(nodes=lambda: nodes))
+    assert nodes_with((), 4) == ["n8"]
+    with pytest.raises(ConfigError, match="no machine of the Ray has 16 CPUs, which the app's"):
+        nodes_with((), 16)
+    plan = HostPlan("trade:app", "orders")
+    assert (plan.options("n8", 4)["num_cpus"], plan.options("n8")["num_cpus"]) == (4, 0)

@@ -12,17 +12,20 @@ import ray
 
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, ConfigError
+from rocketray.topology.app.agent import AgentStatistics
+from rocketray.topology.app.sink_spec import SinkSpec
 from rocketray.topology.hosting import hosting
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_failure import HostFailure
 from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.hosting import Host
+from rocketray.topology.hosting.hosting import SINKS, Host
 
 FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 0)
 NEVER = ray.exceptions.GetTimeoutError("not ready")
 ENDED = ray.exceptions.RayActorError()
 PLAN = HostPlan("shop:app", DEFAULT_CLUSTER, "/apps")
 STATUS = HostStatus(PLAN, "here", 1, True, ())
+AGENT = AgentStatistics("note", "shop-note", 0, 0, 0, 0, 0, 0)
 
 
 class Actor:
@@ -130,7 +133,7 @@ def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
     assert "ValueError: no database" in said[0]
     assert "it had not finished after 60 s" in said[1]
     assert "its process ended" in said[2]
-    assert said[3] == "host 4 of app 'shop' has not ended; try again"
+    assert said[3] == "host 4 of app 'shop': its process has not ended; try again"
     assert actors[4].asked == [], "there is no process to ask"
     assert set(fake.killed) == set(actors)
     assert forgotten == [f"default/{host.name}" for host in hosts]
@@ -172,3 +175,34 @@ def test_the_code_of_hosts_is_renewed_once(monkeypatch: pytest.MonkeyPatch) -> N
     given = [status, status, None, STATUS]
     hosting.renew_code([Host("shop", n, "running", 0, each) for n, each in enumerate(given)])
     assert renewed == ["gcs://x.zip"]
+
+
+def test_the_host_of_sinks_stays_one_when_agents_are_scaled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agents = replace(STATUS, agents=(AGENT,))
+    hosts = [Host("shop", 0, "running", 0, agents), Host("shop", SINKS, "running", 0, STATUS)]
+    begun: list[Any] = []
+    monkeypatch.setattr(hosting, "find_hosts", lambda *_: hosts)
+    monkeypatch.setattr(hosting, "_start", lambda *each, **_: begun.append(each[2]))
+    monkeypatch.setattr(hosting, "take_down", lambda each: [str(host.number) for host in each])
+    assert hosting.scale(DEFAULT_CLUSTER, "shop", 1) == []
+    assert hosting.scale(DEFAULT_CLUSTER, "shop", 2) == []
+    assert begun == [[1]]
+    assert hosting._is_up("shop", "shop:app", hosts, 1).startswith("app 'shop' is up with 1 host ")
+    hosts[0] = Host("shop", 0, "running", 0, STATUS)
+    with pytest.raises(ConfigError, match="no agents to scale, and its sinks run in one host"):
+        hosting.scale(DEFAULT_CLUSTER, "shop", 2)
+
+
+def test_hosts_are_in_the_order_of_their_numbers_and_that_of_sinks_is_last() -> None:
+    keys: list[tuple[str, hosting.HostNumber]] = [("b", SINKS), ("b", 10), ("a", SINKS), ("b", 9)]
+    assert sorted(keys, key=hosting._order) == [("a", SINKS), ("b", 9), ("b", 10), ("b", SINKS)]
+
+
+@pytest.mark.parametrize("checkpoint", [None, "kept/lake"])
+def test_a_sink_of_a_cluster_needs_a_checkpoint_that_stays(checkpoint: str | None) -> None:
+    for kept in ("/shared/lake", "s3://bucket/lake"):
+        hosting._check_checkpoints([SinkSpec("lake", lambda _: None, "T", checkpoint=kept)])
+    with pytest.raises(ConfigError, match="sink 'lake' has a checkpoint in the current directory"):
+        hosting._check_checkpoints([SinkSpec("lake", lambda _: None, "T", checkpoint=checkpoint)])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rocketray.errors import ConfigError
-from rocketray.topology.spark.failures import describe_failure, plainly
+from rocketray.topology.spark.failures import describe_failure, place_of_failure, plainly
 
 FOREACH = """\
 [STREAM_FAILED] Query [id = 1] terminated with exception: Reason: Traceback (most recent call last):
@@ -70,3 +70,20 @@ def test_an_error_of_ours_has_one_frame_and_the_others_have_all() -> None:
     with pytest.raises(ZeroDivisionError) as other:
         method(ZeroDivisionError())
     assert [frame.name for frame in other.traceback][1:] == ["call", "method", "fail"]
+
+
+def test_the_place_is_the_last_line_of_the_authors_own_code() -> None:
+    site = "/usr/lib/python3/site-packages/pyspark/sql/utils.py"
+    text = f"""STREAM_FAILED Traceback (most recent call last):
+  File "{site}", line 166, in call
+  File "/home/me/trade.py", line 12, in lake
+  File "/home/me/tools.py", line 3, in write
+  File "{site}", line 9, in save
+  File "<string>", line 1, in <module>
+RuntimeError: no lake
+"""
+    assert place_of_failure(RuntimeError(text)) == "/home/me/tools.py:3"
+    assert place_of_failure(RuntimeError("no traceback")) is None
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        int("x")
+    assert place_of_failure(raised.value) == f"{__file__}:{raised.tb.tb_lineno}"

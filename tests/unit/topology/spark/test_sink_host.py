@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import rocketray as rr
 from rocketray.actors.files.home import settle_identity
 from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError
-from rocketray.topology.app.sink_spec import SinkSpec, how_to_run
+from rocketray.topology.app.app import App
+from rocketray.topology.app.sink_spec import SinkSpec
 from rocketray.topology.spark.sink import SinkHost
 
 
@@ -75,11 +77,21 @@ def test_a_run_waits_for_topics_of_a_node_that_has_none_yet(
         host.run()
     finally:
         interrupt.cancel()
-    [waits] = [line for line in caplog.messages if "wait for a topic" in line]
-    assert f"topic 'Trade' does not exist in {tmp_path}; create it" in waits
+    [waits] = caplog.messages
+    assert waits.startswith("sink one waits for its topic: topic 'Trade' does not exist in ")
 
 
-def test_no_sinks_need_no_word() -> None:
-    assert how_to_run("shop", {}) == ""
-    said = how_to_run("shop", {"one": SinkSpec("one", lake, "Trade")})
-    assert said.startswith("the Spark sinks of app shop are not started: one; run them in")
+def test_a_host_has_the_sinks_and_the_node_of_an_app_unless_it_is_told_another(
+    tmp_path: Path,
+) -> None:
+    app = App("lakes", data=tmp_path / "own")
+    with pytest.raises(ConfigError, match="there is no sink to run; declare one with @app"):
+        SinkHost(app)
+    app.sink("Trade")(lake)
+    for host, data in ((SinkHost(app), "own"), (SinkHost(app, data=tmp_path / "other"), "other")):
+        with pytest.raises(ConfigError, match=f"{tmp_path / data} is not a node's data directory"):
+            host.run()
+
+
+def test_the_host_has_a_short_name_that_is_loaded_late() -> None:
+    assert rr.SinkHost is SinkHost

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rocketray.errors import ConfigError, StreamError
-from rocketray.topology.spark.sink_runner import BatchFunction, RestartPolicy, SinkRunner, SinkState
+from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
+from rocketray.topology.app.sink_statistics import SinkState
+from rocketray.topology.spark.sink_runner import RestartPolicy, SinkRunner
 
 FAST = RestartPolicy(limit=2, first_delay_s=0.01)
 
@@ -21,6 +22,7 @@ class ScriptedQuery:
         self.batch_id = batch_id
         self.stays = stays
         self.stopped = threading.Event()
+        self.begins = 0
 
     @property
     def lastProgress(self) -> Any:  # noqa: N802 - Spark's name
@@ -28,6 +30,11 @@ class ScriptedQuery:
             return None
         source = {"endOffset": '{"T": {"0": 5}}'}
         return {"batchId": self.batch_id, "numInputRows": 3, "sources": [source]}
+
+    @property
+    def status(self) -> Any:
+        self.begins -= 1
+        return {"message": "Initializing sources" if self.begins >= 0 else "Waiting for data"}
 
     def awaitTermination(self) -> None:  # noqa: N802 - Spark's name
         if self.stays:
@@ -174,71 +181,51 @@ def test_a_senseless_policy_is_refused() -> None:
         RestartPolicy(factor=0.5)
 
 
-class Slow:
-    """A function that takes as long as the test wants."""
+def test_a_topic_that_is_missing_is_waited_for_and_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    missing = iter([True, True])
 
-    def __init__(self) -> None:
-        self.is_called = threading.Event()
-        self.may_end = threading.Event()
+    def open_query(trigger: Mapping[str, Any]) -> ScriptedQuery:
+        if next(missing, False):
+            raise TopicNotFoundError("T", "/data")
+        return ScriptedQuery(None, 0, stays=False)
 
-    def __call__(self, frame: Any, batch_id: int) -> None:
-        self.is_called.set()
-        assert self.may_end.wait(20)
+    runner = SinkRunner("s", open_query, FAST)
+    runner.start_soon({})
 
-
-def test_nothing_is_waited_for_between_two_calls() -> None:
-    function = BatchFunction(lambda _frame, _batch_id: None)
-    function("frame", 3)
-    before = time.monotonic()
-    function.close(lambda: 3, 20)
-    assert time.monotonic() - before < 4
-
-
-def test_a_call_that_has_returned_is_waited_for_until_its_batch_is_reported() -> None:
-    function = BatchFunction(lambda _frame, _batch_id: None)
-    function("frame", 3)
-    reports = iter([None, 2, 3])
-    function.close(lambda: next(reports), 20)
-    assert list(reports) == []
+    assert runner.join(60)
+    assert (runner.state, runner.restarts, runner.error) == (SinkState.FINISHED, 0, None)
+    [waits] = caplog.messages
+    assert waits.startswith("sink s waits for its topic: topic 'T' does not exist in /data; ")
 
 
-def test_a_call_under_way_is_waited_for_until_its_batch_is_reported() -> None:
-    slow = Slow()
-    function = BatchFunction(slow)
-    calling = threading.Thread(target=function, args=("frame", 3))
-    calling.start()
-    assert slow.is_called.wait(20)
-    asked: list[int] = []
+@pytest.mark.parametrize(("limit", "restarts"), [(5, 0), (None, 2)])
+def test_a_sink_that_never_ran_is_given_up_at_once_unless_restarts_have_no_limit(
+    limit: int | None, restarts: int
+) -> None:
+    wrong = iter([True, True])
 
-    def reported() -> int | None:
-        asked.append(len(asked))
-        return 2 if len(asked) < 3 else 3
+    def open_query(trigger: Mapping[str, Any]) -> ScriptedQuery:
+        if next(wrong, False):
+            raise ConfigError("no writer")
+        return ScriptedQuery(None, 0, stays=False)
 
-    threading.Timer(0.05, slow.may_end.set).start()
-    function.close(reported, 20)
-    calling.join()
-    assert len(asked) == 3
+    runner = SinkRunner("s", open_query, RestartPolicy(limit=limit, first_delay_s=0.01))
+    runner.start_soon({})
 
-
-def test_a_call_that_hangs_is_left() -> None:
-    slow = Slow()
-    function = BatchFunction(slow)
-    calling = threading.Thread(target=function, args=("frame", 3))
-    calling.start()
-    assert slow.is_called.wait(20)
-    function.close(lambda: 0, 0.05)
-    assert calling.is_alive()
-    slow.may_end.set()
-    calling.join()
+    assert runner.join(60)
+    assert runner.restarts == restarts
+    assert runner.state is (SinkState.FINISHED if restarts else SinkState.FAILED)
+    assert str(runner.error) == "no writer"
 
 
-def test_no_call_begins_once_it_is_closed_until_it_is_opened_again() -> None:
-    done: list[int] = []
-    function = BatchFunction(lambda _frame, batch_id: done.append(batch_id))
-    function("frame", 3)
-    function.close(lambda: 3, 20)
-    with pytest.raises(StreamError, match="being stopped; its next run processes batch 4"):
-        function("frame", 4)
-    function.open()
-    function("frame", 4)
-    assert done == [3, 4]
+def test_a_query_that_begins_is_stopped_when_it_has_begun() -> None:
+    query = ScriptedQuery(None, None, stays=True)
+    runner = SinkRunner("s", Opener(query), FAST)
+    runner.start({})
+    query.begins = 3
+
+    runner.stop()
+
+    assert query.begins == -1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.errors import ConfigError, StoreError
-from rocketray.topology.spark.sink import committed_files
+from rocketray.topology.spark.file_sink_log import committed_files
 
 
 def entry(path: Path, action: str = "add") -> str:
