@@ -112,7 +112,7 @@ clean:
 	@touch $@
 
 .venv/.demo: EXTRAS := demo
-.venv/.dev: EXTRAS := demo,dev,register,rocksdb
+.venv/.dev: EXTRAS := demo,dev,delta,register,rocksdb
 .venv/.demo .venv/.dev: .venv/.made $(SOURCES)
 	@echo "[2/3] Installing rocketray[$(EXTRAS)]: $(if $(wildcard $@),seconds,the first time 800 MB and 1 to 5 minutes)"
 	@$(INSTALL) $(if $(wildcard $@),--quiet) --no-build-isolation ".[$(EXTRAS)]"

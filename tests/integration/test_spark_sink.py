@@ -206,6 +206,7 @@ def run_until_killed(data: Path, directory: Path, *, batches: int) -> int:
     return done
 
 
+@pytest.mark.slow
 def test_sinks_wait_for_their_topic_and_end_quietly_with_ctrl_c(tmp_path: Path) -> None:
     with Shards(tmp_path / "data", Other=1) as shards:
         process = subprocess.Popen(

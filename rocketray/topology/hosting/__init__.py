@@ -1,1 +1,1 @@
-"""Deployment: app instances as named Ray actors."""
+"""Deployment: app instances, and an app's sinks, as named Ray actors."""

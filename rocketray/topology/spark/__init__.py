@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rocketray.topology.app.sink_statistics import SinkStatistics
     from rocketray.topology.app.spark_options import SparkOptions
 
+    from . import exactly_once
     from .file_sink_log import committed_files
     from .progress_lag import lag_metrics
     from .record_schema import schema
@@ -27,6 +28,7 @@ __all__ = [
     "SinkStatistics",
     "SparkOptions",
     "committed_files",
+    "exactly_once",
     "lag_metrics",
     "schema",
     "spark_session",
@@ -52,6 +54,8 @@ _LOADED_FROM = {
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
+        if name == "exactly_once":
+            return import_module(f"{__name__}.{name}")
         if name not in _LOADED_FROM:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_LOADED_FROM[name]), name)
