@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.staging.staging_api import StagedOverview
-from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from rocketray.actors.api.node_client import NodeClient
+    from rocketray.actors.staging.staging_api import StagedOverview
 
 __all__ = ["staged"]
 
@@ -71,4 +72,6 @@ def staged(
 
 def overview_of(node: NodeClient, most: int) -> StagedOverview:
     """Return what is staged or decided on the first disk of a node."""
+    from rocketray.actors.staging.staging_client import StagingClient  # noqa: PLC0415 - pyarrow
+
     return StagingClient(node.ranges.look([]).place).calls.overview(most)
