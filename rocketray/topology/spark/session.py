@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ from rocketray.errors import StreamError
 
 from .java import Java, find_java
 
-__all__ = ["check_callbacks", "spark_session", "spark_settings"]
+__all__ = ["check_callbacks", "enter_thread", "spark_session", "spark_settings"]
 
 _CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -100,6 +101,15 @@ def spark_settings(
         settings["spark.sql.warehouse.dir"] = str(work_directory / "warehouse")
         settings["spark.local.dir"] = str(work_directory / "local")
     return settings
+
+
+def enter_thread(session: SparkSession) -> None:
+    """Make it the session of this thread, where Spark looks for the format of a stream's writer.
+
+    In a thread that did not make the session it would not find formats in Python, such as ours.
+    """
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as pyspark's own modules do it
+    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
 
 
 def check_callbacks(session: SparkSession) -> None:

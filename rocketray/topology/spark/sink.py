@@ -30,7 +30,7 @@ from rocketray.topology.ranges.topic_queues import TopicQueues
 
 from .batch_function import BatchFunction
 from .failures import describe_failure, place_of_failure
-from .session import check_callbacks, spark_session
+from .session import check_callbacks, enter_thread, spark_session
 from .sink_progress import Position, ProgressLog, checkpoint_position
 from .sink_runner import RestartPolicy, SinkRunner
 from .source_columns import Projection
@@ -258,6 +258,7 @@ class SinkHost:
         def open_query(trigger: Mapping[str, Any]) -> StreamingQuery:
             self._queues(spec)  # raises before Spark is started
             session = self._open()
+            enter_thread(session)
             frame = self._frame(session, spec)
             if spec.is_foreach_batch:
                 check_callbacks(session)
