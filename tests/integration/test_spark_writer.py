@@ -181,5 +181,5 @@ def test_a_stream_that_cannot_be_written_says_so(spark: SparkSession, broker: Br
     writer: Any = frame.selectExpr("body").writeStream.format("rocketray").outputMode("complete")
     options = {"data": str(broker.data), "checkpointLocation": checkpoint_of(broker)}
     query = writer.options(**options).option("topic", "Out").start()
-    with pytest.raises(PySparkException, match=r"use outputMode\('update'\)"):
+    with pytest.raises(PySparkException, match=r"use outputMode\('append'\)"):
         query.awaitTermination(60)

@@ -226,7 +226,8 @@ def stream_writer(
     if overwrite:
         raise ConfigError(
             "outputMode('complete') gives the whole result with each micro-batch, and a topic is "
-            "only appended to; use outputMode('update') to write the rows that changed, or 'append'"
+            "only appended to; use outputMode('append') with a watermark, or write the rows that "
+            "changed in a function of foreachBatch, by outputMode('update')"
         )
     return TopicStreamWriter(_rows(options, schema), options.app_id)
 
