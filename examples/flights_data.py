@@ -21,13 +21,14 @@ Flight = dict[str, int | str | None]
 
 
 def make_flights(count: int, seed: int) -> list[Flight]:
-    """Return *count* flights of two days; the same ones for the same *seed*."""
+    """Return *count* flights of two days, in their order; the same ones for the same *seed*."""
     rng = random.Random(seed)  # noqa: S311  # no secret
-    return [_flight(rng) for _ in range(count)]
+    minutes = sorted(rng.randrange(2 * 24 * 60) for _ in range(count))
+    begin = datetime(2013, 1, 1, tzinfo=UTC)
+    return [_flight(begin + timedelta(minutes=each), rng) for each in minutes]
 
 
-def _flight(rng: random.Random) -> Flight:
-    planned = datetime(2013, 1, 1, tzinfo=UTC) + timedelta(minutes=rng.randrange(2 * 24 * 60))
+def _flight(planned: datetime, rng: random.Random) -> Flight:
     carrier, air_time = rng.choice([*CARRIERS]), rng.randrange(40, 360)
     late = int(CARRIERS[carrier] * rng.gauss(12, 30))
     made_up = rng.randrange(-20, 20)

@@ -1,7 +1,8 @@
 """A lake of flights, and the delays of each carrier by the hour, which return to a topic.
 
 ``python examples/flights_lake.py`` sends flights (flights_data.py) to the node on ./rocketray-data,
-writes them to lake/flights, and shows the delays as an agent receives them. End it with Ctrl-C.
+which has to run, writes them to lake/flights, and shows the delays as an agent receives them. End
+it with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ import json
 
 from flights_data import SCHEMA, make_flights
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import avg, col, count, date_format, from_json, struct, to_json
+from pyspark.sql.functions import avg, col, count, date_format, from_json, struct, to_json, window
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import rocketray as rr
-from rocketray.topology.spark.sink import SinkHost
 
 app = rr.App("flights")
 
 
 class Delay(rr.Record):
-    """What is known of a carrier's hour so far; a later message replaces it."""
+    """How late the flights of a carrier were in an hour."""
 
     carrier: str
     hour: str
@@ -29,7 +29,7 @@ class Delay(rr.Record):
 
 
 flights = app.topic("Flights", queues=2)
-delays = app.topic("HourlyDelays", value_type=Delay, queues=1)
+delays = app.topic("HourlyDelays", value_type=Delay, queues=2)
 
 
 @app.sink(flights, checkpoint="checkpoints/flights", schema="body binary")
@@ -41,13 +41,14 @@ def lake(frame: DataFrame) -> DataStreamWriter:
 
 @app.sink(flights, checkpoint="checkpoints/delays", schema="body binary")
 def hourly(frame: DataFrame) -> DataStreamWriter:
-    """Send each hour that changed; a repeated batch sends the same values again."""
-    flown = rows_of(frame).where("dep_delay IS NOT NULL").withWatermark("time_hour", "2 days")
+    """Send each hour of a carrier, once, when no more flights of it are expected."""
+    flown = rows_of(frame).where("dep_delay IS NOT NULL").withWatermark("time_hour", "1 hour")
     values = count("*").alias("flights"), avg("dep_delay").alias("minutes")
-    totals = flown.groupBy("carrier", "time_hour").agg(*values)
-    hour = date_format("time_hour", "yyyy-MM-dd HH:mm").alias("hour")
+    totals = flown.groupBy("carrier", window("time_hour", "1 hour")).agg(*values)
+    hour = date_format("window.start", "yyyy-MM-dd HH:mm").alias("hour")
     body = to_json(struct("carrier", hour, "flights", "minutes")).alias("body")
-    return totals.select(body).writeStream.outputMode("update").foreachBatch(send_delays)
+    rows = totals.select(body, col("carrier").alias("shardingKey"))
+    return rows.writeStream.format("rocketray").option("topic", "HourlyDelays")
 
 
 def rows_of(frame: DataFrame) -> DataFrame:
@@ -55,15 +56,9 @@ def rows_of(frame: DataFrame) -> DataFrame:
     return frame.select(from_json(col("body").cast("string"), SCHEMA).alias("one")).select("one.*")
 
 
-def send_delays(frame: DataFrame, _batch_id: int) -> None:
-    """Send the rows of a micro-batch, at least once."""
-    with rr.Producer() as producer:
-        producer.send_many("HourlyDelays", frame.toArrow())
-
-
 @app.agent(delays)
 async def show(stream: rr.Stream[Delay]) -> None:
-    """Show each change."""
+    """Show each hour."""
     async for one in stream:
         print(f"{one.carrier} {one.hour}: {one.flights} flights, {one.minutes:.2f} minutes late")
 
@@ -71,9 +66,7 @@ async def show(stream: rr.Stream[Delay]) -> None:
 if __name__ == "__main__":
     with rr.Client() as client, client.producer() as producer:
         client.topics.ensure("Flights", queues=2)
-        client.topics.ensure("HourlyDelays", queues=1)
+        client.topics.ensure("HourlyDelays", queues=2)
         made = make_flights(3000, seed=2013)
         producer.send_many("Flights", bodies=[json.dumps(one).encode() for one in made])
-    with SinkHost(app.sinks) as host:
-        host.process_available(timeout_s=500)
     app.main()
