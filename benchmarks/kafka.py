@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import os
 import statistics
 import tempfile
@@ -37,7 +38,7 @@ from rocketray.topology.spark.session import spark_session
 TOPIC, QUEUES = "Trade", 4
 _SEND_ROWS = 100_000
 _MICRO_ROWS, _MICRO_BATCHES = 2000, 12
-_OURS, _KAFKA, _RATE = "rocketray", "Kafka", "rate"
+_OURS, _KAFKA, _RATE, _RATIO = "rocketray", "Kafka", "rate", "ratio"
 _LEAN = "body binary, queueOffset bigint"
 
 
@@ -189,7 +190,10 @@ def cases(sources: Sources, rows: int) -> list[Case]:
 
 
 def compare(sources: Sources, rows: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Measure each case in turns, after a turn that warms up; yield its medians."""
+    """Measure each case in turns, after a turn that warms up; yield its medians.
+
+    The ratio is the median of the ratios of adjacent turns.
+    """
     for case in cases(sources, rows):
         values: dict[str, list[float]] = {system: [] for system in case.systems}
         for turn in range(rounds + 1):
@@ -201,6 +205,7 @@ def compare(sources: Sources, rows: int, rounds: int) -> Iterator[dict[str, Any]
             "question": case.question,
             "unit": case.unit,
             **{system: statistics.median(found) for system, found in values.items()},
+            _RATIO: statistics.median(map(operator.truediv, values[_OURS], values[_KAFKA])),
             "values": values,
         }
 
@@ -243,10 +248,11 @@ def main() -> None:
         sources = Sources(session, work / "data", broker.address)
         copy(sources, broker.address)
         assert sources.frame(_KAFKA).count() == sources.frame(_OURS).count() == rows
-        print(f"{'':50} {_OURS:>10} {_KAFKA:>10} {_RATE:>10}", flush=True)
+        print(f"{'':50} {_RATIO:>6} {_OURS:>10} {_KAFKA:>10} {_RATE:>10}", flush=True)
         for row in compare(sources, rows, rounds):
             shown = (f"{row[one]:10,.0f}" if one in row else "" for one in (_OURS, _KAFKA, _RATE))
-            print(f"{row['question']:40} {row['unit']:>9} {' '.join(shown)}", flush=True)
+            begin = f"{row['question']:40} {row['unit']:>9} {row[_RATIO]:6.2f}"
+            print(begin, *shown, flush=True)
             results.append(row)
     print(f"{rows:,} rows, {rounds} rounds; load average {load:.1f}, then {os.getloadavg()[0]:.1f}")
     if arguments.output:
