@@ -8,20 +8,29 @@ A worker collects garbage after each task, and looks through all that was loaded
 its next task waits. So what is loaded here is frozen. A worker of another session does the same
 when it has loaded it (source.py).
 
+When a query is stopped, Spark closes the sockets of its workers. Each would print a traceback about
+what it could not write; here it just ends.
+
 Nothing is opened here: maps and threads do not survive a fork.
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import pyarrow as pa
-from pyspark.daemon import manager
+from pyspark import daemon
 
 from rocketray.actors.fetching import reading
+from rocketray.environment import with_environ
 from rocketray.kernels import warm_imported
 
-__all__ = ["preload"]
+__all__ = ["preload", "until_closed"]
+
+_RAISE = {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}  # instead of printing the traceback
 
 
 def preload() -> list[str]:
@@ -31,7 +40,22 @@ def preload() -> list[str]:
     return [reading.__name__]
 
 
+def until_closed(worker: Callable[..., int]) -> Callable[..., int]:
+    """Let *worker*, which serves tasks and returns an exit code, end when its socket is closed."""
+
+    @wraps(worker)
+    def serve(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except ConnectionError:
+            return 1
+
+    return serve
+
+
 if __name__ == "__main__":
     preload()
     gc.freeze()
-    manager()
+    daemon.worker = until_closed(daemon.worker)
+    with with_environ(_RAISE):
+        daemon.manager()

@@ -5,12 +5,15 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyspark.daemon
 import pytest
 from support.shards import Shards
 
 from rocketray.topology.spark import source
+from rocketray.topology.spark.daemon import until_closed
 from rocketray.topology.spark.source import RocketRaySource
 from rocketray.topology.spark.source_columns import default_schema
 
@@ -32,11 +35,29 @@ def test_workers_collect_no_garbage_among_loaded_modules(monkeypatch: pytest.Mon
     calls: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
     monkeypatch.setattr("pyspark.daemon.manager", lambda: calls.append("fork workers"))
+    monkeypatch.setattr("pyspark.daemon.worker", worker_whose_socket_is_closed)
     monkeypatch.delitem(sys.modules, "rocketray.topology.spark.daemon", raising=False)
 
     runpy.run_module("rocketray.topology.spark.daemon", run_name="__main__")
 
     assert calls == ["freeze", "fork workers"]
+    serve: Any = pyspark.daemon.worker
+    assert serve("a socket", True) == 1
+
+
+def worker_whose_socket_is_closed(sock: object, authenticated: bool) -> int:
+    raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_worker_ends_quietly_with_its_socket_and_only_then() -> None:
+    def worker(code: int) -> int:
+        if code < 0:
+            raise ValueError("the task's own")
+        return code
+
+    assert until_closed(worker)(3) == 3
+    with pytest.raises(ValueError, match="own"):
+        until_closed(worker)(-1)
 
 
 def test_a_worker_of_another_session_freezes_once(
