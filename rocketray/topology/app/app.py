@@ -255,7 +255,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         topics = topic if isinstance(topic, str) else ",".join(topic.topics)
 
         def declare(function: Callable[..., Any]) -> SinkSpec:
-            spec = SinkSpec(name or function.__name__, function, topics, **options)
+            owner = group_name(self.conf.id)  # a name that can be a directory's
+            spec = SinkSpec(name or function.__name__, function, topics, owner=owner, **options)
             add_sink(self.sinks, spec)
             return spec
 
@@ -362,11 +363,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
         A node that is started here allows the predicates that the app's agents name. The log goes
         to stderr, unless the program configured logging itself. Ctrl-C while the node starts ends
-        the process with code 130.
+        the process with code 130; a sink that fails for good ends it with code 1 and the reason,
+        when the agents have been drained.
 
         Raises:
             ConfigError: it has sinks, and there is no Spark, or no Java for it; nothing started.
-            StreamError: a sink failed for good; the agents have been drained.
         """
         show_log()
         sinks = self._sink_service()
@@ -380,6 +381,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                 asyncio.run(run_until_signalled(self, sinks))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
             raise SystemExit(_INTERRUPTED) from None
+        if sinks is not None and sinks.error is not None:
+            if not isinstance(sinks.error, StreamError):
+                raise sinks.error
+            raise SystemExit(f"app {self.conf.id}: {sinks.error}")  # a traceback would add nothing
 
     def _sink_service(self) -> Companion | None:
         if not self.sinks:
@@ -460,7 +465,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
 _INTERRUPTED = 128 + signal.SIGINT
 _SINK_SERVICE = "rocketray.topology.spark.sink_service"  # by name, as it stands above
-_SINK_OWN = {"name", "function", "topic"}
+_SINK_OWN = {"name", "function", "topic", "owner"}
 
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:

@@ -61,7 +61,7 @@ class Companion(Protocol):
 async def run_until_signalled(app: faust.App, beside: Companion | None = None) -> None:
     """Start *app* and stop it at SIGINT or SIGTERM; raise the error that crashed it, if any.
 
-    What runs *beside* it starts and stops with it, and stops it when it fails.
+    What runs *beside* it starts and stops with it, and stops it when it fails; it has the error.
     """
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
@@ -80,8 +80,6 @@ async def run_until_signalled(app: faust.App, beside: Companion | None = None) -
             await ending
     if app.crash_reason is not None:
         raise app.crash_reason
-    if beside is not None and beside.error is not None:
-        raise beside.error
 
 
 def show_log() -> None:

@@ -37,7 +37,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}\Z")  # also the name of the default c
 class SinkSpec:
     """One sink, checked when it is created.
 
-    ``checkpoint`` None means a directory of the sink's name under the host's checkpoint root.
+    ``checkpoint`` None means a directory of the sink's name under the host's checkpoint root, there
+    below one of ``owner``: sinks of two apps may have one name.
     ``schema`` names the columns to read, in Spark's DDL form; None reads all. ``max_rows`` limits a
     micro-batch. ``starting_offsets`` applies only without a checkpoint. ``options`` are further
     options of the source.
@@ -55,6 +56,7 @@ class SinkSpec:
     max_rows: int | None = None
     starting_offsets: str = EARLIEST
     options: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):

@@ -25,6 +25,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _TRACEBACK = "Traceback (most recent call last):"
+_PY4J = re.compile(r"(py4j\.protocol\.\w+: )?An error occurred while calling \S+\Z")
 _FRAME = re.compile(r'^ +File "(/[^"\n]+)", line (\d+)', re.MULTILINE)
 _ENDS = ("During handling of", "\tat ", " SQLSTATE:", "=== Streaming Query", "JVM stacktrace:")
 
@@ -38,8 +39,15 @@ def describe_failure(error: BaseException) -> str:
         rest = dropwhile(lambda line: line.startswith(" ") or not line, after.splitlines()[1:])
         lines = list(takewhile(lambda line: line and not line.startswith(_ENDS), rest))
         if lines:
-            return "\n".join(lines)
-    return before.strip().partition("\n")[0]
+            return "\n".join(_behind_py4j(lines))
+    return _behind_py4j(before.strip().splitlines() or [""])[0]
+
+
+def _behind_py4j(lines: list[str]) -> list[str]:
+    """Return *lines* without the first one, if it is py4j's about an error of Java in the next."""
+    if len(lines) > 1 and _PY4J.match(lines[0]):
+        return [lines[1].removeprefix(": "), *lines[2:]]
+    return lines
 
 
 def place_of_failure(error: BaseException) -> str | None:

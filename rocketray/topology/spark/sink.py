@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -40,6 +41,7 @@ __all__ = ["SinkApp", "SinkHost"]
 
 _LOOK_AGAIN_S = 0.25  # bounds how long a signal or a failure goes unseen
 _REPORT_EVERY_S = 1.0
+_NO_CHECKPOINT = "checkpointLocation must be specified"  # Spark's, for a query that is started
 
 Report = Callable[[tuple[SinkStatistics, ...]], object]
 
@@ -78,7 +80,8 @@ class SinkHost:
                 (data_directory.py).
             cluster: the cluster's name in place of its data directory, as of a Client.
             ray_address: the Ray of the cluster.
-            checkpoints: the directory for sinks without a checkpoint of their own, by name.
+            checkpoints: the directory for sinks without a checkpoint of their own: there each has
+                one of its app's id and its name.
             session: a session to use and leave running.
             open_session: starts a session, by default :func:`spark_session` with the app's
                 ``SparkOptions``.
@@ -213,8 +216,13 @@ class SinkHost:
                     raise error
                 place = place_of_failure(error)
                 raise StreamError(
-                    f"sink {runner.name!r} failed for good after {runner.restarts} restarts: "
-                    f"{describe_failure(error)}{f' ({place})' if place else ''}"
+                    f"sink {runner.name!r} "
+                    + (
+                        f"failed for good after {runner.restarts} restarts"
+                        if runner.has_run
+                        else "does not start"
+                    )
+                    + f": {describe_failure(error)}{f' ({place})' if place else ''}"
                 ) from error
 
     def statistics(self) -> tuple[SinkStatistics, ...]:
@@ -285,7 +293,7 @@ class SinkHost:
 
     def _checkpoint_of(self, spec: SinkSpec) -> str:
         if spec.checkpoint is None:
-            return str(self._checkpoints / spec.name)
+            return str(self._checkpoints / spec.owner / spec.name)
         is_uri = "://" in spec.checkpoint
         return spec.checkpoint if is_uri else str(Path(spec.checkpoint).absolute())
 
@@ -349,16 +357,25 @@ def _place_options(node: Path | Cluster) -> dict[str, str]:
 
 def _writer_of(spec: SinkSpec, frame: DataFrame) -> DataStreamWriter:
     """Return the query that the sink's function describes, not started."""
-    writer: object = spec.function(frame)
+    try:
+        writer: object = spec.function(frame)
+    except AnalysisException as error:
+        if _NO_CHECKPOINT not in str(error):
+            raise
+        raise _started(spec) from None
     if isinstance(writer, StreamingQuery):
         writer.stop()
-        raise ConfigError(
-            f"sink {spec.name!r} started its query; return df.writeStream… without .start(): "
-            "the name, the checkpoint and the trigger are added to it first"
-        )
+        raise _started(spec)
     if not isinstance(writer, DataStreamWriter):
         raise ConfigError(
             f"sink {spec.name!r} returned {type(writer).__name__}; with one argument it returns "
             "df.writeStream…, not started"
         )
     return writer
+
+
+def _started(spec: SinkSpec) -> ConfigError:
+    return ConfigError(
+        f"sink {spec.name!r} starts its query; return df.writeStream… without .start(): the name, "
+        "the checkpoint and the trigger are added to it first"
+    )

@@ -29,6 +29,7 @@ __all__ = ["RestartPolicy", "SinkRunner"]
 _STOP_TIMEOUT_S = 60.0
 _SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch in progress
 _LOOK_AGAIN_S = 0.25  # for a topic
+_WRONG = "rocketray.errors.ConfigError:"  # of the source, such as a checkpoint of another filter
 _BEGINS = "Initializing sources"  # Spark's words
 _BEGIN_TIMEOUT_S = 10.0
 _POLL_S = 0.02
@@ -189,11 +190,15 @@ class SinkRunner:
             self.error = error
             has_progressed = self._progress is not None and self._progress.batch_id > batch_before
             failures = 1 if has_progressed else failures + 1
-            is_defined = self.has_run or self._policy.limit is None
-            if not is_defined or self._policy.is_spent(failures):
+            if self._policy.is_spent(failures) or self._is_hopeless(error):
                 self.state = SinkState.FAILED
                 return
             self._pause(failures, error)
+
+    def _is_hopeless(self, error: BaseException) -> bool:
+        """Return whether the query would fail again: it never ran, or its options are wrong."""
+        is_wrong = describe_failure(error).startswith(_WRONG)
+        return self._policy.limit is not None and (is_wrong or not self.has_run)
 
     def _await_or_open(self, trigger: Mapping[str, Any]) -> BaseException | None:
         """Wait for the end of the query, starting it first if there is none; return its error."""

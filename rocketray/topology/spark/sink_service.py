@@ -24,6 +24,7 @@ __all__ = ["SinkService"]
 
 _LOOK_AGAIN_S = 0.1
 _TOPIC_GRACE_S = 5.0  # agents that start at the same time create their topics within two
+_SETTLE_S = 2.0  # a checkpoint that does not fit is found when the query runs
 _BEGUN = (SinkState.RUNNING, SinkState.FINISHED)
 
 
@@ -68,17 +69,20 @@ class SinkService:
         Raises:
             StreamError: one failed.
         """
-        end = time.monotonic() + _TOPIC_GRACE_S
+        patient_s = time.monotonic() + _TOPIC_GRACE_S
+        begun_s: float | None = None
         while not stopping.wait(_LOOK_AGAIN_S):
             if self.error is not None:
                 raise self.error
-            sinks = self.statistics()
+            sinks, now_s = self.statistics(), time.monotonic()
             for sink in sinks:
                 if sink.error is not None:
-                    raise StreamError(f"sink {sink.name!r}: {sink.failure()}")
-            is_patient = time.monotonic() < end
-            accepted = _BEGUN if is_patient else (*_BEGUN, SinkState.WAITING)
-            if sinks and all(sink.state in accepted for sink in sinks):
+                    raise StreamError(f"sink {sink.name} failed: {sink.failure()}")
+            accepted = _BEGUN if now_s < patient_s else (*_BEGUN, SinkState.WAITING)
+            if not sinks or any(sink.state not in accepted for sink in sinks):
+                continue
+            begun_s = now_s if begun_s is None else begun_s
+            if now_s - begun_s >= _SETTLE_S:
                 return
 
     def stop(self) -> None:

@@ -60,7 +60,7 @@ def test_a_program_shows_its_start_unless_it_set_logging_up(set_up: str, shown: 
 class Beside:
     """Sinks that fail when they have started, or do not."""
 
-    def __init__(self, error: StreamError | None) -> None:
+    def __init__(self, error: BaseException | None) -> None:
         self.error: BaseException | None = error
         self.calls: list[str] = []
 
@@ -83,9 +83,17 @@ def test_what_runs_beside_agents_ends_with_them_and_ends_them(
         await run_until_signalled(app, beside)
         assert app.should_stop
 
-    if error is None:
-        asyncio.run(scenario())
-    else:
-        with pytest.raises(StreamError, match="'lake' failed for good"):
-            asyncio.run(scenario())
+    asyncio.run(scenario())
     assert beside.calls == ["start", "stop"]
+
+
+@pytest.mark.parametrize("error", [StreamError("sink 'lake' failed for good"), TypeError("ours")])
+def test_a_sink_that_failed_ends_the_program_with_its_reason(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    app, _ = make_app(node)
+    monkeypatch.setattr(app, "_sink_service", lambda: Beside(error))
+    with pytest.raises(SystemExit if isinstance(error, StreamError) else TypeError) as raised:
+        app.main()
+    said = "app app: sink 'lake' failed for good" if isinstance(error, StreamError) else "ours"
+    assert str(raised.value) == said

@@ -87,3 +87,21 @@ RuntimeError: no lake
     with pytest.raises(ValueError, match="invalid literal") as raised:
         int("x")
     assert place_of_failure(raised.value) == f"{__file__}:{raised.tb.tb_lineno}"
+
+
+JAVA = """\
+An error occurred while calling o63.start.
+: java.lang.ClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find delta.
+\tat org.apache.spark.sql.execution.datasources.DataSource
+"""
+IN_FUNCTION = f"""STREAM_FAILED Reason: Traceback (most recent call last):
+  File "clientserver.py", line 644, in _call_proxy
+py4j.protocol.Py4JJavaError: {JAVA}"""
+
+
+@pytest.mark.parametrize("text", [JAVA, IN_FUNCTION])
+def test_of_an_error_of_java_the_line_of_java_is_told(text: str) -> None:
+    assert describe_failure(RuntimeError(text)) == (
+        "java.lang.ClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find delta."
+    )
+    assert describe_failure(RuntimeError("An error occurred while calling o1.stop.")) != ""

@@ -93,5 +93,14 @@ def test_a_host_has_the_sinks_and_the_node_of_an_app_unless_it_is_told_another(
             host.run()
 
 
+def test_sinks_of_two_apps_may_have_one_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    specs = [App(name).sink("Trade")(lake) for name in ("one", "two apps")]
+    places = [SinkHost([spec])._checkpoint_of(spec) for spec in specs]
+    assert places == [f"{tmp_path}/checkpoints/{name}/lake" for name in ("one", "two%20apps")]
+
+
 def test_the_host_has_a_short_name_that_is_loaded_late() -> None:
     assert rr.SinkHost is SinkHost

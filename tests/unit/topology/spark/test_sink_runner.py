@@ -220,6 +220,19 @@ def test_a_sink_that_never_ran_is_given_up_at_once_unless_restarts_have_no_limit
     assert str(runner.error) == "no writer"
 
 
+def test_options_that_are_wrong_are_given_up_at_once() -> None:
+    wrong = RuntimeError(
+        "STREAM_FAILED Traceback (most recent call last):\n"
+        "rocketray.errors.ConfigError: the checkpoint was written with another filter\n"
+    )
+    opener = Opener(ScriptedQuery(wrong, None, stays=False))
+    runner = SinkRunner("s", opener, FAST)
+    runner.start({})
+
+    assert runner.join(60)
+    assert (runner.state, runner.restarts) == (SinkState.FAILED, 0)
+
+
 def test_a_query_that_begins_is_stopped_when_it_has_begun() -> None:
     query = ScriptedQuery(None, None, stays=True)
     runner = SinkRunner("s", Opener(query), FAST)

@@ -41,6 +41,7 @@ def test_a_sink_that_waits_for_its_topic_counts_as_started_after_a_while(
     app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink_service, "_TOPIC_GRACE_S", 0.1)
+    monkeypatch.setattr(sink_service, "_SETTLE_S", 0.1)
     settle_identity(tmp_path / "data")
     service = SinkService(app)
     service.start()
@@ -66,6 +67,6 @@ def test_a_sink_that_failed_is_a_failed_start(app: App) -> None:
     service._note(
         (SinkStatistics("lake", "Trade", SinkState.RESTARTING, 1, error="E: no", place="x.py:3"),)
     )
-    with pytest.raises(StreamError, match=r"^sink 'lake': E: no \(x.py:3\)$"):
+    with pytest.raises(StreamError, match=r"^sink lake failed: E: no \(x.py:3\)$"):
         service.await_start(threading.Event())
     service.stop()
