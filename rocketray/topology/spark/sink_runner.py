@@ -30,8 +30,8 @@ _STOP_TIMEOUT_S = 60.0
 _SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch in progress
 _LOOK_AGAIN_S = 0.25  # for a topic
 _WRONG = "rocketray.errors.ConfigError:"  # of the source, such as a checkpoint of another filter
-_BEGINS = "Initializing sources"  # Spark's words
-_BEGIN_TIMEOUT_S = 10.0
+_BEGINS = ("Initializing", "Getting offsets", "Processing")  # Spark's words
+_BEGIN_TIMEOUT_S = 5.0
 _POLL_S = 0.02
 _WAY_OUT = "stop its Spark session, or end the process"
 
@@ -250,7 +250,12 @@ class SinkRunner:
 
 
 def _await_begin(query: Query) -> None:
-    """Wait until *query* has begun: the Python process of its source would print a traceback."""
+    """Wait until *query* has begun, with a micro-batch if there is one.
+
+    Else the Python processes that plan it would print tracebacks.
+    """
     deadline = time.monotonic() + _BEGIN_TIMEOUT_S
-    while query.status["message"] == _BEGINS and time.monotonic() < deadline:
+    while query.lastProgress is None and query.status["message"].startswith(_BEGINS):
+        if time.monotonic() > deadline:
+            return
         time.sleep(_POLL_S)
