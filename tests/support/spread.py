@@ -26,7 +26,7 @@ NODE = "node"
 _SHARED = {
     "spark": re.compile(r"tests/integration/test_spark_\w+\.py"),
     NODE: re.compile(
-        r"tests/integration/test_(faust_command|faust_node|members|node|ray_data|topics)\.py"
+        r"tests/integration/test_(faust_command|faust_node|members|node|ray_data|staging|topics)\.py"
     ),
 }
 _LONGEST = "tests/integration/test_joined_disk.py"  # minutes, one test after the other

@@ -1,0 +1,123 @@
+"""Staged batches of a real node, whose gateway and shards are killed while it stores them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+import pytest
+import ray
+
+from rocketray.actors.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME, process_actor
+from rocketray.actors.client.actor_names import find_actor
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.node import Node
+from rocketray.actors.fetching.read_plan import DiskPlace, ReadPlan
+from rocketray.actors.fetching.reading import read_part
+from rocketray.actors.files.half_file import BatchName, Half
+from rocketray.actors.files.paths import staged_directory
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.staging.message_rows import MessageRows
+from rocketray.actors.staging.staging_api import StagedBatch
+from rocketray.actors.staging.staging_client import StagingClient
+from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.errors import ShardUnavailableError
+from rocketray.filters.subscription import Subscription
+from rocketray.topology.ranges.planning import plan_batch
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+ROWS, BATCH_ROWS = 20_000, 2_000
+
+
+def stage(client: StagingClient, topic: str, batch: BatchName) -> Half:
+    """Stage ROWS rows, numbered, as one task."""
+    half = client.new_half(batch)
+    rows = MessageRows(client.queues_of, topic, clock_ms=system_clock_ms)
+    for first in range(0, ROWS, BATCH_ROWS):
+        bodies = [f"{batch.number}-{row}" for row in range(first, first + BATCH_ROWS)]
+        for frame in rows.frames(pa.RecordBatch.from_pydict({"body": bodies})):
+            half.add(frame.topic, frame.queue_id, frame.content, frame.messages)
+    return half.finish()
+
+
+def read(connection: Connection, place: DiskPlace, topic: str) -> Counter[str]:
+    """Return the bodies of all messages of a topic, from its files."""
+    keys = [(topic, queue) for queue in range(connection.topics.get(topic).queues)]
+    bounds = connection.ranges.look(keys).bounds
+    starts = {key: held.minimum for key, held in bounds.items()}
+    ends = {key: held.visible for key, held in bounds.items()}
+    plan = ReadPlan(Subscription.tags("*"), ("body",), 10_000, fail_on_data_loss=True)
+    found: Counter[str] = Counter()
+    for part in plan_batch(starts, ends):
+        for batch in read_part(place, plan, part, print):
+            found.update(body.decode() for body in batch.column("body").to_pylist())
+    return found
+
+
+def kill(name: str) -> None:
+    os.kill(ray.get(find_actor(DEFAULT_CLUSTER, name).pid.remote()), signal.SIGKILL)
+
+
+def at_last(call: Callable[[], bool]) -> bool:
+    """Call until the service answers: its process was killed a moment ago."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            return call()
+        except ShardUnavailableError:
+            time.sleep(0.1)
+    raise AssertionError("the gateway does not come back")
+
+
+def test_batches_are_stored_once_though_gateways_and_shards_are_killed(
+    node: Node, connection: Connection
+) -> None:
+    topic = f"Staged{uuid.uuid4().hex[:8]}"
+    config = connection.topics.create(topic, 2, queues_per_process=1)
+    place = connection.ranges.look([]).place
+    client, writer = StagingClient(place), uuid.uuid4().hex
+    shards = [process_actor(config.process_of(queue)) for queue in range(2)]
+    plan: tuple[list[str], ...] = ([], [shards[1]], [GATEWAY_NAME], [shards[0], GATEWAY_NAME])
+    for number, victims in enumerate(plan):
+        name = BatchName(writer, number)
+        batch = StagedBatch(name, "run", (stage(client, topic, name),))
+        assert client.calls.decide(batch) == "decided"
+        for victim in victims:
+            kill(victim)
+        assert at_last(partial(client.wait_applied, name, 60))
+        assert client.calls.decide(batch) == "repeated"
+    found = read(connection, place, topic)
+    assert found == {f"{number}-{row}": 1 for number in range(4) for row in range(ROWS)}
+    assert not [path for path in staged_directory(node.data).iterdir() if writer in path.name]
+
+
+def test_a_batch_that_was_decided_before_both_gateways_died_is_stored(
+    node: Node, connection: Connection
+) -> None:
+    """A gateway that starts stores what is decided without being called."""
+    topic = f"Staged{uuid.uuid4().hex[:8]}"
+    connection.topics.create(topic, 1)
+    place = connection.ranges.look([]).place
+    client, name = StagingClient(place), BatchName(uuid.uuid4().hex, 0)
+    connection.topics.set_permission(topic, 4)
+    client.calls.decide(StagedBatch(name, "run", (stage(client, topic, name),)))
+    time.sleep(0.2)
+    assert not client.calls.is_applied(name)
+    [work] = [work for work in client.calls.overview(100).work if work.batch == name]
+    assert "has no write permission" in work.problem
+    for gateway in (SPARE_GATEWAY_NAME, GATEWAY_NAME):
+        kill(gateway)
+    connection.topics.set_permission(topic, 6)
+    half = staged_directory(node.data).glob(f"{name.writer}.*")
+    end = time.monotonic() + 60
+    while [*staged_directory(node.data).glob(f"{name.writer}.*")]:
+        assert time.monotonic() < end, [*half]
+        time.sleep(0.05)
+    assert sum(read(connection, place, topic).values()) == ROWS
