@@ -6,20 +6,18 @@ import os
 import signal
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
 import pytest
 import ray
+from support.staging import stored_bodies
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME, process_actor
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.fetching.read_plan import DiskPlace, ReadPlan
-from rocketray.actors.fetching.reading import read_part
 from rocketray.actors.files.half_file import BatchName, Half
 from rocketray.actors.files.paths import staged_directory
 from rocketray.actors.runtime.clock import system_clock_ms
@@ -28,8 +26,6 @@ from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
-from rocketray.filters.subscription import Subscription
-from rocketray.topology.ranges.planning import plan_batch
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -45,20 +41,6 @@ def stage(client: StagingClient, topic: str, batch: BatchName) -> Half:
         for frame in rows.frames(pa.RecordBatch.from_pydict({"body": bodies})):
             half.add(frame.topic, frame.queue_id, frame.content, frame.messages)
     return half.finish()
-
-
-def read(connection: Connection, place: DiskPlace, topic: str) -> Counter[str]:
-    """Return the bodies of all messages of a topic, from its files."""
-    keys = [(topic, queue) for queue in range(connection.topics.get(topic).queues)]
-    bounds = connection.ranges.look(keys).bounds
-    starts = {key: held.minimum for key, held in bounds.items()}
-    ends = {key: held.visible for key, held in bounds.items()}
-    plan = ReadPlan(Subscription.tags("*"), ("body",), 10_000, fail_on_data_loss=True)
-    found: Counter[str] = Counter()
-    for part in plan_batch(starts, ends):
-        for batch in read_part(place, plan, part, print):
-            found.update(body.decode() for body in batch.column("body").to_pylist())
-    return found
 
 
 def kill(name: str) -> None:
@@ -93,7 +75,7 @@ def test_batches_are_stored_once_though_gateways_and_shards_are_killed(
             kill(victim)
         assert at_last(partial(client.wait_applied, name, 60))
         assert client.calls.decide(batch) == "repeated"
-    found = read(connection, place, topic)
+    found = stored_bodies(connection, topic)
     assert found == {f"{number}-{row}": 1 for number in range(4) for row in range(ROWS)}
     assert not [path for path in staged_directory(node.data).iterdir() if writer in path.name]
 
@@ -120,4 +102,4 @@ def test_a_batch_that_was_decided_before_both_gateways_died_is_stored(
     while [*staged_directory(node.data).glob(f"{name.writer}.*")]:
         assert time.monotonic() < end, [*half]
         time.sleep(0.05)
-    assert sum(read(connection, place, topic).values()) == ROWS
+    assert sum(stored_bodies(connection, topic).values()) == ROWS

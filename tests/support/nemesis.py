@@ -24,7 +24,7 @@ from support.set_clock import CLOCK, set_clock
 from rocketray.actors.calls.endpoint import GATEWAY_NAME
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 
-__all__ = ["DISKS", "KILLS", "PAUSES", "Nemesis", "NodeProcess"]
+__all__ = ["DISKS", "KILLS", "PAUSES", "Nemesis", "NodeProcess", "descendants"]
 
 KILLS = ("member", "leave", "host", "producer", GATEWAY_NAME, *ACTORS)
 """What is killed, or leaves, and is back at once."""
@@ -69,7 +69,7 @@ class NodeProcess:
 
     def kill(self) -> None:
         """End it, and all processes that it started, at once."""
-        doomed = [self._process.pid, *_descendants(self._process.pid)]
+        doomed = [self._process.pid, *descendants(self._process.pid)]
         for pid in doomed:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -171,10 +171,11 @@ class Nemesis:
             ballast.unlink()
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that they have started."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
     try:
         found = [int(child) for child in children.read_text().split()]
     except OSError:
         return []
-    return [one for child in found for one in (child, *_descendants(child))]
+    return [one for child in found for one in (child, *descendants(child))]

@@ -8,13 +8,17 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.fetching.read_plan import Range, ReadPlan
+from rocketray.actors.fetching.reading import read_part
 from rocketray.actors.files.half_file import BatchName, Half, HalfFile, HalfWriter, new_half
 from rocketray.actors.files.paths import staged_directory
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.actors.staging.staging_api import StagedBatch, StagingVerdict
+from rocketray.filters.subscription import Subscription
 from rocketray.testing import Broker
 
-__all__ = ["bodies_of", "decide", "rows_of", "settle", "stage", "step"]
+__all__ = ["bodies_of", "decide", "rows_of", "settle", "stage", "step", "stored_bodies"]
 
 
 def rows_of(bodies: Sequence[str], **columns: Sequence[object]) -> pa.RecordBatch:
@@ -69,3 +73,20 @@ def settle(broker: Broker) -> None:
             return
         broker.clock.advance(minutes=1)
     raise AssertionError(broker.node.staging.overview(1))
+
+
+def stored_bodies(connection: Connection, topic: str) -> Counter[str]:
+    """Return the bodies of all messages of a topic of a real node, and how often each is there."""
+    keys = [(topic, queue_id) for queue_id in range(connection.topics.get(topic).queues)]
+    looked = connection.ranges.look(keys)
+    plan = ReadPlan(Subscription.tags("*"), ("body",), 10_000, fail_on_data_loss=True)
+    found: Counter[str] = Counter()
+    for key, held in looked.bounds.items():
+        part = Range(key, held.minimum, held.visible)
+        for batch in read_part(looked.place, plan, part, _warn) if part.start < part.stop else ():
+            found.update(body.decode() for body in batch.column("body").to_pylist())
+    return found
+
+
+def _warn(said: str) -> None:
+    raise AssertionError(said)

@@ -6,7 +6,7 @@ The session names this module in the place of ``pyspark.daemon``; planners keep 
 
 A worker collects garbage after each task, and looks through all that was loaded: 90 ms, for which
 its next task waits. So what is loaded here is frozen. A worker of another session does the same
-when it has loaded it (source.py).
+when it has loaded it (task_worker.py).
 
 When a query is stopped, Spark closes the sockets of its workers. Each would print a traceback about
 what it could not write; here it just ends.
@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark import daemon
 
 from rocketray.actors.fetching import reading
+from rocketray.actors.staging import message_rows
 from rocketray.environment import with_environ
 from rocketray.kernels import warm_imported
 
@@ -34,10 +35,10 @@ _RAISE = {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}  # instead of print
 
 
 def preload() -> list[str]:
-    """Load the modules that reading imports late, and the kernels; return the modules' names."""
+    """Load the kernels, and the modules that tasks import late; return the modules' names."""
     warm_imported()
     pa.scalar("")  # Arrow looks for pandas at its first value, and imports it where it is installed
-    return [reading.__name__]
+    return [reading.__name__, message_rows.__name__]
 
 
 def until_closed(worker: Callable[..., int]) -> Callable[..., int]:

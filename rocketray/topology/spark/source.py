@@ -12,12 +12,10 @@ Invariants
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -65,6 +63,7 @@ from .positions import Admission, Position, from_json, to_json
 from .pushed_filters import PushedFilters, are_handed_over
 from .source_columns import Projection, default_schema
 from .source_options import SourceOptions, may_be_writing, parse_options
+from .task_worker import freeze_modules
 from .writer_options import parse_writer_options
 
 __all__ = ["RangesTask", "RocketRaySource"]
@@ -158,7 +157,7 @@ class _Reading:
         """Yield the matching messages of a task's ranges, each in queue order."""
         if isinstance(partition, RangesTask):  # Spark creates one of its own when there is none
             batches = read_ranges(partition.ranges, self._plan)
-            _freeze_modules()
+            freeze_modules()
             yield from map(self._projection.shape, batches)
 
     def _tasks(
@@ -167,12 +166,6 @@ class _Reading:
         """Return the tasks for *ranges*."""
         tasks = divide(ranges, bounds, self._options.division)
         return [RangesTask(parts) for parts in placed(tasks, queues.place, self._begun)]
-
-
-@lru_cache(maxsize=1)
-def _freeze_modules() -> None:
-    """Leave what this worker has loaded out of its collections of garbage (daemon.py)."""
-    gc.freeze()
 
 
 class _Batches(_Reading):

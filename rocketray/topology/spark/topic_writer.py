@@ -40,6 +40,7 @@ from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 
 from .failures import plainly
 from .staging_place import find_staging
+from .task_worker import freeze_modules
 from .writer_columns import WriterColumns
 from .writer_options import WriterOptions
 
@@ -83,6 +84,7 @@ class _Rows:
         # Loads kernels, which tasks have and planners do not.
         from rocketray.actors.staging.message_rows import MessageRows  # noqa: PLC0415
 
+        freeze_modules()
         client, half = StagingClient(self.place), None
         messages = MessageRows(
             client.queues_of, self.topic, first_queue=first_queue, clock_ms=system_clock_ms

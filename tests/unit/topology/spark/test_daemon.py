@@ -12,7 +12,7 @@ import pyspark.daemon
 import pytest
 from support.shards import Shards
 
-from rocketray.topology.spark import source
+from rocketray.topology.spark import task_worker
 from rocketray.topology.spark.daemon import until_closed
 from rocketray.topology.spark.source import RocketRaySource
 from rocketray.topology.spark.source_columns import default_schema
@@ -65,7 +65,7 @@ def test_a_worker_of_another_session_freezes_once(
 ) -> None:
     calls: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
-    source._freeze_modules.cache_clear()
+    task_worker.freeze_modules.cache_clear()
     with Shards(tmp_path, Trade=1) as shards:
         shards.fill("Trade", 0, 3)
         reader = RocketRaySource({"topic": "Trade", "data": str(tmp_path)}).reader(
