@@ -27,6 +27,7 @@ BENCHMARKS = {
     "acks": "ack=disk beside memory: 1 to 1024 messages a batch, 1 to 64 producers",
     "consume": "a backlog: an agent (bytes, JSON, Records, Arrow), a plain member, with filters",
     "remote": "a member on another machine: a backlog with and without compression, one message",
+    "staging": "rows of Spark's writer, without Spark: exactly once, at least once, a producer's tables",
     "groups": "1, 10 and 100 groups on one topic, and the memory of a member that is far behind",
     "store": "the store alone: put, lookups by key, Arrow columns, recovery",
     "growth": "the store from 10⁵ to 10⁷ messages and 1 to 16 shards, and an idle shard's memory",

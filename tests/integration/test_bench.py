@@ -38,6 +38,7 @@ TOO_LITTLE = {"% of a core", "cores", "MiB", "ns/entry", "ns/message"}
             "latency",
             "consume",
             "remote",
+            "staging",
             "groups",
             "reading_again",
         )

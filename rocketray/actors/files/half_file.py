@@ -19,10 +19,11 @@ import os
 import re
 import struct
 import uuid
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
+
+from isal.isal_zlib import crc32  # as zlib's, ten times as fast
 
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import CorruptRecordError, InvalidNameError, StoreFullError, StreamError
@@ -137,8 +138,8 @@ class HalfWriter:
 
     def add(self, topic: str, queue_id: int, frame: bytes | memoryview, messages: int) -> None:
         """Add a packed batch for a queue."""
-        crc32, size = zlib.crc32(frame), len(frame)
-        self._frames.append(HalfFrame(topic, queue_id, self._end, size, crc32, messages))
+        size = len(frame)
+        self._frames.append(HalfFrame(topic, queue_id, self._end, size, crc32(frame), messages))
         self._sink.write(frame)
         self._end += size
 
@@ -146,7 +147,7 @@ class HalfWriter:
         """Write the footer; the half is whole and on disk on return."""
         footer = json.dumps(self._frames, separators=(",", ":")).encode()
         self._sink.write(footer)
-        self._sink.write(_TRAILER.pack(_MAGIC, zlib.crc32(footer), len(footer)))
+        self._sink.write(_TRAILER.pack(_MAGIC, crc32(footer), len(footer)))
         self._sink.finish()
         size = self._end + len(footer) + _TRAILER.size
         return Half(self._name, size, sum(frame.messages for frame in self._frames))
@@ -219,13 +220,13 @@ def read_frames(directory: Path, half: Half) -> list[HalfFrame]:
         if size != half.size or size < _TRAILER.size:
             raise CorruptRecordError(str(path), 0, f"it has {size} bytes, not {half.size}")
         file.seek(size - _TRAILER.size)
-        magic, crc32, length = _TRAILER.unpack(file.read(_TRAILER.size))
+        magic, checksum, length = _TRAILER.unpack(file.read(_TRAILER.size))
         start = size - _TRAILER.size - length
         if magic != _MAGIC or start < 0 or length > JSON_MAX_BYTES:
             raise CorruptRecordError(str(path), size - _TRAILER.size, "it has no footer")
         file.seek(start)
         footer = file.read(length)
-    if zlib.crc32(footer) != crc32:
+    if crc32(footer) != checksum:
         raise CorruptRecordError(str(path), start, "its footer has another checksum")
     try:
         return _parsed(json.loads(footer), start)
@@ -242,7 +243,7 @@ def read_frame(path: Path, frame: HalfFrame) -> bytes:
     with path.open("rb") as file:
         file.seek(frame.offset)
         content = file.read(frame.size)
-    if len(content) != frame.size or zlib.crc32(content) != frame.crc32:
+    if len(content) != frame.size or crc32(content) != frame.crc32:
         raise CorruptRecordError(
             str(path), frame.offset, "it has another checksum; remove the file to lose its messages"
         )
