@@ -122,7 +122,12 @@ class _Rows:
         name, run = tasks[0].batch, tasks[0].run
         client = StagingClient(self.place)
         halves = tuple(task.half for task in tasks if task.half is not None)
-        client.calls.decide(StagedBatch(name, run, halves, is_single))
+        verdict = client.calls.decide(StagedBatch(name, run, halves, is_single))
+        if verdict == "repeated":
+            logger.warning(
+                "batch %d of %s was decided before: its messages are those of the first decision",
+                name.number, name.writer,
+            )  # fmt: skip
         if not client.wait_applied(name, _DECIDED_S):
             logger.warning(
                 "batch %d of %s is decided, and not wholly in its topics yet; see: rocketray "
