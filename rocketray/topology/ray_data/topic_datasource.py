@@ -43,7 +43,7 @@ __all__ = ["TopicDatasource", "read_topic"]
 
 logger = logging.getLogger(__name__)
 
-_TASK_MESSAGES = 20_000  # reading fewer takes less time than a task of Ray costs
+_TASK_MESSAGES = 20_000  # some 30 ms of reading, as much as a task of Ray Data costs
 _MESSAGE_BYTES = 256  # a guess, by which Ray Data chooses the number of tasks
 
 
