@@ -91,7 +91,7 @@ def test_actors_that_were_killed_return_to_their_disk_with_all_that_they_had(
     assert killed["offsets"] == [EACH] * 4
 
 
-def test_spark_and_ray_data_read_the_queues_of_both_disks_from_the_second_machine(
+def test_spark_and_ray_data_use_the_queues_of_both_disks_from_the_second_machine(
     cluster: Cluster,
 ) -> None:
     read = cluster.drive("spark", tuple(cluster.machines.on_second()))
@@ -99,6 +99,8 @@ def test_spark_and_ray_data_read_the_queues_of_both_disks_from_the_second_machin
     assert read["dear"] == [[q, at, f"{q}-{at}"] for q, at in stored if at >= 40]
     assert read["paid"] == [[q, at, f"{q}-{at}"] for q, at in stored if at % 2]
     assert read["dataset"] == read["dear"]
+    assert read["copied"] == sorted([q, f"{q}-{at}"] for q, at in stored if at % 2)
+    assert read["copied to"] == 2
 
 
 def test_a_table_of_an_app_is_rebuilt_on_the_machine_without_its_changelog(

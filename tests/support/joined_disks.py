@@ -189,7 +189,7 @@ def back(client: Client) -> dict[str, Any]:
 
 
 def spark(client: Client) -> dict[str, Any]:
-    """Read the topic with Spark, as a batch and as a stream, under the name of the cluster."""
+    """Read the topic with Spark, as a batch and as a stream, and write a copy, on both disks."""
     address = str(ray.get_runtime_context().gcs_address)
     place = {"topic": TOPIC, "cluster": client.cluster, "rayAddress": address}
     with tempfile.TemporaryDirectory() as directory:
@@ -204,11 +204,19 @@ def spark(client: Client) -> dict[str, Any]:
             begin = to_lake.option("checkpointLocation", checkpoint).trigger(availableNow=True)
             begin.start().awaitTermination()
             paid = session.read.parquet(lake).collect()
+            client.topics.create("Copied", 4)
+            copy = session.read.format("rocketray").options(**place | {"topic": "Copied"})
+            rows_of_lake = session.read.parquet(lake).select("body", "queueId")
+            to_copy = rows_of_lake.write.format("rocketray").options(**place | {"topic": "Copied"})
+            to_copy.mode("append").save()
+            copied = copy.load().collect()
         finally:
             session.stop()
     return {
         "dear": sorted((row.queueId, row.queueOffset, bytes(row.body).decode()) for row in rows),
         "paid": sorted((row.queueId, row.queueOffset, bytes(row.body).decode()) for row in paid),
+        "copied": sorted((row.queueId, bytes(row.body).decode()) for row in copied),
+        "copied to": len(client.topics.get("Copied").by_disk()),
         "dataset": _dataset(client, "amount >= 40"),
     }
 

@@ -14,15 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
-
 from rocketray.actors.files.paths import fetch_port_file, fetch_service_file
 from rocketray.actors.files.private_files import write_secret
 
@@ -98,6 +89,16 @@ def keep_service(data: Path, identity: ServiceIdentity) -> None:
 
 def _certificate(host: str) -> tuple[str, str]:
     """Return a certificate for *host* that its own key signs, and the key, both in PEM."""
+    # Loads OpenSSL, which processes that only look for the service do not need.
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "rocketray")])
     builder = (

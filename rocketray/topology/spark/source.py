@@ -120,7 +120,7 @@ class RocketRaySource(DataSource):
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
         """Return a writer for ``df.write``."""
-        from .topic_writer import batch_writer  # noqa: PLC0415 - loads Flight, and Ray
+        from .topic_writer import batch_writer  # noqa: PLC0415 - loads Flight
 
         options = parse_writer_options(self.options, process_environ(), is_stream=False)
         return batch_writer(options, schema, overwrite=overwrite)

@@ -10,11 +10,11 @@ import logging
 import socket
 from pathlib import Path
 
-from rocketray.actors.client.connection import Connection
-from rocketray.actors.client.finding import find_node
 from rocketray.actors.fetching.read_plan import DiskPlace, FetchService
 from rocketray.actors.fetching.service_identity import kept_service
 from rocketray.actors.files.home import identity_of
+from rocketray.actors.files.node_description import read_description
+from rocketray.actors.runtime.machine import whereabouts
 from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.cluster import Cluster
 from rocketray.errors import StreamError
@@ -34,6 +34,8 @@ def find_staging(node: Path | Cluster) -> DiskPlace:
         found = _running_service(node.resolve())
         if found is not None:
             return found
+    from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - loads Ray
+
     connection = Connection.to(node)
     try:
         return connection.ranges.look([]).place
@@ -43,10 +45,10 @@ def find_staging(node: Path | Cluster) -> DiskPlace:
 
 def _running_service(data: Path) -> DiskPlace | None:
     """Return the service of the node on *data*, if that has the first disk and answers."""
-    if Path(str(find_node(data).get("coordinatorData", data))) != data:
+    description, kept = read_description(data), kept_service(data)
+    if description is None or whereabouts(description) != "here" or kept is None or not kept.port:
         return None
-    kept = kept_service(data)
-    if kept is None or not kept.port:
+    if Path(str(description.get("coordinatorData", data))) != data:
         return None
     service = FetchService(kept.host, kept.port, kept.token, kept.certificate.encode())
     place = DiskPlace(data, identity_of(data), socket.gethostname(), service)
