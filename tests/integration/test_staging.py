@@ -14,7 +14,12 @@ import pytest
 import ray
 from support.staging import stored_bodies
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME, process_actor
+from rocketray.actors.calls.endpoint import (
+    COORDINATOR_NAME,
+    GATEWAY_NAME,
+    SPARE_GATEWAY_NAME,
+    process_actor,
+)
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
@@ -58,6 +63,17 @@ def at_last(call: Callable[[], bool]) -> bool:
     raise AssertionError("the gateway does not come back")
 
 
+def problem_of(client: StagingClient, batch: BatchName) -> str:
+    return next(work.problem for work in client.calls.overview(100).work if work.batch == batch)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def test_batches_are_stored_once_though_gateways_and_shards_are_killed(
     node: Node, connection: Connection
 ) -> None:
@@ -80,26 +96,21 @@ def test_batches_are_stored_once_though_gateways_and_shards_are_killed(
     assert not [path for path in staged_directory(node.data).iterdir() if writer in path.name]
 
 
-def test_a_batch_that_was_decided_before_both_gateways_died_is_stored(
+def test_a_batch_that_was_decided_before_both_gateways_ended_is_stored(
     node: Node, connection: Connection
 ) -> None:
-    """A gateway that starts stores what is decided without being called."""
+    """The coordinator starts a gateway for what is staged, which stores it without being called."""
     topic = f"Staged{uuid.uuid4().hex[:8]}"
     connection.topics.create(topic, 1)
     place = connection.ranges.look([]).place
     client, name = StagingClient(place), BatchName(uuid.uuid4().hex, 0)
     connection.topics.set_permission(topic, 4)
     client.calls.decide(StagedBatch(name, "run", (stage(client, topic, name),)))
-    time.sleep(0.2)
+    until(lambda: "has no write permission" in problem_of(client, name))
     assert not client.calls.is_applied(name)
-    [work] = [work for work in client.calls.overview(100).work if work.batch == name]
-    assert "has no write permission" in work.problem
     for gateway in (SPARE_GATEWAY_NAME, GATEWAY_NAME):
-        kill(gateway)
+        ray.kill(find_actor(DEFAULT_CLUSTER, gateway))  # Ray does not start it again
     connection.topics.set_permission(topic, 6)
-    half = staged_directory(node.data).glob(f"{name.writer}.*")
-    end = time.monotonic() + 60
-    while [*staged_directory(node.data).glob(f"{name.writer}.*")]:
-        assert time.monotonic() < end, [*half]
-        time.sleep(0.05)
+    kill(COORDINATOR_NAME)  # which looks when it starts
+    until(lambda: not [*staged_directory(node.data).glob(f"{name.writer}.*")])
     assert sum(stored_bodies(connection, topic).values()) == ROWS
