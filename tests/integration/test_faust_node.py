@@ -287,7 +287,7 @@ class Program:
     def end(self, number: int) -> int:
         """Send it a signal; its return code."""
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(120)
 
     def processes(self) -> list[int]:
         """Its own process, and those that it started, as far as they live."""
