@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,23 +208,33 @@ def run_until_killed(data: Path, directory: Path, *, batches: int) -> int:
     return done
 
 
+def started(shards: Shards, kept: Path) -> subprocess.Popen[str]:
+    """``support.sink_program`` in a session of its own, with all that it starts."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "support.sink_program", str(shards.data), str(kept)],
+        env={**os.environ, "PYTHONPATH": python_path()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def processes_of(session: int) -> list[int]:
+    """The processes of a session that live."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
 @pytest.mark.slow
 def test_sinks_wait_for_their_topic_and_end_quietly_with_ctrl_c(tmp_path: Path) -> None:
     with Shards(tmp_path / "data", Other=1) as shards:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "support.sink_program",
-                str(shards.data),
-                str(tmp_path / "kept"),
-            ],
-            env={**os.environ, "PYTHONPATH": python_path()},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        process = started(shards, tmp_path / "kept")
         assert process.stdout is not None
         assert process.stderr is not None
         try:
@@ -240,8 +252,25 @@ def test_sinks_wait_for_their_topic_and_end_quietly_with_ctrl_c(tmp_path: Path) 
     assert said.startswith("sink tell waits for its topic: topic 'Trade' does not exist in ")
     assert batches == ["0 10\n", "1 10\n", "2 10\n"]
     assert process.returncode == 0, errors
-    # A worker of Spark's whose socket is closed may still say so.
-    assert [line for line in errors.splitlines() if "Interrupt" in line or "\tat " in line] == []
+    assert [line for line in errors.splitlines() if "Traceback" in line or "\tat " in line] == []
+
+
+@pytest.mark.slow
+def test_the_jvm_ends_with_a_process_of_sinks_that_is_killed(tmp_path: Path) -> None:
+    with Shards(tmp_path / "data", Trade=1) as shards:
+        shards.fill("Trade", 0, 2000)
+        process = started(shards, tmp_path / "kept")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0 10\n"
+        assert len(processes_of(process.pid)) > 2, "the JVM, and workers"
+        process.kill()
+        end = time.monotonic() + 60
+        while (left := processes_of(process.pid)) and time.monotonic() < end:
+            time.sleep(0.1)
+        for one in left:
+            os.kill(one, signal.SIGKILL)
+        process.communicate()
+        assert left == []
 
 
 def python_path() -> str:
