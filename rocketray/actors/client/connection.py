@@ -72,8 +72,6 @@ class Connection(NodeClient):
         super().__init__(data, self._ray, cluster=cluster)
         self.node = node
         """The content of node.json at first; None if the node was found by its cluster's name."""
-        self.directory: Path | None = None
-        """The data directory by which the node was found, on this machine; of any of its disks."""
         self._node = client_of(self._ray, NODE)
         self.unflushed = self._node.unflushed
         """See :meth:`NodeApi.unflushed`."""
@@ -110,7 +108,6 @@ class Connection(NodeClient):
             node = find_node(directory)
             data = Path(str(node.get("coordinatorData", directory)))
             connection = Connection(data, str(node.get("cluster", DEFAULT_CLUSTER)), node)
-            connection.directory = directory
         connection._stay()
         return connection
 

@@ -46,13 +46,13 @@ def plan_of(
             an app that stays on this machine.
     """
     cluster = connection.cluster
-    if connection.directory is not None:
+    if connection.node is not None:  # found by its data directory
         if labels:
             raise ConfigError(
                 f"--label chooses among the machines of a cluster; name the cluster, too: "
                 f"rocketray --cluster {cluster} up {path} --label …"
             )
-        return HostPlan.here(path, cluster, str(Path.cwd()), str(connection.directory)), None
+        return HostPlan.here(path, cluster, str(Path.cwd()), connection.node.get("data")), None
     app = load_app(path)
     source = source_of(path)
     code = None

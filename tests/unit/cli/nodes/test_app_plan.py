@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import typer
@@ -19,9 +19,9 @@ from rocketray.topology.hosting import host_plan
 APP = "import rocketray as rr\napp = rr.App('shop')\n"
 
 
-def connected(directory: Path | None) -> Connection:
+def connected(node: dict[str, Any] | None) -> Connection:
     """A connection that found the node by its directory, or by its cluster."""
-    return cast("Connection", SimpleNamespace(cluster="orders", directory=directory))
+    return cast("Connection", SimpleNamespace(cluster="orders", node=node))
 
 
 @pytest.fixture
@@ -78,11 +78,11 @@ def test_on_a_data_directory_hosts_stay_here_and_import_from_it(
 ) -> None:
     label = ("rocketray-disk", "d1")
     monkeypatch.setattr(host_plan, "label_of_machine", lambda: label)
-    plan, code = plan_of(connected(Path("/data")), "planned.shop:app", ())
+    plan, code = plan_of(connected({"data": "/data"}), "planned.shop:app", ())
     assert (plan.directory, plan.labels, code) == (str(apps), (label,), None)
     assert plan.data == "/data"
     with pytest.raises(ConfigError, match="--cluster orders up planned"):
-        plan_of(connected(Path("/data")), "planned.shop:app", (("zone", "b"),))
+        plan_of(connected({"data": "/data"}), "planned.shop:app", (("zone", "b"),))
 
 
 def test_labels_are_pairs() -> None:
