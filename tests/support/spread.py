@@ -24,7 +24,7 @@ __all__ = ["NODE", "FilesAndShared", "alternated", "mixed", "work_of"]
 
 NODE = "node"
 _SHARED = {
-    "spark": re.compile(r"tests/integration/test_spark_\w+\.py"),
+    "spark": re.compile(r"tests/integration/test_(spark_\w+|exactly_once)\.py"),
     NODE: re.compile(
         r"tests/integration/test_(faust_command|faust_node|members|node|ray_data|staging|topics)\.py"
     ),
