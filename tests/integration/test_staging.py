@@ -108,9 +108,11 @@ def test_a_batch_that_was_decided_before_both_gateways_ended_is_stored(
     client.calls.decide(StagedBatch(name, "run", (stage(client, topic, name),)))
     until(lambda: "has no write permission" in problem_of(client, name))
     assert not client.calls.is_applied(name)
+    until(lambda: any(f"writer {name.writer} is decided" in line for line in connection.problems()))
     for gateway in (SPARE_GATEWAY_NAME, GATEWAY_NAME):
         ray.kill(find_actor(DEFAULT_CLUSTER, gateway))  # Ray does not start it again
     connection.topics.set_permission(topic, 6)
     kill(COORDINATOR_NAME)  # which looks when it starts
     until(lambda: not [*staged_directory(node.data).glob(f"{name.writer}.*")])
     assert sum(stored_bodies(connection, topic).values()) == ROWS
+    until(lambda: not any(name.writer in line for line in connection.problems()))

@@ -45,7 +45,6 @@ from rocketray.actors.ray_process.ray_runtime import (
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.shards.shard_api import ScrubState, ShardApi, shard_of
-from rocketray.actors.staging.staging_service import has_staged
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
@@ -60,6 +59,7 @@ from .node_shards import NodeShards
 from .one_node import start_actor
 from .queue_moves import QueueMoves
 from .registered_documents import RegisteredDocuments, RegisterOfStart, state_directory, take_over
+from .staged_watch import StagedWatch
 from .topic_service import TopicService
 
 __all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
@@ -146,9 +146,9 @@ class CoordinatorActor(ServedObjects):
         start("looking at the disks", DISKS_INTERVAL_S, work=self._disks.look)
         start("removing old files of moved queues", MOVES_INTERVAL_S, work=moves.tidy)
         if not home.is_joined:
-            start(
-                "opening the gateway", STAGED_INTERVAL_S, work=self._open_for_staged, at_once=True
-            )
+            staged = StagedWatch(self._home, self._state.problems, self.open_gateway)
+            start("opening the gateway", STAGED_INTERVAL_S, work=staged.open, at_once=True)
+            start("looking at staged batches", PROBLEMS_INTERVAL_S, work=staged.look)
         if self._shared is not None:
             look = partial(self._look_at, self._shared)
             start("looking at the register", REGISTER_INTERVAL_S, work=look)
@@ -234,11 +234,6 @@ class CoordinatorActor(ServedObjects):
             else:
                 break
         start_actor(GatewayActor, on_disk(SPARE_GATEWAY_NAME, disk), GATEWAY_THREADS, home)
-
-    def _open_for_staged(self) -> None:
-        """Start the gateway of the first disk if it has staged batches, which it stores."""
-        if has_staged(self._home.directory()):
-            self.open_gateway("")
 
     def home(self) -> Home:
         """Return the home of the first disk, where every actor that uses its files has to run."""

@@ -93,6 +93,10 @@ class GatewayActor(ServedObjects):
             self._staging.start()
         self._ranges.service.open_again()
 
+    def staging_problems(self) -> list[str]:
+        """Return what is wrong with staged batches, if this process stores them."""
+        return [] if self._staging is None else self._staging.problems()
+
     def ready(self) -> None:
         """Return when the actor can serve calls."""
 

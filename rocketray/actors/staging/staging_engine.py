@@ -224,6 +224,27 @@ class StagingEngine:
             tuple(found[:most]), len(found), StagedCounts(**self._counts), tuple(problems)
         )
 
+    def problems(self, most: int) -> list[str]:
+        """Return what was lost, which writers are closed, and what decided batches wait for.
+
+        These are at most *most* lines.
+        """
+        found = [str(error) for error in self._ledger.damaged.values()]
+        if lost := self._counts["lost"]:
+            found.insert(0, f"{lost} messages of decided batches are lost: see the gateway's log")
+        decided = [
+            BatchName(state.writer, batch.number)
+            for state in self._ledger
+            for batch in state.decided
+        ]
+        found += [
+            f"batch {name.number} of Spark's writer {name.writer} is decided and not stored yet: "
+            f"{why}; see: rocketray staged"
+            for name in decided
+            if (why := self._why(name))
+        ]
+        return found[:most]
+
     def _save(self, state: WriterState) -> None:
         self._seen[state.writer] = self._clock.steady_ms()
         self._ledger.save(replace(state, used_ms=self._clock()))

@@ -25,6 +25,7 @@ _LOG = logging.getLogger(__name__)
 _IDLE_MS = 60_000
 _FAILED_MS = 1000
 _LOOK_S = 1.0
+_TOLD_MAX = 3
 
 
 def has_staged(data: Path) -> bool:
@@ -90,6 +91,11 @@ class StagingService:
         """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
             return engine.overview(most)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong, a line each, if this process steps the engine."""
+        with self._lock:
+            return [] if self._engine is None else self._engine.problems(_TOLD_MAX)
 
     def start(self) -> None:
         """Store what is decided in a thread from now on, until :meth:`close`."""

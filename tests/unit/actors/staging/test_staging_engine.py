@@ -204,11 +204,15 @@ def test_a_damaged_frame_stores_nothing_and_its_file_can_be_given_up(
     step(broker)
     [work] = broker.node.staging.overview(9).work
     assert "remove the file to lose its messages" in work.problem
+    [problem] = broker.node.staging.problems()
+    assert problem.startswith("batch 0 of Spark's writer job is decided and not stored yet: ")
+    assert "remove the file to lose its messages" in problem
     path.unlink()
     settle(broker)
     assert not bodies_of(broker)
     assert broker.node.staging.overview(9).counts.lost == 2
     assert "2 messages are lost" in caplog.text
+    assert "2 messages of decided batches are lost" in broker.node.staging.problems()[0]
 
 
 def test_halves_that_nothing_decides_are_removed_after_a_day(tmp_path: Path) -> None:
@@ -254,6 +258,7 @@ def test_a_damaged_file_closes_its_writer_and_no_other(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"job\.json"):
             decide(broker, SECOND)
         assert "job.json" in broker.node.staging.overview(9).problems[0]
+        assert "job.json" in broker.node.staging.problems()[0]
         decide(broker, BatchName("other", 0))
 
 

@@ -1,0 +1,58 @@
+"""The coordinator's look at staged batches: the first disk's gateway stores them, if it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rocketray.actors.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
+from rocketray.actors.client.actor_names import actor_or_none
+from rocketray.actors.files.home import Home
+from rocketray.actors.ray_process.ray_runtime import GetTimeoutError, RayError, ray
+from rocketray.actors.staging.staging_service import has_staged
+
+from .cluster_state import Problems
+
+__all__ = ["StagedWatch"]
+
+_LOG = logging.getLogger(__name__)
+_SUBJECT = "staged batches"
+_ANSWER_S = 10.0
+
+
+class StagedWatch:
+    """Keeps the gateway running while there are staged batches, and notes what is wrong with them.
+
+    Each method is called periodically.
+    """
+
+    def __init__(self, home: Home, problems: Problems, open_gateway: Callable[[str], None]) -> None:
+        """Take the home of the first disk, which is here."""
+        self._home = home
+        self._problems = problems
+        self._open_gateway = open_gateway
+
+    def open(self) -> None:
+        """Start the gateway if something is staged."""
+        if has_staged(self._home.directory()):
+            self._open_gateway("")
+
+    def look(self) -> None:
+        """Note what staged batches wait for, as the process says that stores them."""
+        lines = self._lines() if has_staged(self._home.directory()) else []
+        if lines:
+            self._problems.note(_SUBJECT, "; ".join(lines))
+        else:
+            self._problems.resolve(_SUBJECT)
+
+    def _lines(self) -> list[str]:
+        found: list[str] = []
+        for name in (GATEWAY_NAME, SPARE_GATEWAY_NAME):
+            gateway = actor_or_none(self._home.cluster, name)
+            if gateway is None:
+                continue  # it is started by open()
+            try:
+                found += ray.get(gateway.staging_problems.remote(), timeout=_ANSWER_S)
+            except (RayError, GetTimeoutError) as error:  # Ray starts it again
+                _LOG.info("%s does not say what staged batches wait for: %s", name, error)
+        return found
