@@ -18,6 +18,7 @@ __all__ = ["StagedWatch"]
 _LOG = logging.getLogger(__name__)
 _SUBJECT = "staged batches"
 _ANSWER_S = 10.0
+_GATEWAYS = (GATEWAY_NAME, SPARE_GATEWAY_NAME)
 
 
 class StagedWatch:
@@ -39,20 +40,24 @@ class StagedWatch:
 
     def look(self) -> None:
         """Note what staged batches wait for, as the process says that stores them."""
-        lines = self._lines() if has_staged(self._home.directory()) else []
+        is_staged = has_staged(self._home.directory())
+        lines, is_known = self._lines() if is_staged else ([], True)
         if lines:
             self._problems.note(_SUBJECT, "; ".join(lines))
-        else:
+        elif is_known:
             self._problems.resolve(_SUBJECT)
 
-    def _lines(self) -> list[str]:
+    def _lines(self) -> tuple[list[str], bool]:
+        """Return what the two processes of the gateway say, and whether both have answered."""
         found: list[str] = []
-        for name in (GATEWAY_NAME, SPARE_GATEWAY_NAME):
+        answers = 0
+        for name in _GATEWAYS:
             gateway = actor_or_none(self._home.cluster, name)
             if gateway is None:
                 continue  # it is started by open()
             try:
                 found += ray.get(gateway.staging_problems.remote(), timeout=_ANSWER_S)
+                answers += 1
             except (RayError, GetTimeoutError) as error:  # Ray starts it again
                 _LOG.info("%s does not say what staged batches wait for: %s", name, error)
-        return found
+        return found, answers == len(_GATEWAYS)
