@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 __all__ = [
@@ -51,7 +52,7 @@ def make_directory(path: Path, mode: int) -> bool:
 
 def make_private_parents(path: Path) -> None:
     """Create *path* and its missing parents; no other user may enter what this creates."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
+    missing = [*takewhile(lambda each: not each.exists(), (path, *path.parents))]
     for each in reversed(missing):
         each.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
 

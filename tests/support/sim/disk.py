@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ import numpy.typing as npt
 __all__ = ["DurableFiles", "Entry", "read_all"]
 
 SECTOR = 512
+_open, _close = os.open, os.close  # the real ones, whatever takes their place meanwhile
 _PAGE = 4096
 _SURVIVAL = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -48,20 +50,21 @@ class DurableFiles:
         """Make everything durable as it is now."""
         self._content, self._names = {}, {}
         self._gone, self._dropped = {}, {}
-        for directory, entries in _walk(self._root):
+        for directory, entries in _walk(str(self._root)):
             self._names[directory] = {name: entry for name, (entry, _) in entries.items()}
             for entry, path in entries.values():
                 if not entry.is_directory:
-                    self._content[entry.inode] = path.read_bytes()
+                    self._content[entry.inode] = _read(path)
 
     def sync(self, descriptor: int) -> None:
         """Make a file's content, or a directory's names, durable."""
-        path = Path(f"/proc/self/fd/{descriptor}")
-        inode = os.fstat(descriptor).st_ino
-        if path.is_dir():
+        path = f"/proc/self/fd/{descriptor}"
+        found = os.fstat(descriptor)
+        inode = found.st_ino
+        if stat.S_ISDIR(found.st_mode):
             self._names[inode] = {name: entry for name, (entry, _) in _entries(path).items()}
             return
-        now = path.read_bytes()
+        now = _read(path)
         stale = {
             at: kept
             for at, kept in self._dropped.pop(inode, {}).items()
@@ -74,7 +77,7 @@ class DurableFiles:
     def fail_sync(self, descriptor: int) -> None:
         """Take for written what is not: every sector that differs from what is durable."""
         inode = os.fstat(descriptor).st_ino
-        now = Path(f"/proc/self/fd/{descriptor}").read_bytes()
+        now = _read(f"/proc/self/fd/{descriptor}")
         old = self._content.get(inode, b"").ljust(len(now), b"\0")
         dropped = self._dropped.setdefault(inode, {})
         for at in range(0, len(now), SECTOR):
@@ -91,17 +94,17 @@ class DurableFiles:
         """Keep the content of a file that is about to lose its name."""
         try:
             found = os.lstat(path)
-            self._gone[found.st_ino] = Path(path).read_bytes()
+            self._gone[found.st_ino] = _read(path)
         except OSError:  # there is none, or it is a directory
             return
 
     def write_back(self, chance: random.Random) -> None:
         """Write some of what is not synced, as the system does at any time."""
         share = chance.choice(_SURVIVAL)
-        for _, entries in _walk(self._root):
+        for _, entries in _walk(str(self._root)):
             for entry, path in entries.values():
                 if not entry.is_directory and chance.random() < 0.3:
-                    now = path.read_bytes()
+                    now = _read(path)
                     old = self._content.get(entry.inode)
                     if old is not None and old != now:
                         self._content[entry.inode] = self._mixed(
@@ -111,13 +114,13 @@ class DurableFiles:
     def lose_power(self, chance: random.Random) -> tuple[dict[Path, bytes], list[Path]]:
         """Return the files and directories, by relative paths, that a power failure now leaves."""
         share = chance.choice(_SURVIVAL)
-        where: dict[int, Path] = {}
-        for _, entries in _walk(self._root):
+        where: dict[int, str] = {}
+        for _, entries in _walk(str(self._root)):
             where |= {entry.inode: path for entry, path in entries.values()}
         files: dict[Path, bytes] = {}
         directories: list[Path] = []
 
-        def visit(inode: int, now: dict[str, tuple[Entry, Path]], at: Path) -> None:
+        def visit(inode: int, now: dict[str, tuple[Entry, str]], at: Path) -> None:
             durable = self._names.get(inode, {})
             for name in sorted(durable.keys() | now.keys()):
                 old = durable.get(name)
@@ -132,7 +135,7 @@ class DurableFiles:
                 else:
                     files[at / name] = self._left_of(entry.inode, path, share, chance)
 
-        visit(self._root.stat().st_ino, _entries(self._root), Path())
+        visit(self._root.stat().st_ino, _entries(str(self._root)), Path())
         return files, directories
 
     def become(self, files: dict[Path, bytes], directories: list[Path]) -> None:
@@ -145,9 +148,9 @@ class DurableFiles:
             (self._root / path).write_bytes(content)
         self.sync_all()
 
-    def _left_of(self, inode: int, path: Path | None, share: float, chance: random.Random) -> bytes:
+    def _left_of(self, inode: int, path: str | None, share: float, chance: random.Random) -> bytes:
         old = self._content.get(inode, b"")
-        now = self._gone.get(inode, old) if path is None else path.read_bytes()
+        now = self._gone.get(inode, old) if path is None else _read(path)
         return self._mixed(old, now, share, chance, self._dropped.get(inode, {}))
 
     def _mixed(
@@ -180,26 +183,34 @@ class DurableFiles:
 def read_all(root: Path) -> dict[Path, bytes]:
     """Return the content of every file below *root*."""
     return {
-        path: path.read_bytes()
-        for _, entries in _walk(root)
+        Path(path): _read(path)
+        for _, entries in _walk(str(root))
         for entry, path in entries.values()
         if not entry.is_directory
     }
 
 
-def _entries(directory: Path) -> dict[str, tuple[Entry, Path]]:
+def _read(path: str) -> bytes:
+    descriptor = _open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        _close(descriptor)
+
+
+def _entries(directory: str) -> dict[str, tuple[Entry, str]]:
     with os.scandir(directory) as found:
         return {
-            one.name: (Entry(one.inode(), one.is_dir(follow_symlinks=False)), directory / one.name)
+            one.name: (Entry(one.inode(), one.is_dir(follow_symlinks=False)), one.path)
             for one in found
             if not one.is_symlink()
         }
 
 
-def _walk(directory: Path) -> Iterator[tuple[int, dict[str, tuple[Entry, Path]]]]:
+def _walk(directory: str) -> Iterator[tuple[int, dict[str, tuple[Entry, str]]]]:
     """Yield the inode and the entries of each directory, from the top."""
     entries = _entries(directory)
-    yield directory.stat().st_ino, entries
+    yield os.stat(directory).st_ino, entries
     for entry, path in entries.values():
         if entry.is_directory:
             yield from _walk(path)

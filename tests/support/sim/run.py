@@ -29,6 +29,7 @@ __all__ = ["Outcome", "run_seed", "run_seeds"]
 
 _MEMORY = Path("/dev/shm")
 _TIMEOUT_S = 300.0
+_OBJECTS_A_COLLECTION = 20_000  # dead parts leave open files in cycles, so it cannot be without
 _STEPS = (*senders.STEPS, *groups.STEPS, *upkeep.STEPS, *faults.STEPS)
 
 
@@ -125,6 +126,7 @@ def _end(connection: Connection, pid: int) -> None:
 
 def _answer(root: Path, mutate: Mutate, seed: int, connection: Connection) -> None:
     faulthandler.dump_traceback_later(_TIMEOUT_S - 5, exit=True)
+    gc.set_threshold(_OBJECTS_A_COLLECTION)
     directory = root / str(seed)
     try:
         directory.mkdir()
