@@ -210,7 +210,7 @@ def _entries(directory: str) -> dict[str, tuple[Entry, str]]:
 def _walk(directory: str) -> Iterator[tuple[int, dict[str, tuple[Entry, str]]]]:
     """Yield the inode and the entries of each directory, from the top."""
     entries = _entries(directory)
-    yield os.stat(directory).st_ino, entries
+    yield Path(directory).stat().st_ino, entries
     for entry, path in entries.values():
         if entry.is_directory:
             yield from _walk(path)

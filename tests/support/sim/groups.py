@@ -81,11 +81,21 @@ def finish(world: World) -> None:
 
 
 def beat(world: World) -> None:
-    """Let members send heartbeats, or one that was delayed arrive."""
-    if world.network.waiting and world.chance.random() < 0.3:
-        world.network.waiting.pop(world.chance.randrange(len(world.network.waiting)))()
+    """Let all members send heartbeats."""
+    _beat(world, 1.0)
+
+
+def beat_some(world: World) -> None:
+    """Let some members send heartbeats, and between them some that were delayed arrive."""
+    _beat(world, 0.4)
+
+
+def _beat(world: World, share: float) -> None:
+    waiting = world.network.waiting
     for reader in [*world.readers]:
-        if not reader.is_silent:
+        if waiting and world.chance.random() < 0.3:
+            waiting.pop(world.chance.randrange(len(waiting)))()
+        if not reader.is_silent and world.chance.random() < share:
             with world.acting(reader.part), contextlib.suppress(*EXPECTED):
                 reader.member.beat()
 
@@ -137,7 +147,8 @@ STEPS: tuple[Step, ...] = (
     Step(join, 4, 0.9),
     Step(poll, 25, 1),
     Step(finish, 25, 1),
-    Step(beat, 18, 1),
+    Step(beat, 10, 1),
+    Step(beat_some, 12, 0.8),
     Step(leave, 1, 0.6),
     Step(crash_reader, 2, 0.6),
     Step(silence, 2, 0.5),
