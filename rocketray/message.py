@@ -69,6 +69,9 @@ _MAPPINGS = (dict, Mapping)
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # 0xED always begins a character
 _REPLACEMENT = "\ufffd".encode()
 _RESERVED_PROPERTIES = frozenset({TAGS, KEYS, UNIQUE_KEY})
+_NO_KEYS: Sequence[str] = ()
+_CHECKED_MAX = 4096
+_checked: set[tuple[str, str | None]] = set()  # topics with tags that were found valid
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
@@ -119,17 +122,17 @@ def encode_stored(
         InvalidMessageError: the string is not valid Unicode.
         MessageTooLargeError: the string is over the limit.
     """
-    stored: dict[str, str] = {}
-    if unique_key:
-        stored[UNIQUE_KEY] = unique_key
-    if keys:
-        stored[KEYS] = " ".join(keys)
+    if CRC_PROPERTY in properties:  # the store's own property, no longer valid
+        properties = {name: properties[name] for name in properties if name != CRC_PROPERTY}
+    text = encode_properties(properties) if properties else ""
     if tags:
-        stored[TAGS] = tags
-    stored.update(properties)
-    stored.pop(CRC_PROPERTY, None)  # the store's own property, no longer valid
+        text = f"{TAGS}\x01{tags}\x02{text}"
+    if keys:
+        text = f"{KEYS}\x01{' '.join(keys)}\x02{text}"
+    if unique_key:
+        text = f"{UNIQUE_KEY}\x01{unique_key}\x02{text}"
     try:
-        encoded = encode_properties(stored).encode()
+        encoded = text.encode()
     except UnicodeEncodeError as error:
         raise InvalidMessageError(
             f"topic {topic!r}: a property, tag or key is not valid Unicode: {error}"
@@ -176,6 +179,8 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
     if not isinstance(keys, _SEQUENCES):
         raise InvalidMessageError(f"keys is {keys!r:.60}; give a list of strings, or one string")
     for key in keys:
+        if key.__class__ is str and key and key.isprintable() and " " not in key:
+            continue  # valid, in a third of the time
         if not isinstance(key, str):
             raise InvalidMessageError(
                 f"key {key!r:.60} is not a string; give strings: str({key!r:.60})"
@@ -197,6 +202,14 @@ def check_properties(properties: Mapping[str, str]) -> None:
             f"{{'region': 'eu'}}"
         )
     for name, value in properties.items():
+        if (
+            name.__class__ is value.__class__ is str
+            and name
+            and value
+            and (name + value).isprintable()
+            and name not in _RESERVED_PROPERTIES
+        ):
+            continue  # valid, in a third of the time
         if not isinstance(name, str):
             raise InvalidMessageError(
                 f"the name of property {name!r:.60} is not a string; give a string"
@@ -238,24 +251,29 @@ class Message:
     topic: str
     body: bytes
     tags: str | None = None
-    keys: Sequence[str] = ()
+    keys: Sequence[str] = _NO_KEYS
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
     unique_key: str | None = None
     born_timestamp_ms: int | None = None
 
     def __post_init__(self) -> None:
-        check_topic(self.topic)
-        check_body(self.topic, self.body)
-        if self.tags is not None:
-            check_tag(self.tags)
-            _check_text("the tag", self.tags)
+        try:
+            is_checked = (self.topic, self.tags) in _checked
+        except TypeError:  # one cannot be hashed, so it is no text
+            is_checked = False
+        if not is_checked:
+            _check_topic_and_tag(self.topic, self.tags)
+        if self.body.__class__ is not bytes or len(self.body) > BODY_MAX_BYTES:
+            check_body(self.topic, self.body)
         if self.unique_key is not None:
             _check_text("the unique key", self.unique_key)
-        keys = check_keys(self.keys)
-        if keys is not self.keys:
-            object.__setattr__(self, "keys", keys)
-        check_properties(self.properties)
+        if self.keys is not _NO_KEYS:
+            keys = check_keys(self.keys)
+            if keys is not self.keys:
+                object.__setattr__(self, "keys", keys)
+        if self.properties.__class__ is not dict or self.properties:
+            check_properties(self.properties)
 
     def encoded_properties(self) -> bytes:
         """Return all properties as the store keeps them; raise as :func:`encode_stored`."""
@@ -359,6 +377,16 @@ def _has_separator(text: str) -> bool:
 def _is_refused(text: str) -> bool:
     """Return whether it has a separator, or U+0000, as a sector that a disk did not write has."""
     return "\0" in text or _has_separator(text)
+
+
+def _check_topic_and_tag(topic: str, tags: str | None) -> None:
+    check_topic(topic)
+    if tags is not None:
+        check_tag(tags)
+        _check_text("the tag", tags)
+    if len(_checked) >= _CHECKED_MAX:
+        _checked.clear()
+    _checked.add((topic, tags))
 
 
 def _check_text(what: str, text: str) -> None:

@@ -96,6 +96,8 @@ def check_messages(topic: str, messages: object) -> None:
             f"the messages are {messages!r:.60}; give a list of rr.Message(topic, body), or a "
             "pyarrow Table or RecordBatch with a column body"
         )
+    if {*map(type, messages)} == {Message} and {one.topic for one in messages} == {topic}:
+        return
     for number, message in enumerate(messages):
         if not isinstance(message, Message | ForwardedMessage):
             raise InvalidMessageError(

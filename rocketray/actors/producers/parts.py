@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rocketray.actors.ipc.ring import RING_BYTES
-from rocketray.message import Message
+from rocketray.message import Message, encode_stored
 from rocketray.store.batches.message_columns import MessageColumns
 
 __all__ = ["BATCH_BYTES", "BATCH_MAX", "Bodies", "Messages", "Part", "cut", "cut_table"]
@@ -26,23 +26,42 @@ _TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # if larger rows are adjacent
 _ROW_BYTES = 160  # bytes of a record and its frame beside the values, about
 
 
-@dataclass(frozen=True, slots=True)
 class Messages:
     """A list of messages."""
 
-    messages: Sequence[Message]
+    __slots__ = ("_encoded", "messages")
 
-    def sizes(self, numbers: Sequence[int]) -> list[int]:
-        """Return the bytes of the body and the properties of each of those messages."""
-        messages = [self.messages[number] for number in numbers]
-        return [
-            len(one.body) + (_properties_bytes(one.properties) if one.properties else 0)
+    def __init__(self, messages: Sequence[Message]) -> None:
+        """Encode their properties.
+
+        Raises:
+            InvalidMessageError, MessageTooLargeError: those of a message cannot be stored.
+        """
+        self.messages = messages
+        plain = _PlainMessages()
+        self._encoded = [
+            encode_stored(one.topic, one.tags, one.keys, one.properties, one.unique_key)
+            if one.keys or one.properties or one.unique_key
+            else plain[one.tags]
             for one in messages
         ]
 
+    def sizes(self, numbers: Sequence[int]) -> list[int]:
+        """Return the bytes of the body and the properties of each of those messages."""
+        return [len(self.messages[at].body) + len(self._encoded[at]) for at in numbers]
+
     def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
         """Add those messages to a batch."""
-        columns.extend([self.messages[number] for number in numbers])
+        columns.extend([self.messages[at] for at in numbers], [self._encoded[at] for at in numbers])
+
+
+class _PlainMessages(dict[str | None, bytes]):
+    """The property string of messages that have at most a tag, by it."""
+
+    def __missing__(self, tags: str | None) -> bytes:
+        """Encode *tags*, and keep the result."""
+        encoded = self[tags] = encode_stored("", tags, (), {})
+        return encoded
 
 
 @dataclass(frozen=True, slots=True)

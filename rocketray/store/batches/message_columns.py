@@ -114,7 +114,20 @@ class RecordForm:
 
         There is room for the record's CRC behind them, if they leave any.
         """
-        tail = encode_stored(self.topic, tags, keys, properties, unique_key)
+        encoded = encode_stored(self.topic, tags, keys, properties, unique_key)
+        return self._finish(encoded, unique_key)
+
+    def tails(self, messages: Sequence[Message], encoded: Sequence[bytes]) -> list[bytes]:
+        """Return what :meth:`tail` does, for messages with their encoded properties."""
+        room = self._crc_room
+        if max(map(len, encoded)) <= PROPERTIES_MAX_BYTES - self.id_bytes - len(room):
+            return [one + room for one in encoded]
+        return [
+            self._finish(properties, one.unique_key)
+            for one, properties in zip(messages, encoded, strict=True)
+        ]
+
+    def _finish(self, tail: bytes, unique_key: str | None) -> bytes:
         size = len(tail) + (0 if unique_key else self.id_bytes)
         if size > PROPERTIES_MAX_BYTES:
             raise MessageTooLargeError(
@@ -209,7 +222,7 @@ class MessageColumns:
             keys, properties = check_keys(keys), properties or _NO_PROPERTIES
             check_properties(properties)
             tail = self._form.tail(tags, keys, properties)
-            self._note_keys(keys, properties)
+            self._note_keys(len(self._bodies), keys, properties)
         self.size += len(body) + len(tail)
         self._bodies.append(body)
         self._tails.append(tail)
@@ -218,28 +231,16 @@ class MessageColumns:
 
     def add_message(self, message: Message) -> int:
         """Add any message of the topic and return its number; raises as :meth:`add`."""
-        number, unique_key, keys = len(self._bodies), message.unique_key, message.keys
-        tail = self._form.tail(message.tags, keys, message.properties, unique_key)
-        body = _checked_body(self._form.topic, message.body)
-        if unique_key:
-            keys = (unique_key, *keys)
-            self.own_ids[number] = unique_key
-        self._note_keys(keys, message.properties)
-        if unique_key or message.flag or message.born_timestamp_ms is not None:
-            self._own[number] = message
-        self.size += len(body) + len(tail)
-        self._bodies.append(body)
-        self._tails.append(tail)
-        self._codes.append(tags_code(message.tags))
-        return number
+        self.extend([message], [message.encoded_properties()])
+        return len(self._codes) - 1
 
-    def _note_keys(self, keys: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Keep the lookup keys of the message that is added next."""
+    def _note_keys(self, number: int, keys: Sequence[str], properties: Mapping[str, str]) -> None:
+        """Keep the lookup keys of the message of that number."""
         if IMPORTED_OFFSET_ID in properties:  # a forwarded message: index this id
             keys = (*keys, properties[IMPORTED_OFFSET_ID])
         if keys:
             joined = PROPERTY_SEPARATOR.join(keys) + PROPERTY_SEPARATOR
-            self._keys[len(self._bodies)] = joined.encode()
+            self._keys[number] = joined.encode()
 
     def packed_max_bytes(self) -> int:
         """Return the greatest size that :meth:`pack` may return; compression makes it smaller."""
@@ -248,30 +249,32 @@ class MessageColumns:
         records = n * (form.record_bytes + form.id_bytes) + self.size
         return BATCH_HEADER_BYTES + 12 * n + 8 * keys + records
 
-    def extend(self, messages: Sequence[Message]) -> None:
-        """Add messages of the topic; raise as :meth:`add`, perhaps after adding some of them."""
-        special = [
-            one
-            for one in messages
-            if one.keys
-            or one.properties
-            or one.flag
-            or one.unique_key is not None
-            or one.born_timestamp_ms is not None
-        ]
-        if special or self._bodies:
-            for message in messages:
-                self.add_message(message)
-            return
-        bodies = [message.body for message in messages]
+    def extend(self, messages: Sequence[Message], encoded: Sequence[bytes]) -> None:
+        """Add any messages of the topic, with their :meth:`~.Message.encoded_properties`.
+
+        Raises:
+            InvalidMessageError, MessageTooLargeError: none was added.
+        """
+        first, bodies = len(self._bodies), [one.body for one in messages]
         if {*map(type, bodies)} != {bytes}:
             bodies = [_checked_body(self._form.topic, body) for body in bodies]
-        known = self._form.tags
-        forms = [known[message.tags] for message in messages]
-        self._bodies = bodies
-        self._tails = [tail for tail, _ in forms]
-        self._codes = [code for _, code in forms]
-        self.size = sum(map(len, bodies)) + sum(map(len, self._tails))
+        if not bodies:
+            return
+        tails = self._form.tails(messages, encoded)
+        codes = {tags: tags_code(tags) for tags in {one.tags for one in messages}}
+        self._bodies += bodies
+        self._tails += tails
+        self._codes += [codes[one.tags] for one in messages]
+        self.size += sum(map(len, bodies)) + sum(map(len, tails))
+        for number, one in enumerate(messages, first):
+            keys, unique_key = one.keys, one.unique_key
+            if unique_key:
+                keys = (unique_key, *keys)
+                self.own_ids[number] = unique_key
+            if unique_key or one.flag or one.born_timestamp_ms is not None:
+                self._own[number] = one
+            if keys or IMPORTED_OFFSET_ID in one.properties:
+                self._note_keys(number, keys, one.properties)
 
     def extend_alike(
         self,

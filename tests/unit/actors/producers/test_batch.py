@@ -29,7 +29,7 @@ class Queue:
 def stored(first_queue_offset: int, *messages: Message) -> tuple[Batch, list[int]]:
     """A batch that is stored from physical offset 1000 on, and the sizes of its records."""
     batch = Batch(Queue(), FORM, Durability.MEMORY)
-    batch.columns.extend(messages)
+    batch.columns.extend(messages, [one.encoded_properties() for one in messages])
     packed = batch.pack(0xF0, 1)
     batch.ack = Ack(AppendStatus.OK, first_queue_offset, 1000, 1, len(messages))
     return batch, unpack_batch(packed.tobytes()).sizes.tolist()

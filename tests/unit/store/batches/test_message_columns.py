@@ -71,7 +71,7 @@ def one_by_one(several: Sequence[Message], compression: Compression | None = Non
 def test_any_messages_pack_as_if_encoded_one_by_one(several: list[Message], at_once: bool) -> None:
     columns = MessageColumns(form())
     if at_once:
-        columns.extend(several)
+        columns.extend(several, [one.encoded_properties() for one in several])
     else:
         for number, message in enumerate(several):
             assert columns.add_message(message) == number
@@ -131,7 +131,7 @@ def test_plain_messages_of_a_long_topic_pack_alike(count: int) -> None:
     columns, bulk = MessageColumns(form(topic)), MessageColumns(form(topic))
     for message in several:
         columns.add(message.body, message.tags)
-    bulk.extend(several)
+    bulk.extend(several, [one.encoded_properties() for one in several])
     expected = one_by_one(several)
     assert columns.pack(FIRST_ID, NOW_MS).tobytes() == expected
     assert bulk.pack(FIRST_ID, NOW_MS).tobytes() == expected
@@ -141,7 +141,7 @@ def test_large_bodies_are_compressed() -> None:
     compression = Compression("zlib", 50)
     several = [Message("Trade", b"a" * 1000), Message("Trade", b"b"), Message("Trade", b"c" * 60)]
     columns = MessageColumns(form(compression=compression))
-    columns.extend(several)
+    columns.extend(several, [one.encoded_properties() for one in several])
     packed = columns.pack(FIRST_ID, NOW_MS).tobytes()
     assert packed == one_by_one(several, compression)
     assert len(packed) < 1000

@@ -1,0 +1,52 @@
+"""A message is accepted as its rules say, and encoded as the mapping of its properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketray import Message
+from rocketray.errors import InvalidMessageError
+from rocketray.message import JAVA_BLANKS, encode_properties
+
+texts = st.text(st.sampled_from("a9-|* \0\1\2\n\u00e9\u3042"), max_size=4)
+names = texts | st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "region"])
+
+
+def _is_clean(text: str) -> bool:
+    return not {"\0", "\1", "\2"} & {*text}
+
+
+def _is_tag(tag: str) -> bool:
+    is_whole = tag not in ("", "*") and "||" not in tag and tag == tag.strip(JAVA_BLANKS)
+    return is_whole and _is_clean(tag)
+
+
+def _is_property(name: str, value: str) -> bool:
+    is_own = name not in ("TAGS", "KEYS", "UNIQ_KEY")
+    return bool(name and value) and is_own and _is_clean(name + value)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.none() | texts, st.lists(texts, max_size=2), st.dictionaries(names, texts, max_size=2))
+def test_a_message_is_refused_by_its_rules_alone(
+    tag: str | None, keys: Sequence[str], properties: dict[str, str]
+) -> None:
+    is_valid = (
+        (tag is None or _is_tag(tag))
+        and all(key and " " not in key and _is_clean(key) for key in keys)
+        and all(_is_property(name, value) for name, value in properties.items())
+    )
+    for _ in range(2):  # the second time the topic and the tag may be known
+        if not is_valid:
+            with pytest.raises(InvalidMessageError):
+                Message("orders", b"", tag, keys, properties)
+            continue
+        stored = {"KEYS": " ".join(keys)} if keys else {}
+        stored |= {} if tag is None else {"TAGS": tag}
+        message = Message("orders", b"", tag, keys, properties, unique_key="u")
+        whole = {"UNIQ_KEY": "u", **stored, **properties}
+        assert message.encoded_properties() == encode_properties(whole).encode()
