@@ -98,7 +98,7 @@ class QueueLinks:
     def choose_queue(
         self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
     ) -> int:
-        """Return the queue of a message: the given one, the key's, or the next in turn."""
+        """Return the queue of a message: the given one, the key's, or the one whose turn it is."""
         config = self.topic(topic)
         if sharding_key is not None and not isinstance(sharding_key, str):
             raise ConfigError(
@@ -106,7 +106,7 @@ class QueueLinks:
             )
         if queue_id is None:
             if sharding_key is None:
-                return self.turns.next(config)
+                return self.turns.of_message(config)
             return _hash_of_key(sharding_key) % config.queues
         config.check_queue(queue_id)
         return queue_id

@@ -1,6 +1,9 @@
 """The queues of messages that have none, in turn; those of a disk that fails are left out.
 
-As in RocketMQ, where a producer leaves out a broker for a while after a send to it failed.
+A queue gets a batch, or the messages of some milliseconds, before it is the next one's turn: so
+messages that are sent one after the other meet a shard that is awake, and share its batches. Kafka
+does so, too (KIP-480). A disk that fails is left out as in RocketMQ, where a producer leaves out a
+broker for a while after a send to it failed.
 """
 
 from __future__ import annotations
@@ -8,13 +11,28 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rocketray.actors.topics.catalog import TopicConfig
 
-__all__ = ["AVOIDED_S", "QueueTurns"]
+__all__ = ["AVOIDED_S", "STAY_MESSAGES", "STAY_S", "QueueTurns"]
 
 AVOIDED_S = 10.0
 """How long the queues of a disk are left out after one of them was unavailable, or full."""
+STAY_S = 0.01
+"""How long a queue gets all single messages of a topic."""
+STAY_MESSAGES = 1024
+"""How many single messages a queue gets at most in that time."""
+
+
+@dataclass(slots=True)
+class _Stay:
+    """The queue that gets the single messages of a topic now."""
+
+    queue_id: int
+    disk: str
+    until_s: float
+    left: int = STAY_MESSAGES - 1
 
 
 class QueueTurns:
@@ -25,6 +43,18 @@ class QueueTurns:
         self._clock_s = clock_s
         self._turn = itertools.count()
         self._avoided: dict[str, float] = {}
+        self._stays: dict[str, _Stay] = {}
+
+    def of_message(self, topic: TopicConfig) -> int:
+        """Return the queue of a single message: that of the one before it, if that was just now."""
+        stay, now_s = self._stays.get(topic.name), self._clock_s()
+        if stay is not None and now_s < stay.until_s and stay.left > 0:
+            if stay.queue_id < topic.queues and not self.is_avoided(stay.disk):
+                stay.left -= 1
+                return stay.queue_id
+        queue_id = self.next(topic)
+        self._stays[topic.name] = _Stay(queue_id, topic.disk_of(queue_id), now_s + STAY_S)
+        return queue_id
 
     def next(self, topic: TopicConfig) -> int:
         """Return the next queue of a topic; if all disks fail, that is any."""
@@ -48,4 +78,4 @@ class QueueTurns:
 
     def is_avoided(self, disk: str) -> bool:
         """Return whether the queues of a disk are left out now."""
-        return self._avoided.get(disk, 0.0) > self._clock_s()
+        return disk in self._avoided and self._avoided.get(disk, 0.0) > self._clock_s()

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors.producers import queue_turns
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.batch import SendResult
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.queue_turns import AVOIDED_S, QueueTurns
+from rocketray.actors.producers.queue_turns import AVOIDED_S, STAY_MESSAGES, STAY_S, QueueTurns
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ShardUnavailableError, StoreFullError
 from rocketray.hashing import java_hash_code
@@ -39,6 +40,38 @@ def test_a_disk_that_failed_is_left_out_for_a_while_unless_all_did() -> None:
     now_s += AVOIDED_S
     assert not turns.is_avoided(FAR)
     assert Counter(turns.next(topic) for _ in range(8)) == dict.fromkeys(range(4), 2)
+
+
+def test_a_queue_gets_the_single_messages_of_some_milliseconds() -> None:
+    now_s = 100.0
+    turns = QueueTurns(lambda: now_s)
+    topics = TopicCatalog().with_topic("T", 4).with_topic("Other", 2)
+    topic, other = topics.get("T"), topics.get("Other")
+    assert [turns.of_message(topic) for _ in range(5)] == [0] * 5
+    assert turns.of_message(other) in range(2)  # has a queue of its own
+    assert [turns.next(topic), turns.of_message(topic)] == [2, 0]  # a batch goes elsewhere
+    now_s += STAY_S
+    assert {turns.of_message(topic) for _ in range(STAY_MESSAGES)} == {3}
+    assert turns.of_message(topic) == 0  # it had its share
+
+
+def test_a_queue_is_left_before_its_time_if_its_disk_fails_or_it_is_gone() -> None:
+    turns = QueueTurns(lambda: 100.0)
+    topic = replace(TopicCatalog().with_topic("T", 4).get("T"), disks=("", FAR, "", FAR))
+    at = turns.of_message(topic)
+    turns.avoid(topic.disk_of(at))
+    assert topic.disk_of(turns.of_message(topic)) != topic.disk_of(at)
+    assert turns.of_message(TopicCatalog().with_topic("T", 1).get("T")) == 0
+
+
+def test_messages_that_are_far_apart_go_to_the_queues_in_turn() -> None:
+    now_s = 100.0
+    turns, topic = QueueTurns(lambda: now_s), TopicCatalog().with_topic("T", 4).get("T")
+    found = []
+    for _ in range(8):
+        found.append(turns.of_message(topic))
+        now_s += STAY_S
+    assert found == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
 class HalfAway:
@@ -72,12 +105,19 @@ def _on_both(topic: Any) -> Any:
 
 
 @pytest.fixture
+def no_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each single message goes to the next queue."""
+    monkeypatch.setattr(queue_turns, "STAY_S", 0.0)
+
+
+@pytest.fixture
 def node(tmp_path: Path) -> Iterator[HalfAway]:
     with LocalNode(tmp_path) as made:
         made.topics.create("T", 4)
         yield HalfAway(made)
 
 
+@pytest.mark.usefixtures("no_stay")
 def test_messages_without_a_key_go_to_the_disk_that_answers(node: HalfAway) -> None:
     with LocalNode.producer(node) as producer:  # type: ignore[arg-type]
         sent = Counter(producer.send("T", b"any").queue_id for _ in range(20))
@@ -163,6 +203,7 @@ def test_a_task_s_message_is_stored_on_another_disk_and_refused_if_all_are_full(
     assert {(one.body, one.tags) for one in half_full.stored("T")} == {(b"any", "t")}
 
 
+@pytest.mark.usefixtures("no_stay")
 def test_messages_without_a_key_leave_out_the_disk_that_was_full(half_full: Any) -> None:
     with LocalNode.producer(half_full) as producer:
         with pytest.raises(StoreFullError, match="shard T/1: the disk of"):
