@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -88,6 +88,9 @@ class Waiting:
         self.clock = clock
         self.arrived: list[str] = []
         self.schedule = Schedule(self, file_system=disk)
+
+    def waiting(self) -> Iterable[Place]:
+        return [(TIMER_TOPIC, TIMER_QUEUE_ID)]
 
     def find(self, topic: str, queue_id: int) -> Waiting | None:
         return self if (topic, queue_id) == (TIMER_TOPIC, TIMER_QUEUE_ID) else None

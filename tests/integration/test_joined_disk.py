@@ -78,6 +78,14 @@ def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(
     }
 
 
+def test_messages_wait_for_their_delay_and_their_decision_on_the_disk_of_their_queue(
+    cluster: Cluster,
+) -> None:
+    later = cluster.drive("later", tuple(cluster.machines.on_second()))
+    assert later["beside"] == [[True] * 3] * 2
+    assert later["arrived"] == [0, 0, 0, 1, 1, 1]
+
+
 def test_actors_that_were_killed_return_to_their_disk_with_all_that_they_had(
     cluster: Cluster,
 ) -> None:
@@ -315,6 +323,8 @@ def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluste
     )
     assert away["anywhere"]
     assert "does not answer" in away["refused"]
+    assert away["waiting"] == [True, True], "also for the queue that is away, until it is back"
+    assert away["unknown"] == [cluster.disk]
     assert max(away["seconds"].values()) < 30, away["seconds"]
     assert away["created"] == []
     assert away["hosts"] == [["running", socket.gethostname()]] * 3

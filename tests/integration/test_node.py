@@ -20,7 +20,7 @@ from ray.core.generated import gcs_pb2
 from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
-from rocketray.actors.api.system_api import SHARED_NAME
+from rocketray.actors.api.system_api import services_of
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
@@ -132,7 +132,7 @@ def test_actors_run_at_the_priority_of_the_program_that_started_the_node(
     """Ray's default is nice 15: a program that computes would take nearly all of the processor."""
     connection.topics.ensure("Nice", 1)
     actors = [
-        find_actor(DEFAULT_CLUSTER, SHARED_NAME),
+        find_actor(DEFAULT_CLUSTER, services_of("")),
         find_actor(DEFAULT_CLUSTER, COORDINATOR_NAME),
     ]
     pids = [*ray.get([actor.pid.remote() for actor in actors]), connection.filters.statistics().pid]
@@ -200,7 +200,7 @@ def test_a_killed_process_loses_and_repeats_nothing_of_any_of_its_topics(
     topics = [f"%RETRY%{group}", f"%DLQ%{group}", "Changelog"]
     for topic in topics:
         connection.topics.ensure(topic, 1, internal=True)
-    host = ray.get_actor(SHARED_NAME, namespace=namespace_of(DEFAULT_CLUSTER))
+    host = ray.get_actor(services_of(""), namespace=namespace_of(DEFAULT_CLUSTER))
     with connection.producer() as producer:
         for block in range(kills):
             for topic in topics:
@@ -233,7 +233,7 @@ def test_a_killed_process_of_system_topics_delivers_every_delayed_message_once(
         messages = [Message(topic, b"%d" % number, "even") for number in range(count)]
         producer.begin_many(topic, messages, delays=delays).result()
         assert producer.recall(recalled.recall_handle)
-    host = find_actor(DEFAULT_CLUSTER, SHARED_NAME)
+    host = find_actor(DEFAULT_CLUSTER, services_of(""))
     for _ in range(kills):
         time.sleep(2)
         before = ray.get(host.pid.remote())
@@ -396,7 +396,7 @@ def test_a_transaction_survives_the_death_of_its_process(connection: Connection)
         with begin(producer, "Paid", b"3"):
             pass
         assert read_all(connection, "Paid", "*", lambda found: 3 in found) == [3]
-        os.kill(ray.get(find_actor(DEFAULT_CLUSTER, SHARED_NAME).pid.remote()), signal.SIGKILL)
+        os.kill(ray.get(find_actor(DEFAULT_CLUSTER, services_of("")).pid.remote()), signal.SIGKILL)
         second.commit()
         first.rollback()
     assert read_all(connection, "Paid", "*", lambda found: 2 in found) == [3, 2]

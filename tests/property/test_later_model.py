@@ -117,7 +117,7 @@ class LaterMachine(RuleBasedStateMachine):
             queue_id,
             level,
             begun.message_id,
-            begun.half_offset,
+            begun.half_place,
             self.broker.clock(),
             begun if is_here else None,
         )
@@ -149,7 +149,7 @@ class LaterMachine(RuleBasedStateMachine):
         """Decide in the process that began it, or in another one."""
         if transaction is None:
             producer = self.transactional[half.group]
-            producer.transactions.decide(half.half_offset, half.unique_key, outcome)
+            producer.transactions.decide(half.half_place, half.unique_key, outcome)
         elif outcome == "commit":
             transaction.commit()
         else:
@@ -164,17 +164,17 @@ class LaterMachine(RuleBasedStateMachine):
             other = next(group for group in GROUPS if group != half.group)
             with pytest.raises(StoreError, match="is unknown: half message"):
                 self.transactional[other].transactions.decide(
-                    half.half_offset, half.unique_key, outcome
+                    half.half_place, half.unique_key, outcome
                 )
             with pytest.raises(StoreError, match="is unknown: half message"):
                 self.transactional[half.group].transactions.decide(
-                    half.half_offset, "another", outcome
+                    half.half_place, "another", outcome
                 )
             return
         self.broker.faults.fail_appends(1, END_TOPIC)
         with pytest.raises(ShardUnavailableError):
             self.transactional[half.group].transactions.decide(
-                half.half_offset, half.unique_key, outcome
+                half.half_place, half.unique_key, outcome
             )
 
     @rule(group=groups, told=st.lists(answers, min_size=1, max_size=4))

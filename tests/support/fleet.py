@@ -23,7 +23,7 @@ from support.journal import Journals
 from support.noting_producer import send_all
 from support.verdict import Death, Offsets, chronicle
 
-from rocketray.actors.api.system_api import SHARED_NAME
+from rocketray.actors.api.system_api import services_of
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
@@ -71,7 +71,7 @@ WANTS: dict[str, Callable[[int], bool]] = {
 ACTORS = (
     COORDINATOR_NAME,
     "filter",
-    SHARED_NAME,
+    services_of(""),
     *(process_actor(f"{TOPIC}:{q}") for q in range(QUEUES)),
 )
 _AT_ONCE = {PLAIN: 50, EVENS: 50, LARGE: 50}  # in hands between two looks at the lease; else 1

@@ -14,6 +14,7 @@ import socket
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,15 @@ from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.disks.disks_api import MovedQueue
 from rocketray.actors.disks.queue_copy import RoundProgress
+from rocketray.actors.producers.batch import SendResult
 from rocketray.actors.ray_process.ray_runtime import namespace_of
+from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.kernels import warm
 from rocketray.names import QueuesPerProcess
 from rocketray.topology.spark.session import spark_session
+from rocketray.transaction import HALF_TOPIC
 
 TOPIC, GROUP = "Trade", "audit"
 _WAIT_S = 60.0
@@ -99,6 +103,34 @@ def state(client: Client) -> dict[str, Any]:
     }
 
 
+def later(client: Client) -> dict[str, Any]:
+    """Send to a queue of each disk what is delivered later; say where it waited, and what arrived."""
+    topic = client.topics.create("Later", 2)
+    with client.producer(ack="disk", group="later", check=lambda _: "unknown") as producer:
+        waited = []
+        for queue_id in range(2):
+            options: Any = {"keys": "later", "queue_id": queue_id}
+            producer_of = partial(producer.send, topic.name, b"%d" % queue_id, **options)
+            level, timed = producer_of(delay_level=1), producer_of(delay=1)
+            with producer.begin() as transaction:
+                half: Any = producer_of(transaction=transaction)
+            places = (SCHEDULE_TOPIC, level), (TIMER_TOPIC, timed), (HALF_TOPIC, half)
+            waited.append([_is_on(client, topic.disk_of(queue_id), *place) for place in places])
+        open_one = producer.begin()
+        producer.send(topic.name, b"open", transaction=open_one, queue_id=1)
+        wait_for(lambda: client.transactions.overview(10).undecided == 1)
+        open_one.rollback()
+    wait_for(lambda: len(client.messages.query(topic.name, "later")) == 6)
+    return {
+        "beside": waited,
+        "arrived": sorted(one.queue_id for one in client.messages.query(topic.name, "later")),
+    }
+
+
+def _is_on(client: Client, disk: str, topic: str, result: SendResult) -> bool:
+    return client.topics.get(topic).disk_of(result.queue_id) == disk
+
+
 def kill(client: Client) -> dict[str, Any]:
     """Kill every actor of the joined disk; say which live there again, and what they have."""
     before = _of_joined()
@@ -136,6 +168,10 @@ def away(client: Client) -> dict[str, Any]:
         except ShardUnavailableError as error:
             refused = str(error)
         refused_s = time.monotonic() - begin_s
+        waiting = [
+            producer.send("Later", b"away", keys="away", queue_id=queue_id, delay_level=1)
+            for queue_id in range(2)
+        ]
     begin_s = time.monotonic()
     taken = take(client, GROUP, Subscription.tags("pay"), len(here))
     taken_s = time.monotonic() - begin_s
@@ -144,6 +180,8 @@ def away(client: Client) -> dict[str, Any]:
     created_s = time.monotonic() - began_s
     return {
         "problems": client.problems(),
+        "waiting": [_is_on(client, "", SCHEDULE_TOPIC, result) for result in waiting],
+        "unknown": client.transactions.overview(1).unknown,
         "sent": len(here),
         "anywhere": {*anywhere} <= {*here},
         "refused": refused,
@@ -180,6 +218,7 @@ def back(client: Client) -> dict[str, Any]:
     with client.producer(ack="disk") as producer:
         for queue_id in gone:
             producer.send(TOPIC, b"back", keys="back", tags="pay", queue_id=queue_id)
+    wait_for(lambda: len(client.messages.query("Later", "away")) == 2)
     return {
         "problems": client.problems(),
         "offsets": _offsets(client),

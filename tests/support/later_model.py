@@ -39,7 +39,7 @@ class Half:
     queue_id: int
     level: int
     unique_key: str
-    half_offset: int
+    half_place: tuple[int, int]
     begun_ms: int
     transaction: Transaction | None
     """Where it is open in this process: then nobody answers for it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -132,6 +132,9 @@ class Waiting:
     def note(self, offsets: Mapping[Place, Sequence[int]]) -> None:
         self.before("note")
         self.under_way = {place: list(one) for place, one in offsets.items()}
+
+    def waiting(self) -> Iterable[Place]:
+        return self.places
 
     def find(self, topic: str, queue_id: int) -> WaitingStore | None:
         return self.places.get((topic, queue_id))

@@ -19,16 +19,16 @@ from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
 from rocketray.actors.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of, shards_of
+from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topics import TOPICS, Topics
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import NodeElsewhereError, ShardUnavailableError
 
-from .node_messages import NodeMessages
-from .system_api import DELAYS, TRANSACTIONS, NodeDelays, NodeTransactions
+from .node_messages import NodeMessages, queues_there
+from .system_api import NodeDelays, NodeTransactions
 
-__all__ = ["NodeClient", "lag_of"]
+__all__ = ["NodeClient", "lag_of", "of_disks_there"]
 
 _RETRY_AFTER_MS = 1000
 
@@ -43,9 +43,16 @@ class NodeClient:
         clock_ms: Callable[[], int] = system_clock_ms,
         cluster: str = DEFAULT_CLUSTER,
         disk: str = "",
+        *,
+        away: frozenset[str] = frozenset(),
     ) -> None:
-        """Take the data directory on *disk*; without a name it is the coordinator's disk."""
+        """Take the data directory on *disk*; without a name it is the coordinator's disk.
+
+        Lookups in several queues leave out those on disks that are *away*.
+        """
         self.data = data
+        self.away = away
+        """The disks that lookups leave out."""
         self.disk = disk
         """The name of the disk; see :meth:`at` for the others."""
         self.cluster = cluster
@@ -67,11 +74,11 @@ class NodeClient:
         """The calls about the disks of the cluster."""
         self.letters: DeadLettersApi = client_of(transport, DEAD_LETTERS)
         """The calls about dead letters; ``dead_letters`` makes them where that is needed."""
-        self.messages = NodeMessages(transport, self.topics)
+        self.messages = NodeMessages(transport, self.topics, away)
         """The lookups of stored messages."""
-        self.transactions = NodeTransactions(client_of(transport, TRANSACTIONS), self.topics)
+        self.transactions = NodeTransactions(transport, self.topics, self.disks)
         """The calls about transactions."""
-        self.delays = NodeDelays(client_of(transport, DELAYS))
+        self.delays = NodeDelays(transport, self.topics)
         """The calls about delayed messages."""
 
     def shard_calls(self, topic: TopicConfig, queue_id: int) -> ShardApi:
@@ -80,23 +87,29 @@ class NodeClient:
 
     def shard_statistics(self, topic: str) -> list[ShardStatistics]:
         """Return the counters of a topic's shards, by queue."""
-        shards = shards_of(self.topics.get(topic))
+        config = self.topics.get(topic)
+        there = queues_there(config, self.away)
+        shards = [shard_of(config, queue_id) for queue_id in there]
         return self._transport.call_each(shards, ShardApi.statistics)
 
-    def at(self, disk: str) -> NodeClient:
+    def at(self, disk: str, away: frozenset[str] | None = None) -> NodeClient:
         """Return a client for the files and the filter actor of another disk.
+
+        Its lookups leave out the disks that are *away*, by default the same as those of this one.
 
         Raises:
             ShardUnavailableError: the cluster has no such disk.
         """
-        if disk == self.disk:
+        away = self.away if away is None else away
+        if (disk, away) == (self.disk, self.away):
             return self
         home = self.disks.homes().get(disk)
         if home is None:
             raise ShardUnavailableError(
                 f"on disk {disk}", _RETRY_AFTER_MS, f"cluster {self.cluster!r} has no such disk"
             )
-        return NodeClient(Path(home.data), self._transport, self.clock_ms, self.cluster, disk)
+        place = Path(home.data), self._transport, self.clock_ms, self.cluster, disk
+        return NodeClient(*place, away=away)
 
     def in_background(self, run: Callable[[], None]) -> None:
         """Run a function that makes calls beside the caller; see :class:`CallTransport`."""
@@ -124,6 +137,16 @@ class NodeClient:
             f"{use} is not supported yet from another machine than the node's: it reads the files "
             f"of {self.data} there, and this is {socket.gethostname()}; do it on that machine"
         )
+
+
+def of_disks_there(node: NodeClient) -> NodeClient:
+    """Return a client whose lookups leave out disks that do not answer; its ``away`` has them.
+
+    Without it, a lookup fails if one of its queues is on such a disk.
+    """
+    if not any(topic.disks for topic in node.topics.all().values()):
+        return node
+    return node.at(node.disk, frozenset(node.disks.homes().keys() - node.disks.reports().keys()))
 
 
 def lag_of(node: NodeClient, group: GroupDescription) -> dict[int, FilteredLag]:

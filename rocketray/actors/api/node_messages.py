@@ -6,21 +6,25 @@ from collections.abc import Iterable, Sequence
 
 from rocketray.actors.calls.endpoint import CallTransport, Endpoint, client_of
 from rocketray.actors.shards.shard_api import LookupApi, StoredFacts, lookups_of
-from rocketray.actors.topics.catalog import shard_of_host
+from rocketray.actors.topics.catalog import TopicConfig, shard_of_host
 from rocketray.actors.topics.topics import Topics
 from rocketray.errors import InvalidMessageError
 from rocketray.message import StoredMessage
 from rocketray.store.formats.message_id import decode_offset_id
 
-__all__ = ["NodeMessages"]
+__all__ = ["NodeMessages", "queues_there"]
 
 
 class NodeMessages:
     """The stored messages of a node."""
 
-    def __init__(self, transport: CallTransport, topics: Topics) -> None:
+    def __init__(
+        self, transport: CallTransport, topics: Topics, away: frozenset[str] = frozenset()
+    ) -> None:
+        """Take the disks that are *away*: lookups in all queues leave out those there."""
         self._transport = transport
         self._topics = topics
+        self._away = away
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
         """Return the message with that offset id, its own or that before its import, or None.
@@ -59,12 +63,17 @@ class NodeMessages:
         max_count: int = 64,
         begin_ms: int = 0,
         end_ms: int = 2**63 - 1,
+        *,
+        queues: Iterable[int] | None = None,
     ) -> list[StoredMessage]:
-        """Return the topic's messages with a business key or unique key, oldest first."""
+        """Return the topic's messages with a business key or unique key, oldest first.
+
+        They are those of all its queues, or of *queues*.
+        """
         if not key:
             raise InvalidMessageError("the key to look up is empty")
         span = max_count, begin_ms, end_ms
-        found = self._transport.call_each(self._all(topic), LookupApi.query, key, *span)
+        found = self._transport.call_each(self._all(topic, queues), LookupApi.query, key, *span)
         return _merge(found, max_count)
 
     def query_by_time(
@@ -83,9 +92,15 @@ class NodeMessages:
     def _in(self, topic: str, queue_id: int) -> LookupApi:
         return client_of(self._transport, lookups_of(self._topics.get(topic), queue_id))
 
-    def _all(self, topic: str) -> list[Endpoint[LookupApi]]:
+    def _all(self, topic: str, queues: Iterable[int] | None = None) -> list[Endpoint[LookupApi]]:
         config = self._topics.get(topic)
-        return [lookups_of(config, queue_id) for queue_id in range(config.queues)]
+        chosen = queues_there(config, self._away) if queues is None else queues
+        return [lookups_of(config, queue_id) for queue_id in chosen]
+
+
+def queues_there(topic: TopicConfig, away: frozenset[str]) -> list[int]:
+    """Return the queues of a topic that are not on disks that are *away*."""
+    return [queue_id for queue_id in range(topic.queues) if topic.disk_of(queue_id) not in away]
 
 
 def _merge(answers: Iterable[Sequence[StoredMessage]], max_count: int) -> list[StoredMessage]:

@@ -117,7 +117,11 @@ class CoordinatorActor(ServedObjects):
             rules,
             system_clock_ms,
             steady_clock_ms,
-            Placement(settings.queues_per_process, spread=disks.register.spread),
+            Placement(
+                settings.queues_per_process,
+                spread=disks.register.spread,
+                disks=disks.register.taking,
+            ),
             documents=documents,
             end_elsewhere=disks.end_of,
             has_first_disk=not home.is_joined,

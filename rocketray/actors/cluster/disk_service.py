@@ -17,6 +17,7 @@ from rocketray.actors.disks.restored_disk import check_places, unknown_queues
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.service_queues import is_on_each_disk
 from rocketray.errors import ConfigError, StreamError
 from rocketray.store.retention import FULL, DiskUse
 
@@ -118,7 +119,7 @@ class DiskService:
             started = self._disks.look(joining)
             if started:
                 _LOG.info("disks that answer now: %s", ", ".join(started))
-                self._topics.start_again()
+            self._topics.start_again(came_back=bool(started))
             self.note_unavailable()
             self._note_full()
             for disk in filter(None, self._disks.register.reports):
@@ -131,9 +132,13 @@ class DiskService:
         """Note which disks did not answer the last question, for ``rocketray status``."""
         register = self._disks.register
         for disk, home in register.homes.items():
-            topics = self._state.topics.catalog.topics.values()
-            queues = sum(len(each.by_disk().get(disk, ())) for each in topics)
-            was_stopped_for_good = not queues and disk in register.draining
+            counts = {
+                topic.name: len(topic.by_disk().get(disk, ()))
+                for topic in self._state.topics.catalog.topics.values()
+            }
+            queues = sum(counts.values())
+            is_left = not any(count for name, count in counts.items() if not is_on_each_disk(name))
+            was_stopped_for_good = is_left and disk in register.draining
             if disk in register.reports or was_stopped_for_good:
                 self._state.problems.resolve(f"disk {disk}")
             else:

@@ -30,6 +30,7 @@ from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
 from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.service_queues import may_move
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreError, StreamError
 from rocketray.file_form import FileForm
@@ -194,9 +195,9 @@ class QueueMoves:
     def _check(self, name: str, queue_id: int, target: str) -> TopicConfig:
         topic = self._state.topics.catalog.get(name)
         topic.check_queue(queue_id)
-        if topic.internal:
+        if not may_move(name, internal=topic.internal):
             raise ConfigError(
-                f"topic {name!r} is one of the node's own, which stay on the first disk"
+                f"topic {name!r} is one of the node's own, whose queues stay on their disks"
             )
         self._disks.check_target(target)
         if topic.disk_of(queue_id) == target:

@@ -1,7 +1,7 @@
 """The actor of a shard process: the Ray shell of ``ShardProcess`` (shards/shard_process.py).
 
-The actor of the shared process also runs the system services (system_services.py), whose deliveries
-have some more threads.
+The actor of a disk's shared process also runs its system services (system_services.py), whose
+deliveries have some more threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.shards.shard_api import LookupApi, ScrubState, ShardApi
 from rocketray.actors.shards.shard_process import Opened, ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
+from rocketray.actors.topics.catalog import TopicConfig, is_shared
 from rocketray.config import StoreConfig
 from rocketray.kernels import compile_once
 from rocketray.store.age_clock import AgeClock
@@ -47,13 +47,15 @@ class ShardProcessActor(ServedObjects):
         self.serve(ShardApi, self._process.shard)
         self.serve(LookupApi, lambda *place: self._process.shard(*place).lookups)
         self._services: SystemServices | None = None
-        if name == SHARED_PROCESS:
+        if is_shared(name):
             self._deliveries = ThreadPoolExecutor(
                 DELIVERIES_AT_ONCE, thread_name_prefix="deliveries"
             )
             services = self._services = SystemServices(
                 self._process,
-                lambda: NodeClient(data, RayTransport(data, home.cluster)),
+                lambda: NodeClient(
+                    data, RayTransport(data, home.cluster), cluster=home.cluster, disk=home.disk
+                ),
                 clock_ms=clock,
                 submit=self._deliveries.submit,
             )

@@ -78,10 +78,23 @@ class TopicService:
         self._finish_deletions()
         self._start_shards(list(self.all().values()), None, None)
 
-    def start_again(self) -> None:
-        """Do the same after a disk came back; running shards are left alone."""
-        self._finish_deletions()
-        self._start_shards(list(self.all().values()), None, _COME_BACK_S)
+    def start_again(self, *, came_back: bool = True) -> None:
+        """Do the same after a disk *came_back*; running shards are left alone.
+
+        First, a disk that joined gets its queues of the services. While they cannot be saved, it
+        uses those of other disks.
+        """
+        grown: list[str] = []
+        try:
+            grown = self._topics.extend()
+        except (OSError, RegisterUnavailableError) as error:
+            line = f"delays and retries of disks that joined wait on others: {error}"
+            self._state.problems.note("queues of services", line)
+        else:
+            self._state.problems.resolve("queues of services")
+        if came_back or grown:
+            self._finish_deletions()
+            self._start_shards(list(self.all().values()), None, _COME_BACK_S)
 
     def all(self) -> dict[str, TopicConfig]:
         """Return all topics by name."""

@@ -1,4 +1,4 @@
-"""The delay service of a node: the schedule with its shards, links to all others, files and lock.
+"""The delay service of a disk: the schedule with its shards, links to all others, files and lock.
 
 In DATA/config: ``delayOffset.json``, for each level the offset of its first message that still
 waits, in RocketMQ's form, for tools that read it; and ``deliveriesUnderWay.json``, the note that
@@ -26,7 +26,7 @@ from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.system.node_link import NodeLinks
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import StreamError
 from rocketray.file_form import FileForm
 from rocketray.message import UNIQUE_KEY, ForwardedMessage, StoredMessage
@@ -99,6 +99,11 @@ class DelayService:
         with self._lock:
             return self._schedule.is_waiting((topic, queue_id), queue_offset)
 
+    def waiting(self) -> int:
+        """Return the number of messages that wait on the disk."""
+        with self._lock:
+            return len(self._schedule)
+
     def close(self) -> None:
         """Release everything; call this before the shards are closed."""
         with self._lock:
@@ -128,7 +133,7 @@ class DelayService:
 
     def _save_offsets(self, first_open: Mapping[Place, int]) -> None:
         offsets = {
-            str(queue_id + 1): offset
+            str(queue_id % len(DELAY_LEVELS_MS) + 1): offset
             for (topic, queue_id), offset in first_open.items()
             if topic == SCHEDULE_TOPIC
         }
@@ -167,6 +172,13 @@ class _Targets:
         self._links = NodeLinks(node)
         self.forward, self.close = self._links.forward, self._links.close
 
+    def waiting(self) -> list[Place]:
+        return [
+            (topic, queue_id)
+            for topic in WAITING_QUEUES
+            for queue_id in self._process.queues_of(topic)
+        ]
+
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
         shard = self._process.find(topic, queue_id)
         return None if shard is None else _ShardLog(shard)
@@ -174,10 +186,9 @@ class _Targets:
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         key = message.properties.get(UNIQUE_KEY)
         return key is not None and any(
-            found.queue_id == queue_id
-            and found.reconsume_times == message.reconsume_times
+            found.reconsume_times == message.reconsume_times
             and found.properties == message.properties
-            for found in self._links.node().messages.query(message.topic, key)
+            for found in self._links.copies(message.topic, queue_id, key)
         )
 
 

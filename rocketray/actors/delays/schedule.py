@@ -31,7 +31,7 @@ from rocketray.actors.retries.deliveries import (
     attempt,
     grouped,
 )
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_QUEUE_ID, TIMER_TOPIC, restored
+from rocketray.delay import TIMER_TOPIC, restored
 from rocketray.errors import InvalidMessageError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import ForwardedMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
@@ -51,17 +51,16 @@ _BATCHES_A_STEP = 16
 _IDLE_MS = 60_000
 
 _RECALL_AGAIN_MS = 1000
-_WAITING: tuple[Place, ...] = (
-    *((SCHEDULE_TOPIC, level) for level in range(len(DELAY_LEVELS_MS))),
-    (TIMER_TOPIC, TIMER_QUEUE_ID),
-)
 
 
 class Targets(Protocol):
     """The queues where messages wait, and the queues they are delivered to."""
 
+    def waiting(self) -> Iterable[Place]:
+        """Return the schedule's own queues: those of one disk."""
+
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
-        """Return the shard of one of the schedule's own queues, None if there is none."""
+        """Return the shard of one of the schedule's own queues, None if it is not open."""
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         """Store messages, all or none; they are on disk when this returns.
@@ -80,7 +79,7 @@ class Targets(Protocol):
 
 
 class Schedule:
-    """All delayed messages of a node. For one thread at a time."""
+    """All delayed messages of a disk. For one thread at a time."""
 
     def __init__(
         self,
@@ -186,13 +185,13 @@ class Schedule:
 
         A message that may have been delivered stays at the place where it is looked for.
         """
-        place = TIMER_TOPIC, TIMER_QUEUE_ID
-        queue = self._queues.get(place)
-        if queue is None:
-            return 0
         rows = (row for rows in self._deliveries.under_way() for row in rows)
-        held = {row.offset for row in rows if row.place == place}
-        return queue.roll(held | {offset for where, offset in self._doubtful if where == place})
+        held = {(row.place, row.offset) for row in rows} | self._doubtful
+        return sum(
+            queue.roll({offset for where, offset in held if where == place})
+            for place, queue in self._queues.items()
+            if place[0] == TIMER_TOPIC
+        )
 
     def first_open(self) -> dict[Place, int]:
         """Return each queue's first message that still waits, or the offset of the next one."""
@@ -213,7 +212,7 @@ class Schedule:
         self._held = {}
 
     def _open_queues(self) -> None:
-        for place in _WAITING:
+        for place in {**self._queues, **dict.fromkeys(self._targets.waiting())}:
             log = self._targets.find(*place)
             known = self._queues.get(place)
             if known is not None and known.log != log:  # its topic was deleted

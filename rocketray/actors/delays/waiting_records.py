@@ -115,7 +115,7 @@ class WaitingRecords:
     def due(self, entries: EntryColumns, now_ms: int) -> Due:
         """Return the due times of messages that are first seen at *now_ms*."""
         if self._topic == SCHEDULE_TOPIC:
-            level = min(self._queue_id, len(DELAY_LEVELS_MS) - 1)
+            level = self._queue_id % len(DELAY_LEVELS_MS)
             due_ms = entries.tags_codes
             waits_ms = np.full(len(entries), DELAY_LEVELS_MS[level], np.int64)
         else:

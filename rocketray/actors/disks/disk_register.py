@@ -117,12 +117,18 @@ class DiskRegister:
 
     def spread(self, present: Sequence[str], queues: int) -> tuple[str, ...]:
         """Return the disks of *queues* queues of a topic; see :func:`spread_over`."""
+        reports = self.reports
         disks = [
-            DiskSpace(name, report.zone, report.free_bytes)
-            for name, report in self.reports.items()
-            if name not in self.draining
+            DiskSpace(name, reports[name].zone, reports[name].free_bytes)
+            for name in self.taking()
+            if name in reports
         ]
         return spread_over(disks or [DiskSpace("", "", 0)], present, queues)
+
+    def taking(self) -> list[str]:
+        """Return the disks that take new queues, the first one first; at least one."""
+        reports, draining = self.reports, self.draining
+        return sorted(reports.keys() - draining) or [""]
 
 
 def saved_disks(documents: SavedDocuments) -> SavedDisks | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 
-from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.api.node_client import NodeClient, of_disks_there
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
 from rocketray.actors.journal.passages import PlaceHistory, history_of
@@ -49,9 +49,10 @@ def inquire(node: NodeClient, wanted: str, group: str, topic: str | None = None)
 
     A key is looked up in *topic*, else in the group's topics, and then in all others; the newest
     message with it is explained. For a copy that waits, is half of a transaction, or was returned
-    by the group, the message itself is explained.
+    by the group, the message itself is explained. Copies on disks that do not answer are unknown;
+    then the first steps say so.
     """
-    return _Inquiry(node, group).explain(wanted, topic)
+    return _Inquiry(of_disks_there(node), group).explain(wanted, topic)
 
 
 class _Inquiry:
@@ -65,8 +66,9 @@ class _Inquiry:
     def explain(self, wanted: str, topic: str | None) -> Explanation:
         """Return the explanation."""
         message, others = self._find(wanted, topic)
+        others = (*_unknown(self._node), *others)
         if message is None:
-            return Explanation.of(self._not_found(wanted, topic), None)
+            return Explanation.of(self._not_found(wanted, topic), None, others)
         arrival = arrival_of(self._node, first_of(self._node, message, self._group))
         message_id = arrival.message.offset_message_id
         first = (*others, *arrival.steps)
@@ -249,7 +251,8 @@ class _Inquiry:
         if shard is None:
             return
         topic, queue = shard
-        statistics = self._node.shard_statistics(topic)[queue]
+        config = self._node.topics.get(topic)
+        statistics = self._node.shard_calls(config, queue).statistics()
         first = self._node.messages.at(topic, queue, statistics.min_queue_offset)
         begin = statistics.max_physical_offset if first is None else first.physical_offset
         if statistics.min_queue_offset and place.physical_offset < begin:
@@ -281,6 +284,13 @@ class _Inquiry:
             for entry in self._journal
             if entry.kind is EntryKind.TOPIC_DELETED and entry.topic not in there
         }
+
+
+def _unknown(node: NodeClient) -> Iterator[ExplainStep]:
+    """Yield a step for each disk that does not answer."""
+    for disk in sorted(node.away):
+        detail = f"disk {disk or '(the first)'} does not answer: what is there is left out below"
+        yield ExplainStep("disk", "unknown", detail)
 
 
 def _ask_predicate(node: NodeClient, subscription: Subscription, message: StoredMessage) -> bool:

@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.delay import WAITING_QUEUES, Delay, Placed
+from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import (
     ConfigError,
     ShardMovedError,
@@ -27,14 +28,13 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.hashing import java_hash_code
-from rocketray.message import Message
 from rocketray.names import check_topic
 from rocketray.store.batches.message_columns import RecordForm
 
 from .queue_link import QueueLink
 from .queue_turns import QueueTurns
 
-__all__ = ["CLOSED", "QueueLinks"]
+__all__ = ["CLOSED", "Nearby", "QueueLinks"]
 
 _LOG = logging.getLogger(__name__)
 _hash_of_key = lru_cache(maxsize=4096)(java_hash_code)
@@ -42,6 +42,13 @@ _LOOK_S = 0.5
 _MOVE_S = 10.0
 """How long the opening of a link waits for a queue that moves."""
 CLOSED = "the producer is closed; create a new one"
+
+
+class Nearby(NamedTuple):
+    """A queue of a service's topic, and the disk that it is on."""
+
+    queue_id: int
+    disk: str
 
 
 class QueueLinks:
@@ -111,22 +118,34 @@ class QueueLinks:
         config.check_queue(queue_id)
         return queue_id
 
-    def place(
-        self,
-        message: Message,
-        delay: Delay,
-        queue_id: int | None,
-        sharding_key: str | None,
-        now_ms: int,
-    ) -> Placed[Message]:
-        """Return the message and the queue where it waits for *delay*; raises as both."""
-        queue_id = self.choose_queue(message.topic, queue_id, sharding_key)
-        placed = delay.place(message, queue_id, now_ms)
-        waits_in = placed.message.topic
-        if waits_in in WAITING_QUEUES and waits_in not in self._topics:
-            self._node.topics.ensure(waits_in, WAITING_QUEUES[waits_in])
-            self.topic(waits_in)  # so that later messages find it
-        return placed
+    def near(self, disk: str, topic: str, number: int = 0) -> Nearby:
+        """Return the queue of a service's topic with that number on *disk*.
+
+        If that disk is unavailable it is one on another, whose service does the same.
+        """
+        if topic in WAITING_QUEUES and topic not in self._topics:
+            self._node.topics.ensure(topic, WAITING_QUEUES[topic])
+        config = self.topic(topic)
+        if not config.disks:
+            return Nearby(number, "")
+        blocks = sorted(config.by_disk().items(), key=lambda block: block[0] != disk)
+        places = [Nearby(queues[number], each) for each, queues in blocks if number < len(queues)]
+        for place in places:
+            if self._is_there(topic, place):
+                return place
+        return places[0]
+
+    def _is_there(self, topic: str, place: Nearby) -> bool:
+        """Return whether a queue can be used now; a disk that fails may only be slow."""
+        try:
+            if self.turns.is_avoided(place.disk):
+                self._check_answers(self.topic(topic), place.queue_id)
+            self.link(topic, place.queue_id, None)
+        except ShardUnavailableError as error:
+            _LOG.warning("%s/%d is not used: %s", topic, place.queue_id, error)
+            self.turns.avoid(place.disk)
+            return False
+        return True
 
     def link(self, topic: str, queue_id: int | None, sharding_key: str | None) -> QueueLink:
         """Return the link to the queue of a message; opening it may wait for the shard.
@@ -225,7 +244,7 @@ class QueueLinks:
             config = self.topic(topic)
             config.check_queue(queue_id)
             form = self._form(topic)
-            self._check_answers(config.disk_of(queue_id))
+            self._check_answers(config, queue_id)
             try:
                 opened = QueueLink(
                     *(self._node, config, queue_id, form),
@@ -255,10 +274,14 @@ class QueueLinks:
                 return link
         raise StoreError(CLOSED)
 
-    def _check_answers(self, disk: str) -> None:
+    def _check_answers(self, topic: TopicConfig, queue_id: int) -> None:
         """Raise :class:`ShardUnavailableError` if a disk on another machine does not answer."""
-        if disk and not self._node.at(disk).is_local() and disk not in self._node.disks.reports():
-            raise ShardUnavailableError(f"on disk {disk}", 1000, "its machine does not answer")
+        disk = topic.disk_of(queue_id)
+        if not topic.disks or self._node.at(disk).is_local():
+            return
+        if disk not in self._node.disks.reports():
+            where = f"on disk {disk}" if disk else "on the first disk"
+            raise ShardUnavailableError(where, 1000, "its machine does not answer")
 
     def _follow(self, topic: TopicConfig) -> None:
         """Have links lead to the new places of queues that moved, and to a node's next start."""

@@ -19,6 +19,7 @@ from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message, with_sharding_key
 from rocketray.names import check_open_topic, check_topic
 
+from .delayed_messages import place_delayed
 from .links import QueueLinks
 from .parts import Bodies, Messages, Part, cut, cut_table
 from .producer_options import ManyOptions, SendOptions, check_send, delay_in
@@ -77,7 +78,7 @@ def delayed_parts(
 ) -> list[Part]:
     """Return the batches of messages that wait for a delay each."""
     placed = [
-        links.place(one, delay, queue, one.properties.get(SHARDING_KEY), now_ms)
+        place_delayed(links, one, delay, queue, one.properties.get(SHARDING_KEY), now_ms=now_ms)
         for one, delay, queue in zip(messages, delays, queues, strict=True)
     ]
     waiting = Messages([one.message for one in placed])

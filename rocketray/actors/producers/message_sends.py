@@ -16,6 +16,7 @@ from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, Message, with_sharding_key
 
 from .batcher import Batcher, Handling, MessageFields
+from .delayed_messages import place_delayed
 from .links import QueueLinks
 from .producer_options import NoAck, SendOptions, check_send, delay_in
 from .queue_link import QueueLink
@@ -90,8 +91,9 @@ class MessageSends:
         if (selector := options.get("queue_selector")) is not None:
             queue_id = select_queue(selector, self._links.topic(topic).queues, message)
         if (delay := delay_in(options)) is not None:
-            placed = self._links.place(
-                message, delay, queue_id, sharding_key, self._batcher.settings.clock_ms()
+            now_ms = self._batcher.settings.clock_ms()
+            placed = place_delayed(
+                self._links, message, delay, queue_id, sharding_key, now_ms=now_ms
             )
             message, queue_id, sharding_key = placed.message, placed.queue_id, None
             handling = self._waiting(topic, handling)
@@ -115,7 +117,9 @@ class MessageSends:
         queue_id = self._links.choose_queue(message.topic, queue_id, sharding_key)
         level = options.get("delay_level") or 0
         half = transactions.half(message, queue_id, transaction, level)
-        link = self._links.link(half.topic, 0, None)
+        disk = self._links.topic(message.topic).disk_of(queue_id)
+        place = self._links.near(disk, half.topic)
+        link = self._links.link(half.topic, place.queue_id, None)
         waiting = self._waiting(message.topic, handling)
         future = self._add(link, half, waiting)
         transaction.half = future

@@ -34,7 +34,7 @@ from rocketray.store.formats.message_id import UniqueIdGenerator
 
 from .batch import Batch, SendResult, SendResults
 from .batcher import Batcher
-from .links import QueueLinks
+from .links import Nearby, QueueLinks
 from .many import Table, check_messages, delayed_parts, parts_of
 from .message_sends import MessageSends
 from .producer_options import (
@@ -298,6 +298,10 @@ class NodeProducer:
     ) -> int:
         """Return the queue of a message: see :meth:`QueueLinks.choose_queue`."""
         return self._links.choose_queue(topic, queue_id, sharding_key)
+
+    def near(self, disk: str, topic: str, number: int) -> Nearby:
+        """Return a queue of a service's topic on *disk*: see :meth:`QueueLinks.near`."""
+        return self._links.near(disk, topic, number)
 
     def recall(self, handle: str) -> bool:
         """Recall a delayed message, so it is never delivered; False if it is too late or done.

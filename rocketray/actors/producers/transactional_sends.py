@@ -68,9 +68,11 @@ class Transaction:
         _OPEN[unique_key] = self
 
     @property
-    def half_offset(self) -> int:
-        """The queue offset of its half message; -1 without one. Waits until it is stored."""
-        return -1 if self.half is None else self.half.result().queue_offset
+    def half_place(self) -> tuple[int, int]:
+        """The queue and the queue offset of its half message. Waits until it is stored."""
+        assert self.half is not None
+        half = self.half.result()
+        return half.queue_id, half.queue_offset
 
     def check_open(self, transactions: Transactions | None) -> None:
         """Raise :class:`ConfigError` unless a producer may send the message of this transaction."""
@@ -140,7 +142,7 @@ class Transaction:
         self.close()
         if self.half is not None:
             self.transactions.decide(
-                self.half_offset, self.message_id, outcome, to_disk=self.to_disk
+                self.half_place, self.message_id, outcome, to_disk=self.to_disk
             )
         self._outcome = outcome
 
@@ -197,7 +199,7 @@ class Transactions:
 
     def decide(
         self,
-        half_offset: int,
+        half_place: tuple[int, int],
         unique_key: str,
         outcome: Outcome,
         decider: Decider = "producer",
@@ -205,9 +207,10 @@ class Transactions:
         to_disk: bool = True,
     ) -> None:
         """Decide on a half message, and bring that *to_disk*; raises as ``Transaction.commit``."""
-        wanted = Decision(half_offset, unique_key, self._group, outcome, decider)
+        queue_id, offset = half_place
+        wanted = Decision(offset, unique_key, self._group, outcome, decider)
         try:
-            found = self._node.transactions.decide(wanted, to_disk=to_disk)
+            found = self._node.transactions.decide(queue_id, wanted, to_disk=to_disk)
         except ShardUnavailableError as error:
             raise ShardUnavailableError(
                 error.shard,
@@ -226,7 +229,8 @@ class Transactions:
             answer = "unknown" if unique_key in _OPEN else self._answer(message)
             if answer != "unknown":
                 try:
-                    self.decide(message.queue_offset, unique_key, answer, "check")
+                    place = message.queue_id, message.queue_offset
+                    self.decide(place, unique_key, answer, "check")
                 except TransactionDecidedError as error:
                     _LOG.info("the answer to a check was too late: %s", error)
         return len(asked)

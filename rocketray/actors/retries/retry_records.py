@@ -16,7 +16,13 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from rocketray.delay import DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC, at_level
+from rocketray.delay import (
+    DELAY_LEVELS_MS,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    at_level,
+)
 from rocketray.message import (
     PROPERTIES_MAX_BYTES,
     ForwardedMessage,
@@ -37,6 +43,7 @@ __all__ = [
     "SentBack",
     "dead_letter_topic",
     "dead_lettered",
+    "in_queue",
     "origin_of",
     "queue_of",
     "retry_topic",
@@ -59,7 +66,7 @@ REDRIVEN_FROM = "REDRIVEN_FROM"
 MAX_ATTEMPTS = 16
 """Redeliveries of a message unless its group sets another number: RocketMQ's ``retryMaxTimes``."""
 RETRY_QUEUES = 1
-"""Number of queues of a retry topic: RocketMQ's ``retryQueueNums``.
+"""Number of queues of a retry topic on each disk: RocketMQ's ``retryQueueNums``.
 
 In an app with tables it has as many as the topics that it is for, because messages of a queue have
 to be delivered to that queue's owner.
@@ -97,21 +104,29 @@ def sent_back(
     group: str,
     max_attempts: int | None,
     dead_letters: str,
-    retry_queues: int = RETRY_QUEUES,
+    retry_queues: int | None = None,
     *,
     reason: str = "",
 ) -> SentBack:
     """Return *stored* for redelivery, or as a dead letter after *max_attempts* redeliveries.
 
-    Without *max_attempts* it is never a dead letter. Its group's retry topic has *retry_queues*. A
-    dead letter has the *reason* of its failure.
+    Without *max_attempts* it is never a dead letter. If its group's retry topic has *retry_queues*
+    like its own topic, it goes to its queue there; else to any, see :func:`in_queue`. A dead letter
+    has the *reason* of its failure.
     """
     times = stored.reconsume_times
     if max_attempts is not None and times >= max_attempts:
         return dead_lettered(stored, group, dead_letters, times, reason=reason)
     again = replace(_again(stored, times), topic=retry_topic(group))
-    waiting, queue_id = at_level(again, _retry_level(times), queue_of(stored) % retry_queues)
+    retry_queue = 0 if retry_queues is None else queue_of(stored) % retry_queues
+    waiting, queue_id = at_level(again, _retry_level(times), retry_queue)
     return SentBack(waiting, queue_id, is_dead_letter=False)
+
+
+def in_queue(waiting: ForwardedMessage, retry_queue: int) -> ForwardedMessage:
+    """Return a message that waits for its redelivery, to be redelivered from that queue."""
+    properties = {**waiting.properties, REAL_QUEUE_ID: str(retry_queue)}
+    return replace(waiting, properties=properties)
 
 
 def dead_lettered(

@@ -188,6 +188,11 @@ class ShardProcess:
         """Return a shard of this process that is open, or None."""
         return self._shards.get((topic, queue_id))
 
+    def queues_of(self, topic: str) -> list[int]:
+        """Return the queues of a topic that are in this process, open or closed."""
+        places = {*self._shards, *self._closed}
+        return sorted(queue_id for name, queue_id in places if name == topic)
+
     def closed(self) -> dict[str, str]:
         """Return the shards that are closed and should be open, with the reasons."""
         with self._tables:

@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.deliveries import Place
+from rocketray.actors.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
-from rocketray.message import ForwardedMessage
+from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX
 
 __all__ = ["NodeLinks"]
@@ -31,6 +32,7 @@ class NodeLinks:
         self._find_node = find_node
         self._node: NodeClient | None = None
         self._producers: OrderedDict[Place, NodeProducer] = OrderedDict()
+        self._own: dict[Place, int] = {}  # the queues of services' topics on the own disk
         self._lock = threading.Lock()
 
     def node(self) -> NodeClient:
@@ -43,23 +45,30 @@ class NodeLinks:
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         """Store messages on disk, all or none; in another queue if that one does not exist.
 
-        A missing dead-letter topic is created.
+        A queue of a service's topic is that of the own disk, where it has one. A missing
+        dead-letter topic is created.
 
         Raises:
             StreamError: they are not stored, or it is not known.
         """
         if topic.startswith(DEAD_LETTER_PREFIX):
             self.node().topics.ensure(topic, 1)
+        queue_id = self._own_queue(topic, queue_id)
         with self._producer((topic, queue_id)) as producer:
             queue_id = self._queue(producer, topic, queue_id)
             producer.forward(topic, queue_id, messages)
 
     def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
-        """Return whether a queue has a message with that key; raises :class:`StreamError`."""
-        return any(
-            found.queue_id == queue_id and found.unique_key == unique_key
-            for found in self.node().messages.query(topic, unique_key)
-        )
+        """Return whether :meth:`forward` stored a message with that key; raises as it."""
+        return any(self.copies(topic, queue_id, unique_key))
+
+    def copies(self, topic: str, queue_id: int, unique_key: str) -> Iterator[StoredMessage]:
+        """Yield the messages with that key where :meth:`forward` stores them; raises as it."""
+        node = self.node()
+        queue_id = self._own_queue(topic, queue_id) % node.topics.get(topic).queues
+        for found in node.messages.query(topic, unique_key, queues=[queue_id]):
+            if found.unique_key == unique_key:
+                yield found
 
     def close(self) -> None:
         """Release the rings."""
@@ -96,6 +105,17 @@ class NodeLinks:
             oldest = self._producers.popitem(last=False)[1] if most else None
         if oldest is not None:
             _close(oldest)
+
+    def _own_queue(self, topic: str, queue_id: int) -> int:
+        """Return a queue; of a service's topic that which has this number on the own disk."""
+        if not is_of_service(topic):
+            return queue_id
+        place = topic, queue_id
+        if place not in self._own:
+            node = self.node()
+            own = node.topics.get(topic).queue_on(node.disk, queue_id)
+            self._own[place] = queue_id if own is None else own
+        return self._own[place]
 
     def _queue(self, producer: NodeProducer, topic: str, queue_id: int) -> int:
         try:

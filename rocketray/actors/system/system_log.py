@@ -21,15 +21,16 @@ _BORN_HOST = ("127.0.0.1", 0)
 
 
 class SystemLog:
-    """Queue 0 of each topic of the shared process."""
+    """The queue of each topic that is in a disk's shared process."""
 
     def __init__(self, process: ShardProcess, clock_ms: Callable[[], int]) -> None:
         self._process = process
         self._clock_ms = clock_ms
+        self._queues: dict[str, int] = {}
 
     def exists(self, topic: str) -> bool:
         """Return whether the topic exists, and its shard is open."""
-        return self._process.find(topic, 0) is not None
+        return self._find(topic) is not None
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
         """Return messages from *queue_offset* on, none if the topic does not exist yet.
@@ -44,7 +45,7 @@ class SystemLog:
         if shard is None:
             return found
         queue_offset = max(queue_offset, shard.writer.control.minimum())
-        gaps = shard.writer.store.reads.gaps(topic, 0)
+        gaps = shard.writer.store.reads.gaps(*shard.place)
         with shard.writer.reading():
             while len(found) < max_count:
                 message = shard.writer.message_at(gaps.after(queue_offset))
@@ -69,7 +70,7 @@ class SystemLog:
     def expire(self, needed_from: Mapping[str, int], policy: RetentionPolicy) -> None:
         """Remove files of topics whose messages are all before the first needed offset."""
         for topic, offset in needed_from.items():
-            shard = self._process.find(topic, 0)
+            shard = self._find(topic)
             if shard is not None:
                 shard.writer.expire(policy, offset, disk_use(shard.directory))
 
@@ -79,16 +80,29 @@ class SystemLog:
         Raises:
             StreamError: it was not stored.
         """
-        shard = self._process.shard(message.topic, 0)
+        place = message.topic, self._queue(message.topic)
+        shard = self._process.shard(*place)
         batch = encode_messages([message], born_host=_BORN_HOST, clock_ms=self._clock_ms)
         ack = shard.append(pack_batch(batch), Durability.MEMORY)
         if ack.status is not AppendStatus.OK:
-            raise refusal(ack.status, f"{message.topic}/0", self._process.data)
+            raise refusal(ack.status, "/".join(map(str, place)), self._process.data)
         return ack.first_queue_offset
 
     def _shard(self, topic: str) -> OwnedShard | None:
         """Return the topic's shard, or None if the topic does not exist yet."""
-        shard = self._process.find(topic, 0)
-        if shard is None and (reason := self._process.closed().get(f"{topic}/0")) is not None:
-            raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, reason)
+        shard = self._find(topic)
+        if shard is None:
+            name = f"{topic}/{self._queue(topic)}"
+            if (reason := self._process.closed().get(name)) is not None:
+                raise ShardUnavailableError(name, RETRY_AFTER_MS, reason)
         return shard
+
+    def _find(self, topic: str) -> OwnedShard | None:
+        known = self._queues.get(topic)
+        shard = None if known is None else self._process.find(topic, known)
+        return shard or self._process.find(topic, self._queue(topic))
+
+    def _queue(self, topic: str) -> int:
+        """Return the topic's queue here; another one after the topic was deleted and recreated."""
+        self._queues[topic] = next(iter(self._process.queues_of(topic)), 0)
+        return self._queues[topic]

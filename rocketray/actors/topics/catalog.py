@@ -41,6 +41,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .ack_mode import AckMode, check_ack, durability_of
 from .placement import ONE_EACH, Placement
+from .service_queues import disks_of, is_on_each_disk
 from .system_retention import default_retention, is_kept_by_node
 from .topic_attributes import disks_in, processes_in, queues_per_process_in, topic_id_in
 
@@ -163,6 +164,11 @@ class TopicConfig:
     def by_disk(self, queues: Iterable[int] | None = None) -> dict[str, list[int]]:
         """Return the disks of all queues, or of some, each with its queues."""
         return self._by(self.disk_of, queues)
+
+    def queue_on(self, disk: str, number: int) -> int | None:
+        """Return the queue with that number among those on a disk; None if it has not as many."""
+        queues = self.by_disk().get(disk, ())
+        return queues[number] if number < len(queues) else None
 
     def _by(self, of: Callable[[int], str], queues: Iterable[int] | None) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -289,7 +295,8 @@ class TopicCatalog:
 
         The *options* are for a new topic; an existing one keeps its own. System topics
         are internal by their name, and have limits by it (system_retention.py). Internal topics are
-        in the shared process on the coordinator's disk, others where *placement* says.
+        in the shared processes: those of the services have queues on each disk, whatever *queues*
+        is, retries at least one, and others are on the coordinator's disk.
 
         Raises:
             ConfigError: a queue would be removed; its messages would be out of reach. Or a
@@ -306,11 +313,15 @@ class TopicCatalog:
         check_case_clash("topic", name, self.topics)
         existing = self.topics.get(name)
         hosts = existing.store_hosts if existing else ()
-        if existing and queues < existing.queues:
+        if existing and queues < existing.queues and not is_on_each_disk(name):
             raise ConfigError(
                 f"topic {name!r} has {existing.queues} queues and cannot be reduced to {queues}: "
                 "messages would be lost; create a new topic instead"
             )
+        internal = options.get("internal", False) or is_internal_by_name(name)
+        present = () if existing is None else existing.disks or ("",) * existing.queues
+        disks = disks_of(name, queues, present, placement, internal=internal)
+        queues = len(disks)
         added = queues - len(hosts)
         if self.next_shard_number + added > _SHARD_NUMBER_MAX:
             raise ConfigError(
@@ -318,7 +329,6 @@ class TopicCatalog:
                 "data directory"
             )
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
-        internal = options.get("internal", False) or is_internal_by_name(name)
         retention = options.get("retention", KEEP_ALL)
         if retention.keeps_all:
             retention = default_retention(name)
@@ -333,8 +343,6 @@ class TopicCatalog:
             ack=check_ack(options.get("ack")),
             node_ack=self.ack,
         )
-        present = topic.disks or ("",) * topic.queues
-        disks = ("",) * queues if internal else placement.spread(present, queues)
         stays_shared = existing is not None and not existing.processes
         processes: tuple[int, ...] = ()
         if not stays_shared:

@@ -1,8 +1,8 @@
 """The places of a topic's queues: the disk of each queue, and its process there.
 
 The queues of a topic are spread over the disks of the cluster: over zones first, then over the
-disks of a zone, then to where there is most room. The node's own topics are on the coordinator's
-disk.
+disks of a zone, then to where there is most room. The topics of the services have queues on each
+disk (service_queues.py); the node's other topics are on the coordinator's disk.
 
 A process has up to *queues per process* queues of one topic. Where neither the topic nor the node
 says how many, a topic has as many processes on a disk as the machine has cores, or as queues if
@@ -124,11 +124,15 @@ def rebalanced(disks: Iterable[DiskSpace], present: Sequence[str]) -> list[Queue
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The rule for topics that have none of their own; ``spread`` says which disks they use."""
+    """The rule for topics that have none of their own; ``spread`` says which disks they use.
+
+    ``disks`` returns all disks that take queues, the coordinator's first.
+    """
 
     queues_per_process: QueuesPerProcess = None
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     spread: Spread = all_on_one
+    disks: Callable[[], Sequence[str]] = lambda: ("",)
 
     def __post_init__(self) -> None:
         check_queues_per_process(self.queues_per_process)

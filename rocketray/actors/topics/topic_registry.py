@@ -19,6 +19,7 @@ from rocketray.actors.files.file_documents import Documents
 from .ack_mode import AckMode
 from .catalog import TopicCatalog, TopicConfig, TopicOptions, catalog_json, parse_catalog
 from .placement import Placement
+from .service_queues import is_on_each_disk
 from .topic_files import check_no_files, remove_files
 
 __all__ = ["TopicRegistry"]
@@ -51,12 +52,25 @@ class TopicRegistry:
         """Save a new topic, or more queues of an existing one; its shards are not started here."""
         with self._changing:
             existing = self.catalog.topics.get(name)
-            if existing is None or existing.queues != queues:
+            if existing is None or existing.queues != queues or is_on_each_disk(name):
                 changed = self.catalog.with_topic(name, queues, self._placement, **options)
                 if existing is None:
                     check_no_files(self._data, name)
-                self._save(changed)
+                if changed != self.catalog:
+                    self._save(changed)
             return self.catalog.get(name)
+
+    def extend(self) -> list[str]:
+        """Save the queues of services on disks that joined; return the topics that got some."""
+        with self._changing:
+            changed = self.catalog
+            for name in filter(is_on_each_disk, self.catalog.topics):
+                changed = changed.with_topic(name, changed.get(name).queues, self._placement)
+            before = self.catalog.topics
+            grown = [name for name, topic in changed.topics.items() if before[name] != topic]
+            if grown:
+                self._save(changed)
+            return grown
 
     def change(self, name: str, change: Callable[[TopicCatalog], TopicCatalog]) -> TopicConfig:
         """Save the catalog that *change* returns; return the topic of that name in it."""

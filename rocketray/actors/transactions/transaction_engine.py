@@ -227,7 +227,9 @@ class TransactionEngine:
         """Return the undecided halves, oldest first, at most *most* of them, and the counters."""
         undecided = [each for each in self._pending.items() if each[0] not in self._decided]
         halves = (
-            UndecidedHalf(offset, half.group, half.unique_key, half.stored_ms, half.checks)
+            UndecidedHalf(
+                half.queue_id, offset, half.group, half.unique_key, half.stored_ms, half.checks
+            )
             for offset, half in undecided[:most]
         )
         counts = (self._ended[end] for end in ("commit", "rollback", "abandon", "dead letter"))
@@ -265,6 +267,7 @@ class TransactionEngine:
                     immunity_ms(half),
                     now_ms,
                     self._op_next,
+                    half.queue_id,
                 )
             self._half_next = halves[-1].queue_offset + 1
 

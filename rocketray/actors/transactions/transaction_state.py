@@ -73,6 +73,7 @@ class Pending:
     immune_ms: int
     seen_ms: int
     op_offset: int
+    queue_id: int = 0
     checks: int = 0
     asked_ms: int = -(10**18)
 

@@ -16,10 +16,11 @@ from rocketray.cli.arguments.lookup_options import (
 from rocketray.cli.arguments.messages import print_found
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
+from rocketray.cli.terminal.output import progress
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.message import StoredMessage
 
 __all__ = ["query"]
@@ -58,38 +59,43 @@ def query(
     if "" in named:
         raise typer.BadParameter("the id or key to look up is empty")
     begin, end = span_of(begin_ms, end_ms)
+    from rocketray.actors.api.node_client import of_disks_there  # noqa: PLC0415 - imports NumPy
+
     with connect(data) as connection:
+        node = of_disks_there(connection)
+        for disk in sorted(node.away & {*node.topics.get(topic).by_disk()}):
+            progress(f"disk {disk or '(the first)'} does not answer: its queues are left out")
         if message_id is not None:
-            found = _by_id(connection, topic, message_id)
+            found = _by_id(node, topic, message_id)
         elif key is not None:
-            found = connection.messages.query(topic, key, max_count, begin, end)
+            found = node.messages.query(topic, key, max_count, begin, end)
             found = [message for message in found if key in message.keys]  # not unique keys
         elif unique_key is not None:
-            found = _by_unique_key(connection, topic, unique_key)
+            found = _by_unique_key(node, topic, unique_key)
         else:
-            found = connection.messages.query_by_time(topic, begin, end, max_count)
+            found = node.messages.query_by_time(topic, begin, end, max_count)
     print_found(found, as_json=as_json)
 
 
-def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMessage]:
+def _by_id(node: NodeClient, topic: str, message_id: str) -> list[StoredMessage]:
     """Look up an id of unknown kind: as RocketMQ does, each kind is tried."""
     old_id = message_id.upper()
-    found = connection.messages.query(topic, old_id)
+    found = node.messages.query(topic, old_id)
     found = [message for message in found if message.imported_offset_id == old_id]
     if found:
         return found
     try:
-        message, reason = connection.messages.view(message_id), None
+        message, reason = node.messages.view(message_id), None
     except ConfigError as error:
         message, reason = None, error
     if message is not None and message.topic == topic:
         return [message]
-    found = _by_unique_key(connection, topic, message_id)
+    found = _by_unique_key(node, topic, message_id)
     if reason is not None and not found:
         raise typer.BadParameter(str(reason), param_hint="--id")
     return found
 
 
-def _by_unique_key(connection: Connection, topic: str, unique_key: str) -> list[StoredMessage]:
-    found = connection.messages.query(topic, unique_key)
+def _by_unique_key(node: NodeClient, topic: str, unique_key: str) -> list[StoredMessage]:
+    found = node.messages.query(topic, unique_key)
     return [message for message in found if message.unique_key == unique_key]

@@ -8,7 +8,7 @@ import typer
 
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table
+from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
 
 __all__ = ["transactions"]
 
@@ -33,12 +33,18 @@ def transactions(
     """
     with connect(data) as connection:
         found = connection.transactions.overview(most)
+    for disk in found.unknown:
+        progress(
+            f"the transactions of disk {disk or '(the first)'} are unknown: it does not answer; see: "
+            "rocketray status"
+        )
     if as_json:
         for half in found.halves:
             print_json(
                 {
                     "group": half.group,
                     "msgId": half.unique_key,
+                    "halfQueue": half.queue_id,
                     "halfOffset": half.queue_offset,
                     "storeTimestamp": half.stored_ms,
                     "checks": half.checks,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketray.actors.topics.placement import DiskSpace, QueueMove, drained, rebalanced
+from rocketray.actors.topics.service_queues import may_move
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.cli.terminal.output import counted, print_json, print_line, progress
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ def drain(
 ) -> None:
     """Move all queues from a disk to the others.
 
-    It gets no new ones. After that its node can be stopped for good. The node's own topics stay on
-    the first disk. Repeat the command after an interruption: it continues.
+    It gets no new ones. After that its node can be stopped for good, once the delayed messages and
+    transactions that are left there are done: the command says how many there are. Dead letters,
+    changelogs and replies stay on the first disk. Repeat the command after an interruption: it
+    continues.
     """
     with connect(data) as connection:
         homes = connection.disks.homes()
@@ -82,12 +85,20 @@ def drain(
         moves = [
             (topic.name, move)
             for topic in connection.topics.all().values()
-            if not topic.internal and leaving in topic.by_disk()
+            if leaving in topic.by_disk() and may_move(topic.name, internal=topic.internal)
             for move in drained(targets, topic.disks or ("",) * topic.queues, leaving)
         ]
         if not moves:
             progress(f"disk {homes[leaving].uuid} has no queues that can be moved")
         _carry_out(connection, homes, moves, dry_run=dry_run, as_json=as_json)
+        waiting = connection.delays.waiting(leaving)
+        undecided = connection.transactions.undecided(leaving)
+        if waiting or undecided:
+            progress(
+                f"{counted(waiting, 'delayed message')} and {counted(undecided, 'transaction')} are "
+                f"left on disk {homes[leaving].uuid}: let its node run until they are done; the "
+                "same command says how many there still are"
+            )
 
 
 def rebalance(

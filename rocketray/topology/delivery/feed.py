@@ -365,7 +365,10 @@ class Feed:
             topics = (rules.dead_letters, rules.dead_letters)
         on_stored = partial(self._returned, delivery, index, back.is_dead_letter)
         is_needed = partial(self._ledger.holds, delivery)
-        self._services.returns.put(Return(back, topics, on_stored, is_needed, rules.retry_queues))
+        source = self.topic, delivery.queue_id
+        self._services.returns.put(
+            Return(back, source, topics, on_stored, is_needed, rules.retry_queues)
+        )
         delivery.acks.begin_return(index)
         if back.is_dead_letter:
             return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"

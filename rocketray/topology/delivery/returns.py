@@ -16,9 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.retry_records import RETRY_QUEUES, SentBack
-from rocketray.delay import WAITING_QUEUES
+from rocketray.actors.retries.deliveries import Place
+from rocketray.actors.retries.retry_records import RETRY_QUEUES, SentBack, in_queue
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.service_queues import is_of_service
+from rocketray.delay import REAL_TOPIC, WAITING_QUEUES
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.message import ForwardedMessage
 from rocketray.names import RETRY_PREFIX
 from rocketray.store.formats.sys_flag import TRANSACTION
 from rocketray.topology.connection import AppNode
@@ -37,14 +41,17 @@ _REFUSED_RETRY_S = 30.0
 class Return:
     """One returned message, and the callback for when the node has stored it.
 
-    *topics* have to exist. It is dropped when *is_needed* says that its queue was revoked.
+    It was read from the queue *source*, and waits on the disk of that. *topics* have to exist. It
+    is dropped when *is_needed* says that its queue was revoked. *retry_queues* are those of
+    ``FailureRules``.
     """
 
     back: SentBack
+    source: Place
     topics: tuple[str, ...]
     on_stored: Callable[[], None]
     is_needed: Callable[[], bool]
-    retry_queues: int = RETRY_QUEUES
+    retry_queues: int | None = None
 
 
 class Returns:
@@ -62,6 +69,7 @@ class Returns:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="returns")
         self._producer: NodeProducer | None = None
         self._made: set[str] = set()
+        self._known: dict[str, TopicConfig] = {}
         self._waiting: deque[Return] = deque()
         self._pending = 0
         self._changed = asyncio.Condition()
@@ -112,8 +120,9 @@ class Returns:
         first = self._waiting[0]
         taken: list[Return] = []
         left, size = deque[Return](), 0
+        place = self._place(first)
         for one in self._waiting:
-            if _place(one) == _place(first) and (not taken or size < _BATCH_MAX_BYTES):
+            if self._place(one) == place and (not taken or size < _BATCH_MAX_BYTES):
                 taken.append(one)
                 size += len(one.back.message.body)
             else:
@@ -172,17 +181,58 @@ class Returns:
                 logger.exception("messages were sent back to topics that cannot be read yet")
 
     def _store_in_thread(self, connection: AppNode, batch: Sequence[Return]) -> None:
-        topic, queue_id, _ = _place(batch[0])
-        for name in {*batch[0].topics, topic} - self._made:
+        for one in batch:
+            self._make_topics(connection, one)
+        if self._producer is None:
+            self._producer = connection.producer(ack="disk")
+        topic, queue_id = batch[0].back.message.topic, batch[0].back.queue_id
+        messages = [one.back.message for one in batch]
+        if is_of_service(topic):
+            source = self._disk_of(connection, batch[0].source)
+            queue_id, disk = self._producer.near(source, topic, queue_id)
+            messages = [self._waiting_on(connection, disk, one) for one in batch]
+        self._producer.forward(topic, queue_id, messages)
+
+    def _make_topics(self, connection: AppNode, one: Return) -> None:
+        for name in {*one.topics, one.back.message.topic} - self._made:
             if name.startswith(RETRY_PREFIX):
-                make_retry_topic(connection, name, batch[0].retry_queues)
+                make_retry_topic(connection, name, one.retry_queues)
             else:
                 queues = WAITING_QUEUES.get(name, 1)
                 connection.topics.ensure(name, queues, internal=True)
             self._made.add(name)
-        if self._producer is None:
-            self._producer = connection.producer(ack="disk")
-        self._producer.forward(topic, queue_id, [one.back.message for one in batch])
+
+    def _waiting_on(self, connection: AppNode, disk: str, one: Return) -> ForwardedMessage:
+        """Return the message, to be redelivered from a queue of the disk where it waits."""
+        message = one.back.message
+        if not disk or one.retry_queues is not None:
+            return message
+        topic = message.properties[REAL_TOPIC]
+        config = self._known.get(topic)
+        if config is None or config.queue_on(disk, 0) is None:  # the disk may have joined since
+            config = self._known[topic] = connection.topics.get(topic)
+        return in_queue(message, config.queue_on(disk, 0) or 0)
+
+    def _disk_of(self, connection: AppNode, source: Place) -> str:
+        """Return the disk of a queue that messages are read from; the first one if it is gone."""
+        topic, queue_id = source
+        known = self._known.get(topic)
+        if known is None or queue_id >= known.queues:
+            found = connection.topics.all().get(topic)
+            if found is None or queue_id >= found.queues:
+                return ""
+            known = self._known[topic] = found
+        return known.disk_of(queue_id)
+
+    def _place(self, one: Return) -> tuple[object, ...]:
+        """Return the common key of a batch: topic, queue, state of a transaction, and disk."""
+        message, (topic, queue_id) = one.back.message, one.source
+        source: object = None
+        if is_of_service(message.topic):
+            known, source = self._known.get(topic), one.source
+            if known is not None and queue_id < known.queues:
+                source = known.disk_of(queue_id)
+        return message.topic, one.back.queue_id, message.sys_flag & TRANSACTION, source
 
     def _again(self, one: Return) -> None:
         self._waiting.append(one)
@@ -193,13 +243,8 @@ class Returns:
             self._drainer = asyncio.get_running_loop().create_task(self._drain())
 
 
-def make_retry_topic(connection: AppNode, topic: str, queues: int) -> None:
-    """Ensure that a retry topic has at least so many queues."""
+def make_retry_topic(connection: AppNode, topic: str, queues: int | None) -> None:
+    """Ensure that a retry topic has at least so many queues, and one on each disk."""
+    queues = queues or RETRY_QUEUES
     if connection.topics.ensure(topic, queues, internal=True).queues < queues:
         connection.topics.alter(topic, queues)
-
-
-def _place(one: Return) -> tuple[str, int, int]:
-    """Return the common key of a batch: topic, queue and state of a transaction."""
-    message = one.back.message
-    return message.topic, one.back.queue_id, message.sys_flag & TRANSACTION

@@ -18,7 +18,7 @@ from typing import Any
 from mode import Service
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
+from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
@@ -187,10 +187,10 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             )
         )
 
-    def _retry_queues(self, channel: Topic) -> int:
+    def _retry_queues(self, channel: Topic) -> int | None:
         """Return how many queues a retry topic has: with tables *channel*'s, of one owner."""
         if not self.app.tables:
-            return RETRY_QUEUES
+            return None
         return max(
             (self.app.declarations.queue_count(topic) or 1 for topic in channel.topics), default=1
         )

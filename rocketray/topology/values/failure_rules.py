@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, RETRY_QUEUES, dead_letter_topic
+from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, dead_letter_topic
 from rocketray.errors import ConfigError
 from rocketray.names import RETRY_PREFIX, check_topic, is_closed_topic
 
@@ -23,6 +23,9 @@ _ATTEMPTS_LIMIT = 2**31 - 2  # the record's counter is a signed 32-bit number
 class FailureRules:
     """The failure rules of one feed; ``max_attempts`` None means no limit.
 
+    ``retry_queues`` is the number of queues of the retry topic where a message keeps its own; None
+    where any of them will do.
+
     ``decode_attempts`` is the same for a message that cannot be decoded, where the queue is held.
     """
 
@@ -31,7 +34,7 @@ class FailureRules:
     dead_letters: str = ""
     is_ordered: bool = False
     suspend_s: float = SUSPEND_S
-    retry_queues: int = RETRY_QUEUES
+    retry_queues: int | None = None
     decode_attempts: int | None = MAX_ATTEMPTS
     stops_at_undecodable: bool = False
 
@@ -95,7 +98,7 @@ class FailureOptions:
                 )
 
     def rules(
-        self, group: str, *, is_ordered: bool, retry_queues: int = RETRY_QUEUES
+        self, group: str, *, is_ordered: bool, retry_queues: int | None = None
     ) -> FailureRules:
         """Return the rules of *group*; *is_ordered* applies if ``ordered`` is None."""
         ordered = is_ordered if self.ordered is None else self.ordered

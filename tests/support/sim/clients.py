@@ -144,7 +144,8 @@ class Reader:
             else (retry_topic(group), back.message.topic)
         )
         self._returns._store_in_thread(
-            self._connection, [Return(back, topics, _nothing, lambda: True)]
+            self._connection,
+            [Return(back, (one.topic, one.queue_id), topics, _nothing, lambda: True)],
         )
 
     def _store_change(self, change: Message, queue_id: int) -> int:

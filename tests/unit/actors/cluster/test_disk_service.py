@@ -10,6 +10,7 @@ import pytest
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.disk_service import DiskService
+from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import DiskReport
 from rocketray.actors.files.file_documents import FileDocuments
@@ -49,7 +50,8 @@ def service_of(disks: Any, tmp_path: Path) -> tuple[DiskService, ClusterState]:
     placement = Placement(1, spread=lambda _, queues: (FAR,) * queues)
     state = ClusterState(tmp_path, FilterRules(), lambda: 0, lambda: 0, placement)
     nothing: Any = None
-    return DiskService(disks, state, nothing, FilterRules(), nothing, place=nothing), state
+    topics = TopicService(state, nothing)
+    return DiskService(disks, state, topics, FilterRules(), nothing, place=nothing), state
 
 
 def test_the_first_disk_is_a_problem_while_the_coordinator_runs_elsewhere(tmp_path: Path) -> None:

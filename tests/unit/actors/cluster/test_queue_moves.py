@@ -265,14 +265,14 @@ def test_histories_of_moves_failures_and_restarts(disks: TwoDisks, seed: int) ->
         (("T", 0, ""), "is on that disk already"),
         (("T", 1, FAR), "has the queues 0 to 0"),
         (("T", 0, "nowhere"), "no such disk"),
-        (("%RETRY%g", 0, FAR), "is one of the node's own"),
+        (("%DLQ%g", 0, FAR), "is one of the node's own"),
         (("U", 0, FAR), "topic 'U' does not exist"),
     ],
 )
 def test_mistakes_change_nothing(
     disks: TwoDisks, arguments: tuple[str, int, str], said: str
 ) -> None:
-    disks.topics.create("%RETRY%g", 1)
+    disks.topics.create("%DLQ%g", 1)
     with pytest.raises(StreamError, match=said):
         disks.moves.move(*arguments, 1.0)
     assert not (disks.data[""] / "config" / "moves.json").exists()

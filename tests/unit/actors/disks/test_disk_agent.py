@@ -29,7 +29,7 @@ def catalog() -> TopicCatalog:
         .with_topic("Both", 2, both)
         .with_topic("There", 1, there)
         .with_topic("Here", 1)
-        .with_topic("%RETRY%g", 1, there)
+        .with_topic("%DLQ%g", 1, there)
     )
 
 
@@ -37,7 +37,7 @@ def test_the_catalog_of_a_disk_has_its_topics_and_a_process_there_opens_its_queu
     tmp_path: Path,
 ) -> None:
     every = catalog()
-    assert every.get("%RETRY%g").disks == (), "internal topics stay with the coordinator"
+    assert every.get("%DLQ%g").disks == (), "internal topics stay with the coordinator"
     DiskAgent(tmp_path).keep_catalog(every.of_disk(DISK))
     assert {*TopicCatalog.load(tmp_path).topics} == {"Both", "There"}
     name = every.get("Both").process_of(1)
@@ -74,7 +74,7 @@ def test_what_the_catalog_says_of_disks_is_kept_on_disk(tmp_path: Path) -> None:
         "Both": ("", DISK),
         "There": (DISK,),
         "Here": (),
-        "%RETRY%g": (),
+        "%DLQ%g": (),
     }
     assert kept.get("Both").by_disk() == {"": [0], DISK: [1]}
 

@@ -178,9 +178,9 @@ def test_the_decision_of_a_transaction_is_as_durable_as_its_message(
     decided: list[bool] = []
     decide = broker.node.transactions.decide
 
-    def watched(wanted: Decision, *, to_disk: bool) -> Verdict:
+    def watched(half_queue: int, wanted: Decision, *, to_disk: bool) -> Verdict:
         decided.append(to_disk)
-        return decide(wanted, to_disk=to_disk)
+        return decide(half_queue, wanted, to_disk=to_disk)
 
     monkeypatch.setattr(broker.node.transactions, "decide", watched)
     with NodeProducer(broker.node, group="g", check=lambda _: "unknown") as producer:

@@ -350,9 +350,9 @@ def test_what_is_no_half_of_the_group_cannot_be_decided(broker: Broker) -> None:
     ):
         transaction = begin(producer, "Trade", b"1")
         for who, offset, key in (
-            (stranger, transaction.half_offset, transaction.message_id),
-            (producer, transaction.half_offset, "another"),
-            (producer, 99, transaction.message_id),
+            (stranger, transaction.half_place, transaction.message_id),
+            (producer, transaction.half_place, "another"),
+            (producer, (0, 99), transaction.message_id),
         ):
             with pytest.raises(StoreError, match="is unknown: half message"):
                 who.transactions.decide(offset, key, "commit")
@@ -386,7 +386,7 @@ def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data") as node:
         with NodeProducer(node, group="payments", check=unknown) as producer:
             [half, _] = visible(node, HALF_TOPIC)
-            producer.transactions.decide(half.queue_offset, open_one.message_id, "commit")
+            producer.transactions.decide((0, half.queue_offset), open_one.message_id, "commit")
             wait_for(lambda: len(visible(node)) == 2)
         assert [message.body for message in visible(node)] == [b"done", b"open"]
         assert visible(node, GIVEN_UP_TOPIC) == []
