@@ -122,6 +122,7 @@ class DiskService:
             self._topics.start_again(came_back=bool(started))
             self.note_unavailable()
             self._note_full()
+            self._note_unserved()
             for disk in filter(None, self._disks.register.reports):
                 try:
                     self._disks.keep_catalog(disk, lambda: self._state.topics.catalog)
@@ -146,6 +147,21 @@ class DiskService:
                     _unavailable(disk, home, queues) if disk else _first_unavailable(home, queues)
                 )
                 self._state.problems.note(f"disk {disk}", said)
+
+    def _note_unserved(self) -> None:
+        """Note the disks whose fetch service does not listen, for ``rocketray status``."""
+        register = self._disks.register
+        for disk, report in register.reports.items():
+            subject = f"fetch service of disk {disk}"
+            if report.unserved:
+                home = register.homes[disk]
+                self._state.problems.note(
+                    subject,
+                    f"members and Spark on other machines get no messages of disk "
+                    f"{disk or home.uuid}, {home.data} on {home.machine}: {report.unserved}",
+                )
+            else:
+                self._state.problems.resolve(subject)
 
     def _note_full(self) -> None:
         """Note the disks that have no room, for ``rocketray status``."""

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rocketray.actors.files.fetch_failure import kept_failure
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.topic_files import check_store_host, remove_files
@@ -50,7 +51,8 @@ class DiskAgent:
     def report(self) -> DiskReport:
         """Return the state of the disk."""
         usage = shutil.disk_usage(self._data)
-        return DiskReport(self._incarnation, self._zone, usage.free, usage.total)
+        unserved = kept_failure(self._data)
+        return DiskReport(self._incarnation, self._zone, usage.free, usage.total, unserved)
 
     def keep_catalog(self, catalog: TopicCatalog) -> None:
         """See ``DiskApi``."""

@@ -33,12 +33,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DiskReport:
-    """What a disk's agent says of it: ``incarnation`` is another one after each start of it."""
+    """What a disk's agent says of it: ``incarnation`` is another one after each start of it.
+
+    ``unserved`` is why other machines cannot fetch messages of the disk, "" if nothing is wrong.
+    """
 
     incarnation: str
     zone: str
     free_bytes: int
     total_bytes: int
+    unserved: str = ""
 
 
 @dataclass(frozen=True, slots=True)

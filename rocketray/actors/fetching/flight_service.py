@@ -16,6 +16,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
+from rocketray.actors.files.fetch_failure import note_failure
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import fetch_service_file
 from rocketray.errors import ShardUnavailableError
@@ -66,13 +67,19 @@ class FlightService:
         """Return the place of the disk with its service, which listens from the first call on.
 
         Raises:
-            OSError: the service cannot listen.
+            OSError: the service cannot listen; the disk's agent reports it meanwhile.
             ShardUnavailableError: another process has the turn, and does not listen yet.
         """
         with self._lock:
             if self._turn is not None and not self._turn.take():
                 return self._place_of_other()
-            self._place = self._place or self._listen()
+            if self._place is None:
+                try:
+                    self._place = self._listen()
+                except OSError as error:
+                    note_failure(self._home.directory(), str(error))
+                    raise
+                note_failure(self._home.directory(), "")
             return self._place
 
     def open_again(self) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "consumer_directory",
     "control_path",
     "coordinator_directory",
+    "fetch_failure_file",
     "fetch_lock_file",
     "fetch_port_file",
     "fetch_service_file",
@@ -179,6 +180,11 @@ def consumer_directory(data: Path) -> Path:
 def fetch_port_file(data: Path) -> Path:
     """Return the port on which the operator wants the node's fetch service to listen."""
     return runtime_directory(data) / "fetch-port"
+
+
+def fetch_failure_file(data: Path) -> Path:
+    """Return why the node's fetch service does not listen, if that is so."""
+    return runtime_directory(data) / "fetch-failure"
 
 
 def fetch_lock_file(data: Path) -> Path:

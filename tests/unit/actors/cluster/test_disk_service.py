@@ -112,6 +112,23 @@ def test_a_restored_disk_joins_the_first_time_only_if_it_fits_the_catalog(tmp_pa
     service.join(joining, TopicCatalog())  # one that was away may have an old catalog
 
 
+def test_a_fetch_service_that_does_not_listen_is_a_problem_until_it_does(tmp_path: Path) -> None:
+    disks: Any = SilentDisks(tmp_path)
+    service, state = service_of(disks, tmp_path)
+    report = DiskReport("one", "", 1000, 1000, "cannot listen on port 8081; free the port")
+    for disk, said in ((FAR, f"of disk {FAR}, /far on there: cannot listen"), ("", ": cannot")):
+        other = "" if disk else FAR
+        disks.register.take_report(other, replace(report, unserved=""))
+        disks.register.take_report(disk, report)
+        service.look()
+        (line,) = state.problems.lines()
+        assert line.startswith("members and Spark on other machines get no messages of disk ")
+        assert said in line
+        disks.register.take_report(disk, replace(report, unserved=""))
+        service.look()
+        assert state.problems.lines() == []
+
+
 def test_a_full_disk_is_a_problem_until_it_has_room(tmp_path: Path) -> None:
     disks: Any = SilentDisks(tmp_path)
     service, state = service_of(disks, tmp_path)

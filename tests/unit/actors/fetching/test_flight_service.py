@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.fetching.flight_server import NO_CALLS
 from rocketray.actors.fetching.flight_service import FlightService
 from rocketray.actors.fetching.service_identity import choose_port
@@ -62,8 +63,10 @@ def test_a_service_listens_on_the_port_that_its_operator_chose_or_not_at_all(hom
         service = FlightService(home, HOST, NO_CALLS)
         with pytest.raises(OSError, match=f"cannot listen on {HOST} port {port}.*--fetch-port"):
             service.open()
+    assert f"port {port}" in DiskAgent(Path(home.data)).report().unserved
     for _ in range(2):
         found = service.open().service
+        assert DiskAgent(Path(home.data)).report().unserved == ""
         assert found is not None
         assert found.port == port
         service.close()
