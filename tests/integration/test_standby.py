@@ -67,6 +67,7 @@ def test_the_cluster_continues_without_the_machine_of_its_first_disk(
         with capsys.disabled():
             sys.stdout.write(json.dumps({**silence, **outcome}, indent=1))
         assert (meanwhile["taken"], meanwhile["disks"]) == (10, 1)
+        assert (meanwhile["redelivered"], meanwhile["unknown"]) == (2, [])
         (problem,) = meanwhile["problems"]
         assert problem.startswith(f"the first disk, {cluster.data} on {ELSEWHERE}, does not answer")
         for traffic in outcome.values():

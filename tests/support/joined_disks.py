@@ -14,6 +14,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -204,11 +205,45 @@ def without_the_first(client: Client) -> dict[str, Any]:
     with client.producer(ack="disk", timeout_s=10) as producer:
         for number in range(10):
             producer.send(topic.name, b"%d" % number)
+    taken = len(take(client, "new", Subscription.tags("*"), 10, topic.name))
+    with client.producer(ack="disk", group="alone", check=lambda _: "unknown") as producer:
+        producer.send(topic.name, b"delayed", keys="later", delay_level=1)
+        with producer.begin() as transaction:
+            producer.send(topic.name, b"committed", keys="later", transaction=transaction)
+    wait_for(lambda: len(client.messages.query(topic.name, "later")) == 2)
     return {
-        "taken": len(take(client, "new", Subscription.tags("*"), 10, topic.name)),
+        "taken": taken,
+        "redelivered": _redelivered(client, topic.name),
+        "unknown": client.transactions.overview(1).unknown,
         "disks": len(topic.by_disk()),
         "problems": client.problems(),
     }
+
+
+def _redelivered(client: Client, topic: str) -> int:
+    """Have an agent fail on each message of a topic once; how often it got one of them then."""
+    app = rr.App("alone", cluster=client.cluster)
+    attempts = Counter[bytes]()
+    is_done = asyncio.Event()
+
+    @app.agent(app.topic(topic, value_type=bytes))
+    async def fail(stream: Any) -> None:
+        async for body in stream:
+            attempts[body] += 1
+            if attempts[body] == 1:
+                raise ValueError("as the test wants")
+            is_done.set()
+
+    async def run() -> None:
+        await app.start()
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await is_done.wait()
+        finally:
+            await app.stop()
+
+    asyncio.run(run())
+    return max(attempts.values())
 
 
 def back(client: Client) -> dict[str, Any]:
