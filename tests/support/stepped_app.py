@@ -302,7 +302,8 @@ class SteppedApp:
         for _ in range(_LOOKS):
             if not self.road.is_set() or not returns._pending:
                 return
-            await loop.run_in_executor(returns._thread, int)  # behind what is being stored
+            for thread in returns.threads.values():
+                await loop.run_in_executor(thread, int)  # behind what is being stored
         raise AssertionError("what failed does not arrive at the node")
 
     async def leave(self) -> None:

@@ -3,13 +3,15 @@
 Messages that wait together go as one batch, whose records are whole messages. A message counts as
 finished only when the node has it on disk; until then its queue is not committed past it, because a
 committed offset is on disk as well. A message that cannot be stored is tried again for as long as
-the app has its queue; after that it is redelivered from there, to the queue's next owner.
+the app has its queue; after that it is redelivered from there, to the queue's next owner. Dead
+letters and others do not wait for each other: they are on different disks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -66,14 +68,19 @@ class Returns:
         """
         self._connect = connect
         self._on_made = on_made
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="returns")
+        self.threads = {
+            is_letter: ThreadPoolExecutor(1, thread_name_prefix="returns")
+            for is_letter in (False, True)
+        }
+        """The thread that stores messages, and that for dead letters."""
         self._producer: NodeProducer | None = None
+        self._making = threading.Lock()
         self._made: set[str] = set()
         self._known: dict[str, TopicConfig] = {}
-        self._waiting: deque[Return] = deque()
+        self._waiting = {is_letter: deque[Return]() for is_letter in (False, True)}
         self._pending = 0
         self._changed = asyncio.Condition()
-        self._drainer: asyncio.Task[None] | None = None
+        self._drainers: dict[bool, asyncio.Task[None]] = {}
         self._is_closed = False
 
     async def wait_for_room(self) -> None:
@@ -83,9 +90,8 @@ class Returns:
 
     def put(self, one: Return) -> None:
         """Send *one* with the next batch; the caller has just waited for room."""
-        self._waiting.append(one)
         self._pending += 1
-        self._start()
+        self._again(one)
 
     async def flush(self, grace_s: float) -> None:
         """Wait until the node has stored all that was put, for at most *grace_s*."""
@@ -101,33 +107,37 @@ class Returns:
     async def close(self) -> None:
         """Drop the returns that are still in flight, and close the producer."""
         self._is_closed = True
-        if self._drainer is not None:
-            self._drainer.cancel()
-            await asyncio.gather(self._drainer, return_exceptions=True)
+        drainers = [*self._drainers.values()]
+        for drainer in drainers:
+            drainer.cancel()
+        await asyncio.gather(*drainers, return_exceptions=True)
         if self._producer is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._producer.close)
-        self._thread.shutdown(wait=False)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self.threads[False], self._producer.close)
+        for thread in self.threads.values():
+            thread.shutdown(wait=False)
 
-    async def _drain(self) -> None:
+    async def _drain(self, is_letter: bool) -> None:  # noqa: FBT001  # one caller
         try:
-            while self._waiting:
-                await self._send(self._batch())
+            while self._waiting[is_letter]:
+                await self._send(self._batch(is_letter))
         finally:
-            self._drainer = None
+            del self._drainers[is_letter]
 
-    def _batch(self) -> list[Return]:
+    def _batch(self, is_letter: bool) -> list[Return]:  # noqa: FBT001  # one caller
         """Return the oldest waiting return, with those behind it for the same destination."""
-        first = self._waiting[0]
+        waiting = self._waiting[is_letter]
+        first = waiting[0]
         taken: list[Return] = []
         left, size = deque[Return](), 0
         place = self._place(first)
-        for one in self._waiting:
+        for one in waiting:
             if self._place(one) == place and (not taken or size < _BATCH_MAX_BYTES):
                 taken.append(one)
                 size += len(one.back.message.body)
             else:
                 left.append(one)
-        self._waiting = left
+        self._waiting[is_letter] = left
         return taken
 
     async def _send(self, batch: Sequence[Return]) -> None:
@@ -173,7 +183,8 @@ class Returns:
     async def _store(self, connection: AppNode, batch: Sequence[Return]) -> None:
         count = len(self._made)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._store_in_thread, connection, batch)
+        thread = self.threads[batch[0].back.is_dead_letter]
+        await loop.run_in_executor(thread, self._store_in_thread, connection, batch)
         if len(self._made) > count:
             try:
                 await self._on_made()
@@ -181,10 +192,11 @@ class Returns:
                 logger.exception("messages were sent back to topics that cannot be read yet")
 
     def _store_in_thread(self, connection: AppNode, batch: Sequence[Return]) -> None:
-        for one in batch:
-            self._make_topics(connection, one)
-        if self._producer is None:
-            self._producer = connection.producer(ack="disk")
+        with self._making:
+            for one in batch:
+                self._make_topics(connection, one)
+            if self._producer is None:
+                self._producer = connection.producer(ack="disk")
         topic, queue_id = batch[0].back.message.topic, batch[0].back.queue_id
         messages = [one.back.message for one in batch]
         if is_of_service(topic):
@@ -235,12 +247,11 @@ class Returns:
         return message.topic, one.back.queue_id, message.sys_flag & TRANSACTION, source
 
     def _again(self, one: Return) -> None:
-        self._waiting.append(one)
-        self._start()
-
-    def _start(self) -> None:
-        if self._drainer is None and not self._is_closed:
-            self._drainer = asyncio.get_running_loop().create_task(self._drain())
+        is_letter = one.back.is_dead_letter
+        self._waiting[is_letter].append(one)
+        if is_letter not in self._drainers and not self._is_closed:
+            drain = self._drain(is_letter)
+            self._drainers[is_letter] = asyncio.get_running_loop().create_task(drain)
 
 
 def make_retry_topic(connection: AppNode, topic: str, queues: int | None) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from support.apps import until
 
 from rocketray.actors.producers.links import Nearby
-from rocketray.actors.retries.retry_records import retry_topic, sent_back
+from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.placement import Placement
-from rocketray.delay import REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
+from rocketray.delay import REAL_QUEUE_ID, SCHEDULE_TOPIC
+from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, PhysicalOffset, QueueOffset, StoredMessage
+from rocketray.topology.delivery import returns as returns_module
 from rocketray.topology.delivery.returns import Return, Returns
 
 FAR = "00000000-0000-0000-0000-000000000002"
@@ -35,6 +40,8 @@ class Node:
         )
         self.catalog = TopicCatalog().with_topic("Trade", 2 * len(disks), self.placement)
         self.away = ""
+        self.refused = ""
+        """The beginning of the topics that are on a disk that does not answer."""
         self.stored: list[tuple[str, int, list[str]]] = []
         self.topics = self
 
@@ -58,17 +65,23 @@ class Node:
         assert queue_id is not None
         return Nearby(queue_id, disk)
 
+    def close(self) -> None:
+        """Do nothing: it is the producer, too."""
+
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        queues = [message.properties[REAL_QUEUE_ID] for message in messages]
+        if self.refused and topic.startswith(self.refused):
+            raise ShardUnavailableError(topic, 1000, "as the test wants")
+        queues = [message.properties.get(REAL_QUEUE_ID, "") for message in messages]
         self.stored.append((topic, queue_id, queues))
 
 
-def failed(group: str, queue_id: int, retry_queues: int | None = None) -> Return:
+def failed(
+    group: str, queue_id: int, retry_queues: int | None = None, attempts: int = 16
+) -> Return:
     """A message of that queue, on its way back."""
     stored = replace(STORED, queue_id=queue_id)
-    back = sent_back(stored, group, 16, f"%DLQ%{group}", retry_queues)
-    assert back.message.properties[REAL_TOPIC] == retry_topic(group)
-    topics = retry_topic(group), SCHEDULE_TOPIC
+    back = sent_back(stored, group, attempts, dead_letter_topic(group), retry_queues)
+    topics = (retry_topic(group), SCHEDULE_TOPIC) if attempts else (dead_letter_topic(group),)
     return Return(back, ("Trade", queue_id), topics, lambda: None, lambda: True, retry_queues)
 
 
@@ -114,6 +127,31 @@ def test_the_retry_topic_of_each_group_in_a_batch_exists_before_its_message_wait
     store(node, failed("one", 0), failed("two", 1))
     assert {retry_topic("one"), retry_topic("two")} <= node.all().keys()
     assert node.stored == [(SCHEDULE_TOPIC, LEVEL, ["0", "0"])]
+
+
+@pytest.mark.parametrize(("refused", "first"), [("%DLQ%", SCHEDULE_TOPIC), ("SCHEDULE", "%DLQ%g")])
+def test_dead_letters_and_messages_that_wait_do_not_hold_each_other_up(
+    monkeypatch: pytest.MonkeyPatch, refused: str, first: str
+) -> None:
+    monkeypatch.setattr(returns_module, "_RETRY_S", 0.01)
+    node: Any = Node("")
+    node.refused = refused
+
+    async def connect() -> Any:
+        return node
+
+    async def scenario() -> None:
+        returns = Returns(connect, AsyncMock())
+        for attempts in (0, 16):
+            returns.put(failed("g", 0, attempts=attempts))
+        await until(lambda: len(node.stored) == 1)
+        assert node.stored[0][0] == first
+        node.refused = ""
+        await returns.flush(10)
+        assert len(node.stored) == 2
+        await returns.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_topic_that_was_deleted_meanwhile_is_no_obstacle() -> None:
