@@ -137,6 +137,16 @@ def test_without_its_disk_no_node_begins_an_empty_log(
     assert run(mounted, Path("/proc")).returncode == 0
 
 
+def test_ray_down_finds_ray(config: dict[str, Any], tmp_path: Path) -> None:
+    path_with(tmp_path / "rocketray/.venv/bin", {"ray": RAY})
+    (said,) = [line for line in config["setup_commands"] if ".bashrc" in line]
+    for _ in range(2):
+        assert run(said, tmp_path).returncode == 0
+    assert len((tmp_path / ".bashrc").read_text().splitlines()) == 1
+    found = run("source ~/.bashrc; command -v ray", tmp_path)
+    assert found.stdout.strip() == str(tmp_path / "rocketray/.venv/bin/ray")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_runs_is_stopped_and_awaited(
     config: dict[str, Any], tmp_path: Path, kind: str
