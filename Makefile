@@ -92,7 +92,7 @@ kafka: .venv/.dev
 
 .venv/spark_classes.jsa: | .venv/.dev
 	@echo "Compiling Spark for the tests: 30 seconds, once"
-	@PYTHONPATH=tests $(BIN)/python -P -W ignore::SyntaxWarning -m support.quick_spark $@
+	@PYTHONPATH=tests $(BIN)/python -P -m support.quick_spark $@
 
 clean:
 	rm -rf .venv site

@@ -139,6 +139,9 @@ ALLOWED = {
     ("rocketray_demo/run_directory.py", "datetime.now"): "a person finds a run by its hour",
     ("rocketray/environment.py", "os.environ"): "Ray and Spark are told things by it",
     ("rocketray/interpreter.py", "os.environ"): "Spark reads from it which Python to run",
+    ("rocketray/topology/spark/warm_client.py", "sys.argv"): "it stands for Spark's Python",
+    ("rocketray/topology/spark/warm_server.py", "sys.argv"): "it becomes what was asked for",
+    ("rocketray/topology/spark/warm_server.py", "os.environ"): "the same",
 }
 
 

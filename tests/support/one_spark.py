@@ -17,6 +17,7 @@ from pyspark.conf import SparkConf
 from rocketray.environment import with_environ
 from rocketray.topology.spark.java import find_java
 from rocketray.topology.spark.session import spark_settings
+from rocketray.topology.spark.warm_python import python_environ
 
 __all__ = ["one_spark"]
 
@@ -27,7 +28,7 @@ def one_spark(directory: Path, environ: Mapping[str, str]) -> Iterator[dict[str,
     settings = spark_settings(2, "1g", short_lived=True)
     conf = SparkConf(loadDefaults=False).setAll([*settings.items()])
     java = {"JAVA_HOME": str(find_java(environ).home)}
-    with chdir(directory), with_environ({**environ, **java}):
+    with chdir(directory), with_environ({**environ, **java, **python_environ()}):
         launch: Any = java_gateway.launch_gateway  # pyspark has no types for it
         gateway = launch(conf)
     parameters = gateway.java_parameters

@@ -31,7 +31,7 @@ __all__ = ["VICTIMS"]
 VICTIMS = ("driver", "worker", "gateway", "shard")
 _ROWS_A_BATCH, _BATCHES_A_STRIKE = 2_000, 3
 _STARTS_MAX = 200
-_DAEMON = b"rocketray.topology.spark.daemon"
+_WORKER = "spark:worker\n"  # the workers of tasks, and their parent: warm_server.py
 
 
 class Copy:
@@ -69,9 +69,8 @@ class Copy:
     def workers(self) -> list[int]:
         """Return the forked workers of tasks."""
         assert self._process is not None
-        found = descendants(self._process.pid)
-        daemons = [pid for pid in found if _DAEMON in _command(pid)]
-        return [pid for pid in daemons if any(pid in descendants(other) for other in daemons)]
+        found = [pid for pid in descendants(self._process.pid) if _name(pid) == _WORKER]
+        return [pid for pid in found if any(pid in descendants(other) for other in found)]
 
 
 def main(directory: str, seed: str, strikes: str, guarantee: str, *victims: str) -> None:
@@ -142,11 +141,11 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _command(pid: int) -> bytes:
+def _name(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/comm").read_text()
     except OSError:
-        return b""
+        return ""
 
 
 if __name__ == "__main__":

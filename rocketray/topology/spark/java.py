@@ -9,8 +9,6 @@ Invariants
   2. Nothing is read from the process's environment: it is passed as an argument.
   3. A JAVA_HOME of ours has a shell script and nothing else. It is in the user's cache, in a
      directory named after the runtime's path and version, so an upgrade creates a new one.
-  4. The script appears whole or not at all, under its final name, executable; any number of
-     processes may create it at the same time.
 """
 
 from __future__ import annotations
@@ -18,23 +16,22 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import logging
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.errors import ConfigError
 
+from .shims import cache_directory, make_script
+
 __all__ = [
     "VECTOR_ARGUMENT",
     "Java",
     "bundled_java_home",
-    "cache_directory",
     "find_java",
     "make_shim",
     "parse_version",
@@ -200,15 +197,6 @@ def _run(program: Path, environ: Mapping[str, str], *arguments: str) -> str | No
     return done.stdout[:_OUTPUT_MAX_CHARS].decode("utf-8", "replace")
 
 
-def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Return the user's cache directory, by the XDG rules."""
-    root = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not root.is_absolute():  # by the rules, a relative one is ignored
-        home = environ.get("HOME")
-        root = (Path(home) if home else Path.home()) / ".cache"
-    return root / "rocketray"
-
-
 def make_shim(program: Path, version: int, cache: Path) -> Path:
     """Return the JAVA_HOME in *cache* that wraps *program*; create it if it does not exist.
 
@@ -219,27 +207,5 @@ def make_shim(program: Path, version: int, cache: Path) -> Path:
     home = cache / f"java-{version}-{key}"
     script = home / "bin" / "java"
     content = _SCRIPT.format(dropped=VECTOR_ARGUMENT, program=shlex.quote(str(program)))
-    if not _is_made(script, content):
-        script.parent.mkdir(parents=True, exist_ok=True)
-        _write_executable(script, content)
+    make_script(script, content)
     return home
-
-
-def _is_made(script: Path, content: str) -> bool:
-    try:
-        return script.read_text() == content and os.access(script, os.X_OK)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _write_executable(script: Path, content: str) -> None:
-    descriptor, name = tempfile.mkstemp(prefix="java.", dir=script.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(content)
-        temporary.chmod(0o755)
-        temporary.replace(script)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

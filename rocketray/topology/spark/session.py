@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rocketray.environment import process_environ, with_environ
 from rocketray.errors import StreamError
 
 from .java import Java, find_java
+from .warm_python import python_environ
 
 __all__ = ["check_callbacks", "enter_thread", "spark_session", "spark_settings"]
 
@@ -140,6 +140,5 @@ def _launch_environ(java: Java) -> dict[str, str]:
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # another release would not fit pyspark
         "SPARK_LOCAL_IP": _LOOPBACK,
-        "PYSPARK_PYTHON": sys.executable,  # else the workers use the python3 on the path
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        **python_environ(),  # else the workers use the python3 on the path
     }

@@ -13,11 +13,11 @@ from rocketray.errors import ConfigError
 from rocketray.topology.spark.java import (
     VECTOR_ARGUMENT,
     bundled_java_home,
-    cache_directory,
     find_java,
     make_shim,
     parse_version,
 )
+from rocketray.topology.spark.shims import cache_directory
 
 OPENJDK_17 = (
     'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6-Debian)\n'
