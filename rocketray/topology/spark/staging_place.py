@@ -1,7 +1,9 @@
 """Where a write stages its rows: the first disk of a node, with the address of its fetch service.
 
-A driver looks it up once for each write or micro-batch, in a process of its own. So it does not
-join Ray where it need not: on the node's machine a running service is found by its file.
+A driver looks it up twice for each write or micro-batch, in processes that Spark uses again. So
+they do not join Ray where they need not: on the node's machine a running service is found by its
+file. What was found over Ray is kept in the process for as long as that service answers: it is the
+same one when it starts again, and a disk that is elsewhere then has another.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from rocketray.errors import StreamError
 __all__ = ["find_staging"]
 
 _LOG = logging.getLogger(__name__)
+_KEPT: dict[Path | Cluster, DiskPlace] = {}
+"""The places that were found over Ray. One thread of a process uses it."""
 
 
 def find_staging(node: Path | Cluster) -> DiskPlace:
@@ -34,13 +38,18 @@ def find_staging(node: Path | Cluster) -> DiskPlace:
         found = _running_service(node.resolve())
         if found is not None:
             return found
+    kept = _KEPT.pop(node, None)
+    if kept is not None and _answers(kept):
+        _KEPT[node] = kept
+        return kept
     from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - loads Ray
 
     connection = Connection.to(node)
     try:
-        return connection.ranges.look([]).place
+        _KEPT[node] = connection.ranges.look([]).place
     finally:
         connection.close()
+    return _KEPT[node]
 
 
 def _running_service(data: Path) -> DiskPlace | None:
@@ -52,9 +61,13 @@ def _running_service(data: Path) -> DiskPlace | None:
         return None
     service = FetchService(kept.host, kept.port, kept.token, kept.certificate.encode())
     place = DiskPlace(data, identity_of(data), socket.gethostname(), service)
+    return place if _answers(place) else None
+
+
+def _answers(place: DiskPlace) -> bool:
     try:
         StagingClient(place).calls.overview(0)
     except StreamError as error:
-        _LOG.warning("the fetch service of %s is looked up again: %s", data, error)
-        return None
-    return place
+        _LOG.warning("the fetch service of %s is looked up again: %s", place.data, error)
+        return False
+    return True
