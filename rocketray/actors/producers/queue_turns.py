@@ -48,10 +48,15 @@ class QueueTurns:
     def of_message(self, topic: TopicConfig) -> int:
         """Return the queue of a single message: that of the one before it, if that was just now."""
         stay, now_s = self._stays.get(topic.name), self._clock_s()
-        if stay is not None and now_s < stay.until_s and stay.left > 0:
-            if stay.queue_id < topic.queues and not self.is_avoided(stay.disk):
-                stay.left -= 1
-                return stay.queue_id
+        if (
+            stay is not None
+            and now_s < stay.until_s
+            and stay.left > 0
+            and stay.queue_id < topic.queues
+            and not self.is_avoided(stay.disk)
+        ):
+            stay.left -= 1
+            return stay.queue_id
         queue_id = self.next(topic)
         self._stays[topic.name] = _Stay(queue_id, topic.disk_of(queue_id), now_s + STAY_S)
         return queue_id

@@ -58,9 +58,11 @@ def test_messages_of_a_key_share_a_queue_and_keep_the_order_of_their_thread(
         assert list(queues.values()) == [list(range(60))], key
 
 
-def test_messages_without_a_key_go_to_each_queue_in_turn(node: LocalNode) -> None:
+def test_lists_without_a_key_go_to_each_queue_in_turn(node: LocalNode) -> None:
     with node.producer() as producer:
-        chosen = [producer.send("T", b"x").queue_id for _ in range(3 * QUEUES)]
+        chosen = [
+            producer.send_many("T", bodies=[b"x", b"y"])[0].queue_id for _ in range(3 * QUEUES)
+        ]
         named = [producer.send("T", b"x", queue_id=2).queue_id for _ in range(3)]
     assert chosen == [(chosen[0] + number) % QUEUES for number in range(3 * QUEUES)]
     assert named == [2, 2, 2]

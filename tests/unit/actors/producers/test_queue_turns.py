@@ -169,6 +169,7 @@ FREE: list[Callable[[NodeProducer], Iterable[SendResult]]] = [
 ]
 
 
+@pytest.mark.usefixtures("no_stay")
 @pytest.mark.parametrize("send", FREE)
 def test_a_message_without_a_queue_that_a_full_disk_refused_is_stored_on_another_one(
     half_full: Any, send: Callable[[NodeProducer], Iterable[SendResult]]
