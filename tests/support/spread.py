@@ -24,10 +24,11 @@ __all__ = ["NODE", "FilesAndShared", "alternated", "mixed", "work_of"]
 
 NODE = "node"
 _SHARED = {
-    "spark": re.compile(r"tests/integration/test_(spark_\w+|exactly_once)\.py"),
     NODE: re.compile(
-        r"tests/integration/test_(faust_command|faust_node|members|node|ray_data|staging|topics)\.py"
+        r"tests/integration/"
+        r"test_(faust_command|faust_node|members|node|ray_data|spark_kills|staging|topics)\.py"
     ),
+    "spark": re.compile(r"tests/integration/test_(spark_\w+|exactly_once)\.py"),
 }
 _LONGEST = "tests/integration/test_joined_disk.py"  # minutes, one test after the other
 _LAST = ("tests/unit/filters", "tests/unit/kernels", "tests/unit/store")

@@ -26,6 +26,7 @@ def test_files_stay_together_and_no_test_is_lost(request: pytest.FixtureRequest)
     [
         ("tests/integration/test_spark_sink.py::test_a[b]", "spark"),
         ("tests/integration/test_spark_batch.py::test_a", "spark"),
+        ("tests/integration/test_spark_kills.py::test_a", "node"),
         ("tests/integration/test_node.py::test_spark_a", "node"),
         ("tests/integration/test_topics.py::test_a", "node"),
         (
