@@ -118,31 +118,31 @@ def matching(pattern: str, option: str = "topicPattern") -> TopicChoice:
     return TopicChoice(f"{option} = {pattern}", pattern=pattern)
 
 
-def assigned(text: str) -> TopicChoice:
+def assigned(text: str, option: str = "assign") -> TopicChoice:
     """Return the queues of a JSON object such as ``{"Trade": [0, 1]}``.
 
     Raises:
         ConfigError: it is none. InvalidNameError: a name is not a topic's.
     """
     if len(text) > _ASSIGNED_MAX_CHARS:
-        raise ConfigError(f"assign has {len(text)} characters; at most {_ASSIGNED_MAX_CHARS}")
+        raise ConfigError(f"{option} has {len(text)} characters; at most {_ASSIGNED_MAX_CHARS}")
     try:
         value = json.loads(text)
     except ValueError:
         value = None
     if not isinstance(value, dict) or not value:
-        raise ConfigError(f'assign={text[:80]!r}: write JSON like {{"Trade":[0,1]}}')
-    queues = {check_topic(topic): _queue_ids(topic, ids) for topic, ids in value.items()}
-    return TopicChoice(f"assign = {text}", _limited(tuple(queues), "assign"), queues=queues)
+        raise ConfigError(f'{option}={text[:80]!r}: write JSON like {{"Trade":[0,1]}}')
+    queues = {check_topic(topic): _queue_ids(topic, ids, option) for topic, ids in value.items()}
+    return TopicChoice(f"{option} = {text}", _limited(tuple(queues), option), queues=queues)
 
 
-def _queue_ids(topic: str, ids: object) -> tuple[int, ...]:
+def _queue_ids(topic: str, ids: object, option: str) -> tuple[int, ...]:
     is_list = isinstance(ids, list) and all(
         type(each) is int and 0 <= each <= _QUEUE_ID_MAX for each in ids
     )
     if not is_list or not ids:
         raise ConfigError(
-            f"assign: topic {topic!r} has {ids!r:.80}; write the ids of its queues, like [0,1]"
+            f"{option}: topic {topic!r} has {ids!r:.80}; write the ids of its queues, like [0,1]"
         )
     assert isinstance(ids, list)
     return tuple(sorted(set(ids)))

@@ -70,7 +70,12 @@ __all__ = ["RangesTask", "RocketRaySource"]
 
 
 _EARLIEST, _LATEST = OffsetRule(EARLIEST, {}), OffsetRule(LATEST, {})
-_FOR_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_FOR_STREAMS = (
+    "maxOffsetsPerTrigger",
+    "maxRowsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
 _FOR_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 

@@ -64,16 +64,19 @@ OPTION_NAMES = (
 )
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
 _OTHER_NAMES = {
-    "subscribe": "topic",
-    "subscribePattern": "topicPattern",
-    "maxRowsPerTrigger": "maxOffsetsPerTrigger",
+    "topic": "subscribe",
+    "topicPattern": "subscribePattern",
+    "maxOffsetsPerTrigger": "maxRowsPerTrigger",
 }
-_CHOICES: Mapping[str, Callable[[str], TopicChoice]] = {
+"""The second name of an option; errors have the one that its user wrote."""
+_CHOICES: Mapping[str, Callable[[str, str], TopicChoice]] = {
     "topic": named,
+    "subscribe": named,
     "topicPattern": matching,
+    "subscribePattern": matching,
     "assign": assigned,
 }
-_TOPIC_NAMES = {name.lower() for name in (*_CHOICES, "subscribe", "subscribePattern")}
+_TOPIC_NAMES = {name.lower() for name in _CHOICES}
 _COUNT_MAX = 1 << 62
 _PARTITIONS_MAX = 100_000
 _TRIGGER_DELAY_S = 15 * 60.0  # Kafka's
@@ -133,7 +136,9 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         ConfigError: an unknown name, a missing topic, or an unusable value.
         FilterSyntaxError: ``tags`` or ``sql`` does not parse.
     """
-    given = _by_own_names({_canonical_name(name): value for name, value in options.items()})
+    given = {_canonical_name(name): value for name, value in options.items()}
+    for own in _OTHER_NAMES:
+        _written(given, own)
     return SourceOptions(
         choice=_choice(given),
         columns=_columns(given),
@@ -170,15 +175,18 @@ def _canonical_name(name: str) -> str:
     raise ConfigError(explain_stranger(name, OPTION_NAMES))
 
 
-def _by_own_names(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the options by our own names, where Kafka's users have another one."""
-    found = dict(given)
-    for other, own in _OTHER_NAMES.items():
-        if other in found:
-            if own in found:
-                raise ConfigError(f"{other} is another name of {own}; give one")
-            found[own] = found.pop(other)
-    return found
+def _written(given: Mapping[str, str], own: str) -> str:
+    """Return which name of an option is given; its own if none is.
+
+    Raises:
+        ConfigError: both are given.
+    """
+    other = _OTHER_NAMES[own]
+    if other not in given:
+        return own
+    if own in given:
+        raise ConfigError(f"{other} is another name of {own}; give one")
+    return other
 
 
 def _only_one(given: Mapping[str, str], names: Sequence[str]) -> str | None:
@@ -196,7 +204,7 @@ def _choice(given: Mapping[str, str]) -> TopicChoice:
             'the topic is missing; add .option("topic", "Trade"), a list with commas, or '
             "topicPattern, or assign"
         )
-    return _CHOICES[option](given[option])
+    return _CHOICES[option](given[option], option)
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:
@@ -266,10 +274,11 @@ def _strategy(text: str, option: str) -> bool:
 
 
 def _limits(given: Mapping[str, str]) -> BatchLimits:
-    most = _number_or_none(given, "maxOffsetsPerTrigger")
+    most_name = _written(given, "maxOffsetsPerTrigger")
+    most = _number_or_none(given, most_name)
     least = _number_or_none(given, "minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
-        raise ConfigError(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
+        raise ConfigError(f"minOffsetsPerTrigger={least} is more than {most_name}={most}")
     delay = given.get("maxTriggerDelay")
     if delay is None:
         return BatchLimits(most, least)

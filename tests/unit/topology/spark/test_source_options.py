@@ -100,10 +100,37 @@ def test_an_option_has_the_name_that_users_of_kafka_or_spark_know(
     other: str, own: str, text: str
 ) -> None:
     topic = {} if "ubs" in other else {"topic": "Trade"}
+    by_other, by_own = (parse_options({name: text, **topic}, {}) for name in (other, own))
 
-    assert parse_options({other: text, **topic}, {}) == parse_options({own: text, **topic}, {})
+    assert by_other.limits == by_own.limits
+    assert replace(by_other.choice, text="") == replace(by_own.choice, text="")
     with pytest.raises(ConfigError, match=f"{other} is another name of {own}; give one"):
         parse_options({other: text, own: text, **topic}, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"subscribePattern": "Tr["}, r"^subscribePattern='Tr\['"),
+        ({"topicPattern": "Tr["}, r"^topicPattern='Tr\['"),
+        ({"subscribe": "a,a"}, r"^subscribe='a,a' names a topic twice"),
+        ({"topic": "a,a"}, r"^topic='a,a' names a topic twice"),
+        ({"subscribe": "a", "assign": "{}"}, "^subscribe and assign are both given"),
+        ({"topic": "a", "maxRowsPerTrigger": "0"}, "^maxRowsPerTrigger='0'"),
+        (
+            {"topic": "a", "maxRowsPerTrigger": "1", "minOffsetsPerTrigger": "2"},
+            "^minOffsetsPerTrigger=2 is more than maxRowsPerTrigger=1$",
+        ),
+    ],
+)
+def test_an_error_has_the_name_that_the_user_wrote(options: dict[str, str], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        parse_options(options, {})
+
+
+def test_what_a_pattern_matches_is_named_by_the_option_as_it_was_written() -> None:
+    for name in ("subscribe", "subscribePattern"):
+        assert parse_options({name: "Trade"}, {}).choice.text == f"{name} = Trade"
 
 
 def test_a_filter_may_be_a_predicate() -> None:
