@@ -3,20 +3,29 @@
 A commit of a Delta table may have a transaction: an app's id and a version, which the table's log
 keeps as the last one of the app. Here they are the query's id and the number of its batch. The rows
 go through the driver, as Arrow, so a batch has to fit in its memory: ``max_rows`` limits it.
+
+Invariants
+  1. A batch is committed against the version of the table in which its transaction was looked up.
+     Delta refuses the commit if another one with that app's id came meanwhile: so one of two
+     writers of a batch commits, and the other one looks again.
+  2. Only a table that exists has such a version: a new one is created without rows first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StreamError
 
 from .ledger_key import app_of
 
 __all__ = ["to_delta"]
+
+_TRIES = 5
 
 
 def to_delta(
@@ -39,6 +48,7 @@ def to_delta(
 
     Raises:
         ConfigError: the package deltalake is not installed.
+        StreamError: others changed the table each time when the batch was to be committed.
     """
     try:
         from deltalake import (  # noqa: PLC0415 - optional
@@ -47,27 +57,43 @@ def to_delta(
             Transaction,
             write_deltalake,
         )
+        from deltalake.exceptions import CommitFailedError  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"to_delta needs the package deltalake ({error}); install it: pip install "
             "'rocketray[delta]'"
         ) from error
     app = app_of(frame, batch_id, txn_app_id)
-    place = str(table)
+    place, columns = str(table), list(partition_by) or None
     options = None if storage_options is None else dict(storage_options)
-    if DeltaTable.is_deltatable(place, options):
-        last = DeltaTable(place, storage_options=options).transaction_version(app)
-        if last is not None and last >= batch_id:
-            return False
+
+    def opened() -> DeltaTable:
+        return DeltaTable(place, storage_options=options)
+
+    def has_batch(target: DeltaTable) -> bool:
+        last = target.transaction_version(app)
+        return last is not None and last >= batch_id
+
+    if DeltaTable.is_deltatable(place, options) and has_batch(opened()):
+        return False
     rows = frame.toArrow()
     if not rows.num_rows:
         return False
-    write_deltalake(
-        place,
-        rows,
-        mode="append",
-        partition_by=list(partition_by) or None,
-        storage_options=options,
-        commit_properties=CommitProperties(app_transactions=[Transaction(app, batch_id)]),
+    with suppress(CommitFailedError):  # another writer has created it
+        DeltaTable.create(
+            place, rows.schema, mode="ignore", partition_by=columns, storage_options=options
+        )
+    commit = CommitProperties(app_transactions=[Transaction(app, batch_id)])
+    for _ in range(_TRIES):
+        target = opened()
+        if has_batch(target):
+            return False
+        with suppress(CommitFailedError):
+            write_deltalake(
+                target, rows, mode="append", partition_by=columns, commit_properties=commit
+            )
+            return True
+    raise StreamError(
+        f"Delta table {place}: other writers changed it {_TRIES} times while batch {batch_id} of "
+        f"{app} was to be committed, so nothing of it was; let Spark repeat the batch"
     )
-    return True
