@@ -1,13 +1,13 @@
 """A lake of flights, and the delays of each carrier by the hour, which return to a topic.
 
-``python examples/flights_lake.py`` sends flights (flights_data.py) to the node on ./rocketray-data,
-which has to run, writes them to lake/flights, and shows the delays as an agent receives them. End
-it with Ctrl-C.
+``python examples/flights_lake.py`` sends flights to the node on ./rocketray-data, which has to run,
+writes them to lake/flights, with ``--delta`` to a Delta table, too, and shows delays until Ctrl-C.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 
 from flights_data import SCHEMA, make_flights
 from pyspark.sql import DataFrame
@@ -37,6 +37,14 @@ def lake(frame: DataFrame) -> DataStreamWriter:
     """Write each flight once, in a directory for each carrier."""
     writer = rows_of(frame).writeStream.format("parquet").option("path", "lake/flights")
     return writer.partitionBy("carrier")
+
+
+if "--delta" in sys.argv:
+
+    @app.sink(flights, checkpoint="checkpoints/delta", schema="body binary", max_rows=100_000)
+    def table(frame: DataFrame, batch_id: int) -> None:
+        """Write each flight once; a batch has to fit into memory."""
+        rr.spark.exactly_once.to_delta(rows_of(frame), batch_id, "lake/flights_delta")
 
 
 @app.sink(flights, checkpoint="checkpoints/delays", schema="body binary")
