@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from support.staging import bodies_of, step
 from support.staging_server import SteppedStaging, served
 
+import rocketray as rr
 from rocketray.actors.files.paths import staged_directory
 from rocketray.testing import Broker
 from rocketray.topology.spark.failures import describe_failure
@@ -174,6 +177,26 @@ def test_at_least_once_needs_no_decision_and_repeats_rows(
     assert set(bodies_of(broker)) == set(EXPECTED)
     assert sum(bodies_of(broker).values()) > ROWS, "the batch was repeated, as the guarantee says"
     assert not staging.batches
+
+
+def test_a_thread_that_was_entered_writes_a_stream(
+    spark: SparkSession, broker: Broker, staging: SteppedStaging
+) -> None:
+    frame = source(spark, broker)
+
+    def start(*, is_entered: bool) -> str | None:
+        if is_entered:
+            rr.spark.enter_thread(spark)
+        try:
+            return run(frame, broker)
+        except (PySparkException, Py4JError) as error:
+            return str(error)
+
+    with ThreadPoolExecutor(1) as thread:
+        assert "[DATA_SOURCE_NOT_FOUND]" in str(thread.submit(start, is_entered=False).result())
+        assert thread.submit(start, is_entered=True).result() is None
+    assert bodies_of(broker) == EXPECTED
+    assert staging.batches
 
 
 def test_a_stream_that_cannot_be_written_says_so(spark: SparkSession, broker: Broker) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .file_sink_log import committed_files
     from .progress_lag import lag_metrics
     from .record_schema import schema
-    from .session import spark_session
+    from .session import enter_thread, spark_session
     from .sink import SinkHost
     from .sink_runner import RestartPolicy
 
@@ -28,6 +28,7 @@ __all__ = [
     "SinkStatistics",
     "SparkOptions",
     "committed_files",
+    "enter_thread",
     "exactly_once",
     "lag_metrics",
     "schema",
@@ -45,6 +46,7 @@ _LOADED_FROM = {
     "SinkStatistics": "rocketray.topology.app.sink_statistics",
     "SparkOptions": "rocketray.topology.app.spark_options",
     "committed_files": f"{__name__}.file_sink_log",
+    "enter_thread": f"{__name__}.session",
     "lag_metrics": f"{__name__}.progress_lag",
     "schema": f"{__name__}.record_schema",
     "spark_session": f"{__name__}.session",
