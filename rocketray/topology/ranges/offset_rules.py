@@ -63,7 +63,12 @@ def offsets_from_json(value: object, choice: TopicChoice) -> QueueOffsets:
     Raises:
         ConfigError: it is not such an object, or it is of a query on other topics.
     """
-    offsets = _parse(value, "the checkpoint's offset", least=0)
+    try:
+        offsets = _parse(value, "the checkpoint's offset", least=0)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}; restore the checkpoint from a copy, or begin a new one"
+        ) from None
     strangers = choice.strangers(offsets)
     if strangers:
         raise ConfigError(
@@ -111,7 +116,8 @@ def resolve_rule(rule: OffsetRule, bounds: Mapping[QueueKey, Bounds], option: st
     """
     check_known(rule.named, bounds, option)
     return {
-        key: _resolve(rule.named.get(key, rule.default), key, held) for key, held in bounds.items()
+        key: _resolve(rule.named.get(key, rule.default), key, held, option)
+        for key, held in bounds.items()
     }
 
 
@@ -125,13 +131,13 @@ def check_known(named: Iterable[QueueKey], bounds: Mapping[QueueKey, Bounds], op
         )
 
 
-def _resolve(offset: int, key: QueueKey, held: Bounds) -> int:
+def _resolve(offset: int, key: QueueKey, held: Bounds, option: str) -> int:
     if offset == EARLIEST:
         return held.minimum
     if offset == LATEST:
         return held.visible
     if not held.minimum <= offset <= held.visible:
-        where = f"topic {key[0]!r} queue {key[1]}"
+        where = f"{option}: topic {key[0]!r} queue {key[1]}"
         raise OffsetOutOfRangeError(where, offset, held.minimum, held.visible + 1)
     return offset
 

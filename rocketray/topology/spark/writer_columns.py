@@ -158,10 +158,8 @@ def _unknown(name: str, known: Mapping[str, _Column]) -> str:
         hint = f"columns={others[0]} has it: .option('columns', {others[0]!r}). "
     else:
         hint = f"did you mean {near[0]!r}? " if near else ""
-    return (
-        f"the writer has no column {name!r}; {hint}It takes {', '.join(known)}: choose them with "
-        ".select(…)"
-    )
+    takes = f"{'It' if hint else 'it'} takes {', '.join(known)}"
+    return f"the writer has no column {name!r}; {hint}{takes}: choose them with .select(…)"
 
 
 def _shaped(name: str, column: Any) -> Any:

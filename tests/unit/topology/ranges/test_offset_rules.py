@@ -40,7 +40,7 @@ def test_a_checkpoint_of_a_queue_that_is_not_assigned_any_more_is_refused() -> N
     [[], 3, {"T": 3}, {"T": {"x": 1}}, {"T": {"0": -1}}, {"T": {"0": 1.0}}, {"T": {"0": True}}],
 )
 def test_a_damaged_checkpoint_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError, match="the checkpoint's offset"):
+    with pytest.raises(ConfigError, match=r"the checkpoint's offset.*begin a new one"):
         offsets_from_json(value, named("T"))
 
 
@@ -65,8 +65,10 @@ def test_what_is_no_rule_is_refused_by_its_option(text: str) -> None:
 def test_an_offset_that_the_queue_does_not_hold_is_refused(offset: int) -> None:
     rule = OffsetRule(EARLIEST, {("T", 0): offset})
 
-    with pytest.raises(OffsetOutOfRangeError, match=f"topic 'T' queue 0: offset {offset}"):
-        resolve_rule(rule, BOUNDS, "o")
+    with pytest.raises(
+        OffsetOutOfRangeError, match=f"^endingOffsets: topic 'T' queue 0: offset {offset}"
+    ):
+        resolve_rule(rule, BOUNDS, "endingOffsets")
 
 
 def test_a_queue_that_is_not_there_is_refused() -> None:
