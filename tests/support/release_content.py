@@ -29,6 +29,7 @@ from rocketray.actors.files.paths import (
     shard_directory,
     writers_directory,
 )
+from rocketray.actors.files.restorations import restorations_of
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.file_register import FileRegister
@@ -72,6 +73,7 @@ def _node(data: Path) -> dict[str, Any]:
         "rules": FilterRules.load(data).to_json(),
         "recovered": _recovered(data),
         "staged": [_writer(state) for state in WriterLedger(writers_directory(data))],
+        "restorations": restorations_of(shard_directory(data, "Trade", 1)),
         "scrubbed": asdict(read_progress(SYSTEM_FILES, shard_directory(data, "Trade", 1))),
         "filters": {
             str(directory.relative_to(data)): _filters(directory)

@@ -44,6 +44,7 @@ from rocketray.actors.disks.joined_cluster import JoinedCluster, write_joined
 from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.half_file import BatchName
 from rocketray.actors.files.home import Home, settle_identity
+from rocketray.actors.files.restorations import Restoration, note_restoration
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.retries.retry_records import dead_lettered
 from rocketray.actors.topics.catalog import TopicCatalog
@@ -131,6 +132,7 @@ def _make_node(data: Path) -> None:
         _stage(broker)
         broker.clock.advance(seconds=20)
     _crash(data / "shards" / "Trade" / "1")
+    note_restoration(data / "shards" / "Trade" / "1", Restoration("c" * 32, 3))
 
 
 def _make_topics(broker: Broker) -> None:

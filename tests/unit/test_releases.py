@@ -33,6 +33,7 @@ from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import settle_identity
 from rocketray.actors.files.node_description import read_description, write_description
 from rocketray.actors.files.paths import broadcast_directory, writers_directory
+from rocketray.actors.files.restorations import restorations_of
 from rocketray.actors.files.state_files import read_state
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.journal.group_journal import GroupJournals
@@ -77,6 +78,7 @@ PLACES = {
     "stopped.json": f"{FIRST}/stopped.json",
     "recovered.json": "node/shards/Trade/1/recovered.json",
     "gaps.json": "node/shards/Trade/1/gaps.json",
+    "restored.json": "node/shards/Trade/1/restored.json",
     "failed_disk.json": "failed/failed_disk.json",
     "scrub.json": "node/shards/Trade/1/scrub.json",
     "manifest.json": "backup/manifest.json",
@@ -212,6 +214,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     ),
     "store.json": lambda root: MessageStore(root / FIRST, clock_ms=FakeClock()),
     "gaps.json": lambda root: read_gaps(root / "node/shards/Trade/1"),
+    "restored.json": lambda root: restorations_of(root / "node/shards/Trade/1"),
     "failed_disk.json": lambda root: MessageStore(root / "failed", clock_ms=FakeClock()),
     "scrub.json": lambda root: read_progress(SYSTEM_FILES, root / "node/shards/Trade/1"),
     "manifest.json": lambda root: read_manifest(root / "backup"),

@@ -38,6 +38,7 @@ from rocketray.actors.files.paths import (
     shard_directory,
 )
 from rocketray.actors.files.private_files import is_own_directory
+from rocketray.actors.files.restorations import RESTORED_FILE
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.runtime.machine import here, whereabouts
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
@@ -228,8 +229,9 @@ class _Run:
         path = shard_directory(self._data, topic.name, queue_id)
         limit = bounds.end * ENTRY_BYTES
         yield _Part(f"{directory}/store.json")
-        if (path / GAPS_FILE).exists():
-            yield _Part(f"{directory}/{GAPS_FILE}")
+        for name in (GAPS_FILE, RESTORED_FILE):
+            if (path / name).exists():
+                yield _Part(f"{directory}/{name}")
         filters = filters_file(path)
         if filters.exists():
             yield _Part(filters.relative_to(self._data).as_posix())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rocketray.actors.files.home import settle_identity
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.files.private_files import is_own_directory
+from rocketray.actors.files.restorations import Restoration, note_restoration
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.cluster import check_cluster
@@ -71,9 +73,10 @@ def restore(
                 "on its file system; free space there, or name another directory with --data"
             )
         _copy(content_directory(backup), staging, manifest, on_progress)
+        its_id = uuid.uuid4().hex
         for name, end in manifest.queues.items():
             on_progress(f"index of {name}", manifest.used_bytes, manifest.used_bytes)
-            _open_queue(staging, name, end, clock_ms)
+            _open_queue(staging, name, Restoration(its_id, end), clock_ms)
         new = None
         if cluster is not None:
             rename_cluster(staging, cluster)
@@ -110,15 +113,24 @@ def _damaged(path: Path, what: str) -> StoreError:
     return StoreError(f"{path} is damaged: {what}; use another backup")
 
 
-def _open_queue(data: Path, name: str, end: int, clock_ms: Callable[[], int]) -> None:
-    """Make the index of a queue from its log, and its control page; check where it ends."""
-    topic, _, queue_id = name.rpartition("/")
-    directory = shard_directory(data, topic, int(queue_id))
+def _open_queue(
+    data: Path, name: str, restoration: Restoration, clock_ms: Callable[[], int]
+) -> None:
+    """Make the index of a queue from its log, and its control page; check and note its end."""
+    topic, _, number = name.rpartition("/")
+    queue_id = int(number)
+    directory = shard_directory(data, topic, queue_id)
+    first = found = 0
     with MessageStore(directory, clock_ms=clock_ms, adds_units=False, salvage=Salvage.ALL) as store:
-        found = store.reads.max_queue_offset(topic, int(queue_id)) if store.reads.queues() else 0
-    if found != end:
-        raise _damaged(directory, f"it ends at offset {found}, and ended at {end}")
-    ControlPage(control_path(data, topic, int(queue_id)), create=True)
+        if store.reads.queues():
+            first = store.reads.min_queue_offset(topic, queue_id)
+            found = store.reads.max_queue_offset(topic, queue_id)
+    if found != restoration.end:
+        raise _damaged(directory, f"it ends at offset {found}, and ended at {restoration.end}")
+    note_restoration(directory, restoration)
+    page = ControlPage(control_path(data, topic, queue_id), create=True)
+    page.publish_minimum(first)  # for who reads the files before a node runs there
+    page.publish_visible(found)
 
 
 def _check_name(backup: Path, manifest: Manifest, cluster: str | None) -> None:

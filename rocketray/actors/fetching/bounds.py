@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocketray.actors.files.paths import control_path
+from rocketray.actors.files.restorations import Restoration, restorations_of
 from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.store.queues.queue_gaps import gaps_of
 
@@ -18,19 +19,19 @@ class QueuePages:
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self._pages: dict[QueueKey, ControlView] = {}
+        self._pages: dict[QueueKey, tuple[ControlView, tuple[Restoration, ...]]] = {}
 
     def find(self, key: QueueKey) -> Bounds | None:
         """Return the bounds of a queue; None if its shard has not run here yet."""
         control = control_path(self._data, *key)
         try:
-            page = self._pages.get(key) or ControlView(control)
+            found = self._pages.get(key) or (ControlView(control), restorations_of(control.parent))
         except FileNotFoundError:
             return None
-        self._pages[key] = page
+        self._pages[key] = page, restorations = found
         minimum = page.minimum()
         visible = max(minimum, page.visible())
-        return Bounds(minimum, visible, gaps_of(control.parent, *key))
+        return Bounds(minimum, visible, gaps_of(control.parent, *key), restorations)
 
     def forget(self) -> None:
         """Open the pages again: a topic may have been created again under its old name."""

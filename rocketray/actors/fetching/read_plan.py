@@ -5,10 +5,11 @@ Loads no kernels, so that planners, which read nothing, start quickly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rocketray.actors.files.restorations import Restoration
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
@@ -34,19 +35,24 @@ Warn = Callable[[str], None]
 class Bounds:
     """The present range of a queue: the messages from *minimum* up to, not including, *visible*.
 
-    No message has an offset in *gaps*.
+    No message has an offset in *gaps*. *restorations* are those of the queue, oldest first.
     """
 
     minimum: int
     visible: int
     gaps: QueueGaps = NO_GAPS
+    restorations: tuple[Restoration, ...] = ()
 
     def start_from(self, offset: int) -> int:
-        """Return *offset*, or the first message's if the queue has no such position.
+        """Return *offset*, or the first message's or the end if the queue has no such position."""
+        return max(self.minimum, min(offset, self.visible))
 
-        An offset after the end means that the queue was created again, so all of it is new.
+    def common_end(self, known: Collection[str]) -> int | None:
+        """Return up to where the queue has what it had after the restorations *known* by their ids.
+
+        None if there was no other one since.
         """
-        return offset if self.minimum <= offset <= self.visible else self.minimum
+        return min((each.end for each in self.restorations if each.id not in known), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +109,11 @@ def check_loss(key: QueueKey, asked: int, held: Bounds, *, fail: bool, warn: War
         StoreError: *fail* is set.
     """
     topic, queue_id = key
-    if asked < held.minimum:
-        what = f"messages {asked} to {held.minimum - 1} were deleted before this query read them"
-    else:
-        what = (
-            f"the query had reached message {asked}, and the queue ends at {held.visible}: it was "
-            "recreated"
-        )
     error = StoreError(
-        f"topic {topic!r} queue {queue_id}: {what}; the queue now holds {held.minimum} up to, "
-        f"not including, {held.visible}. To continue with those, set failOnDataLoss=false (in a read "
-        "by rr.ray_data: fail_on_data_loss=False)"
+        f"topic {topic!r} queue {queue_id}: messages {asked} to {held.minimum - 1} were deleted "
+        f"before this query read them; the queue now holds {held.minimum} up to, not including, "
+        f"{held.visible}. To continue with those, set failOnDataLoss=false (in a read by "
+        "rr.ray_data: fail_on_data_loss=False)"
     )
     if fail:
         raise error

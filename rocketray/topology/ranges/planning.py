@@ -108,11 +108,10 @@ def plan_stream(
     for key, end in ends.items():
         held = bounds.get(key, Bounds(0, 0))
         start = starts.get(key, held.minimum)
-        lost_at = _lost_at(start, end, held)
-        if lost_at is not None:
-            check_loss(key, lost_at, held, fail=fail_on_data_loss, warn=logger.warning)
-        first = held.minimum if start > end else max(start, held.minimum)
-        stop = min(end, held.visible)
+        if start < min(end, held.minimum):
+            check_loss(key, start, held, fail=fail_on_data_loss, warn=logger.warning)
+        # Where an end is before its start, the log was shorter, and the query continues from there.
+        first, stop = max(start, held.minimum), min(end, held.visible)
         if first < stop:
             ranges.append(Range(key, first, stop))
     return ranges
@@ -129,12 +128,3 @@ def _backlogs(
         begins[key] = min(held.start_from(starts.get(key, held.minimum)), end)
         waiting[key] = held.gaps.count(begins[key], end)
     return begins, waiting
-
-
-def _lost_at(start: int, end: int, held: Bounds) -> int | None:
-    """Return a position of the range that the queue no longer has, or None."""
-    if start > end:  # offsets only grow, unless the queue was created again
-        return start
-    if end > held.visible:
-        return end
-    return start if start < min(end, held.minimum) else None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
+from rocketray.actors.files.restorations import restorations_of
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.queue_views import open_queues, topics_in
 from rocketray.names import is_internal_by_name
@@ -59,7 +60,8 @@ class StoreTopics:
                 for view in views:
                     key = topic.name, view.queue_id
                     if key in found:
-                        found[key] = Bounds(view.minimum, view.maximum, view.reader.gaps)
+                        gaps, restorations = view.reader.gaps, restorations_of(view.store)
+                        found[key] = Bounds(view.minimum, view.maximum, gaps, restorations)
                         self._stores[key] = view.store
         return found
 

@@ -222,7 +222,8 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of a query without a checkpoint."""
         queues, rule = self._queues(), self._options.starting or _LATEST
-        return self._kept(queues.offsets(rule, "startingOffsets", queues.bounds()))
+        bounds = queues.bounds()
+        return self._kept(queues.offsets(rule, "startingOffsets", bounds), bounds)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return what micro-batches are limited by; Spark has another limit for ``once``."""
@@ -239,7 +240,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; if idle, wait ``longPollMs`` for a message."""
-        starts = self._admit(start)
+        starts = self._admit(start, self._queues().bounds())
         if self._target is None and not self._wait(
             starts, is_paced=not isinstance(limit, ReadAllAvailable)
         ):
@@ -247,7 +248,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         bounds = self._queues().bounds()
         ends = self._target or {key: held.visible for key, held in bounds.items()}
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._kept(next_ends(starts, ends, bounds, max_rows))
+        return self._kept(next_ends(starts, ends, bounds, max_rows), bounds)
 
     @plainly
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -259,8 +260,8 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         """Return the tasks for what the queues hold between two offsets."""
         bounds = self._queues().bounds()
         ranges = plan_stream(
-            self._admit(start),
-            self._admit(end),
+            self._admit(start, bounds),
+            self._admit(end, bounds),
             bounds,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
@@ -288,14 +289,15 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         self._pace.begin(now_s)
         return True
 
-    def _admit(self, offset: dict[str, Any]) -> QueueOffsets:
+    def _admit(self, offset: dict[str, Any], bounds: Mapping[QueueKey, Bounds]) -> QueueOffsets:
         """Return the offsets of a checkpoint that are still valid."""
         position = from_json(offset, self._options.choice)
-        return self._admission.admit(position, self._queues().topic_ids())
+        return self._admission.admit(position, self._queues().topic_ids(), bounds)
 
-    def _kept(self, offsets: QueueOffsets) -> dict[str, Any]:
+    def _kept(self, offsets: QueueOffsets, bounds: Mapping[QueueKey, Bounds]) -> dict[str, Any]:
         ids = {topic: its_id for topic, its_id in self._queues().topic_ids().items() if its_id}
-        return to_json(Position(offsets, ids, self._options.subscription))
+        restorations = frozenset(each.id for held in bounds.values() for each in held.restorations)
+        return to_json(Position(offsets, ids, self._options.subscription, restorations))
 
     def _queues(self) -> TopicQueues:
         """Return the queues, opened in the process that uses them: the reader itself is pickled."""

@@ -18,6 +18,8 @@ from rocketray.actors.backups.manifest import content_directory, manifest_file
 from rocketray.actors.backups.restore import restore
 from rocketray.actors.files.home import identity_of
 from rocketray.actors.files.node_lock import lock_node
+from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.files.restorations import Restoration, restorations_of
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription
@@ -205,3 +207,23 @@ def test_too_little_room_is_found_first(
     monkeypatch.setattr(module, "disk_use", lambda _: DiskUse(used=1, free=100))
     with pytest.raises(StoreError, match=r"the backup has \d+ bytes, and there is room for 100"):
         restored(backup, tmp_path / "copy")
+
+
+def test_each_queue_says_where_its_log_ended_also_in_a_backup_of_the_copy(
+    made: Path, backup: Path, tmp_path: Path
+) -> None:
+    def restorations(data: Path) -> tuple[Restoration, ...]:
+        return restorations_of(shard_directory(data, "Trade", 0))
+
+    assert restorations(made / "data") == ()
+    copy, again = tmp_path / "copy", tmp_path / "again"
+    restored(backup, copy)
+    [first] = restorations(copy)
+    assert first.end == COUNT
+    with LocalNode(copy) as node, node.producer() as producer:
+        producer.send("Trade", b"more")
+    back_up(copy, tmp_path / "later", clock_ms=system_clock_ms)
+    restored(tmp_path / "later", again)
+    kept, second = restorations(again)
+    assert (kept, second.end) == (first, COUNT + 1)
+    assert second.id != first.id

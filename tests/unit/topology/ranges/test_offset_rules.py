@@ -80,9 +80,7 @@ def test_a_loss_names_topic_queue_offsets_and_the_way_out() -> None:
     said: list[str] = []
     with pytest.raises(StoreError, match="failOnDataLoss=false") as deleted:
         check_loss(("T", 3), 2, Bounds(5, 9), fail=True, warn=said.append)
-    check_loss(("T", 3), 12, Bounds(0, 9), fail=False, warn=said.append)
+    check_loss(("T", 3), 2, Bounds(5, 9), fail=False, warn=said.append)
 
     assert "topic 'T' queue 3: messages 2 to 4 were deleted" in str(deleted.value)
-    assert len(said) == 1
-    assert "had reached message 12, and the queue ends at 9" in said[0]
-    assert "failOnDataLoss=false" in said[0]
+    assert said == [str(deleted.value)]

@@ -1,0 +1,132 @@
+"""A stream whose checkpoint is ahead of the data directory, which was restored from a backup."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
+from support.local_node import LocalNode
+
+from rocketray.actors.backups.backup import back_up
+from rocketray.actors.backups.restore import restore
+from rocketray.actors.files.home import identity_of
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.errors import StoreError
+from rocketray.topology.spark.source import RangesTask, RocketRaySource
+
+SCHEMA = StructType([StructField("body", BinaryType())])
+BACKED_UP, READ = 6, 9
+Offset = dict[str, Any]
+
+
+def grow(data: Path, bodies: range) -> None:
+    with LocalNode(data) as node, node.producer() as producer:
+        node.topics.ensure("Trade", 1)
+        for number in bodies:
+            producer.send("Trade", b"%d" % number)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory, and its older backup, which was restored."""
+    path = tmp_path_factory.mktemp("made")
+    grow(path / "data", range(BACKED_UP))
+    identity_of(path / "data")
+    back_up(path / "data", path / "backup", clock_ms=system_clock_ms)
+    shutil.copytree(path / "data", path / "copied")
+    grow(path / "data", range(BACKED_UP, READ))
+    restore(path / "backup", path / "restored", clock_ms=system_clock_ms)
+    return path
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """A function that returns a directory of this test's own."""
+    return lambda name: shutil.copytree(made / name, tmp_path / name)
+
+
+class Stream:
+    """One run of a query, as Spark drives it."""
+
+    def __init__(self, data: Path, **options: str) -> None:
+        given = {"topic": "Trade", "data": str(data), "longPollMs": "0", **options}
+        given.setdefault("startingOffsets", "earliest")
+        self._reader: Any = RocketRaySource(given).streamReader(SCHEMA)
+
+    def start(self) -> Offset:
+        found: Offset = self._reader.initialOffset()
+        return found
+
+    def read(self, start: Offset) -> tuple[Offset, list[bytes]]:
+        """Return the end of the next micro-batch, and what is in it; it is planned twice."""
+        end: Offset = self._reader.latestOffset(start, ReadAllAvailable())
+        first, again = (self._rows(start, end) for _ in range(2))
+        assert first == again
+        return end, first
+
+    def _rows(self, start: Offset, end: Offset) -> list[bytes]:
+        tasks = [
+            task for task in self._reader.partitions(start, end) if isinstance(task, RangesTask)
+        ]
+        batches = [batch for task in tasks for batch in self._reader.read(task)]
+        return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+
+def bodies(start: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, stop)]
+
+
+def read_all(data: Path) -> Offset:
+    """Return the checkpoint of a query that has read the directory."""
+    stream = Stream(data)
+    end, found = stream.read(stream.start())
+    assert found == bodies(0, len(found))
+    return end
+
+
+@pytest.mark.parametrize("copy", ["restored", "copied"])
+def test_a_checkpoint_ahead_of_an_older_backup_is_an_error_or_goes_on_at_its_end(
+    place: Callable[[str], Path], copy: str
+) -> None:
+    ahead = read_all(place("data"))
+    data = place(copy)
+    with pytest.raises(StoreError, match=f"at message {READ}, and messages {BACKED_UP} to.*backup"):
+        Stream(data).read(ahead)
+    stream = Stream(data, failOnDataLoss="false")
+    end, found = stream.read(ahead)
+    assert found == []
+    grow(data, range(100, 105))
+    assert stream.read(end)[1] == bodies(100, 105)
+
+
+def test_a_restored_log_that_has_grown_beyond_the_checkpoint_skips_nothing_in_silence(
+    place: Callable[[str], Path],
+) -> None:
+    ahead = read_all(place("data"))
+    data = place("restored")
+    grow(data, range(100, 110))
+    with pytest.raises(
+        StoreError, match=f"restored from a backup that ends at message {BACKED_UP}"
+    ):
+        Stream(data).read(ahead)
+    end, found = Stream(data, failOnDataLoss="false").read(ahead)
+    assert found == bodies(100, 110)
+    grow(data, range(110, 112))
+    assert Stream(data).read(end)[1] == bodies(110, 112), "the new checkpoint is of this directory"
+
+
+def test_a_checkpoint_that_the_backup_has_continues_in_the_copy_and_not_back_in_the_original(
+    place: Callable[[str], Path],
+) -> None:
+    original, data = place("data"), place("restored")
+    kept = read_all(place("copied"))
+    grow(data, range(100, 103))
+    end, found = Stream(data).read(kept)
+    assert found == bodies(100, 103)
+    with pytest.raises(StoreError, match="this is the original, or another copy"):
+        Stream(original).read(end)
