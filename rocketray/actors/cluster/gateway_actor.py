@@ -8,6 +8,7 @@ come over Ray, and return at once.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -30,10 +31,13 @@ from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.staging.staged_targets import StagedTargets
 from rocketray.actors.staging.staging_calls import staging_calls
 from rocketray.actors.staging.staging_service import StagingService
+from rocketray.errors import StreamError
+from rocketray.kernels import warm
 from rocketray.store.age_clock import AgeClock
 
 __all__ = ["GATEWAY_THREADS", "STORES_AT_ONCE", "GatewayActor"]
 
+_LOG = logging.getLogger(__name__)
 GATEWAY_THREADS = 16
 STORES_AT_ONCE = 8
 """How many queues staged messages are stored in at the same time."""
@@ -70,6 +74,7 @@ class GatewayActor(ServedObjects):
             self._serve()
         else:
             threading.Thread(target=self._take_over, name="turn", daemon=True).start()
+            threading.Thread(target=_prepare, args=[node], name="prepare", daemon=True).start()
         self.serve(RangeApi, lambda: self._ranges)
         letters = DeadLetterService(node)
         self.serve(DeadLettersApi, lambda: letters)
@@ -108,3 +113,12 @@ class GatewayActor(ServedObjects):
         if self._staging is not None:
             self._staging.close()
             self._storing.shutdown()
+
+
+def _prepare(node: NodeClient) -> None:
+    """Load the kernels, and find the filter actor, before the first fetch that needs both."""
+    warm()
+    try:
+        node.filters.statistics()
+    except StreamError as error:
+        _LOG.info("the filter actor is found with the first fetch: %s", error)
