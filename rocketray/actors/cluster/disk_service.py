@@ -17,7 +17,7 @@ from rocketray.actors.disks.restored_disk import check_places, unknown_queues
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.service_queues import is_on_each_disk
+from rocketray.actors.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, StreamError
 from rocketray.store.retention import FULL, DiskUse
 
@@ -138,7 +138,7 @@ class DiskService:
                 for topic in self._state.topics.catalog.topics.values()
             }
             queues = sum(counts.values())
-            is_left = not any(count for name, count in counts.items() if not is_on_each_disk(name))
+            is_left = not any(count for name, count in counts.items() if not is_of_service(name))
             was_stopped_for_good = is_left and disk in register.draining
             if disk in register.reports or was_stopped_for_good:
                 self._state.problems.resolve(f"disk {disk}")
