@@ -15,6 +15,7 @@ from support.group_model import GroupModel, Sent
 from rocketray.actors.producers.transactional_sends import Transaction
 from rocketray.delay import DELAY_LEVELS_MS
 from rocketray.message import StoredMessage
+from rocketray.store.age_clock import SETTLING_MS
 from rocketray.testing import Broker
 from rocketray.transaction import GIVEN_UP_TOPIC, Decider, Outcome, Verdict
 
@@ -50,6 +51,8 @@ class Half:
     """A commit returned without an error: so it has to come."""
     checks: int = 0
     asked_ms: int = _NEVER
+    seen_ms: int = _NEVER
+    """When the service that runs now saw it first, if it is not the one of its beginning."""
     is_over: bool = False
     """It came, was rolled back, or was given up."""
 
@@ -82,6 +85,7 @@ class LaterModel(GroupModel):
         self.later: dict[int, Later] = {}
         self.given_up: set[int] = set()
         self.tolerant_until_ms = 0
+        self._settled_ms = broker.clock() + SETTLING_MS
         self._last_due_ms = [0] * queues
         self._given_up_seen = 0
 
@@ -104,7 +108,7 @@ class LaterModel(GroupModel):
             if half.group == group
             and half.outcome is None
             and not half.is_over
-            and now_ms - half.begun_ms >= _CHECK_AFTER_MS
+            and now_ms - self._age_from_ms(half, now_ms) >= _CHECK_AFTER_MS
             and now_ms - half.asked_ms >= _CHECK_INTERVAL_MS
             and half.checks < _CHECKS_MAX
         ][:_CHECKS_AT_ONCE]
@@ -118,9 +122,14 @@ class LaterModel(GroupModel):
         return [n for n, half in self.halves.items() if half.outcome is None and not half.is_over]
 
     def host_restarted(self) -> None:
-        """It does not remember when it asked."""
+        """It does not remember when it asked, and may not trust the times of its halves yet."""
         for half in self.halves.values():
-            half.asked_ms = _NEVER
+            half.asked_ms, half.seen_ms = _NEVER, self.broker.clock()
+
+    def _age_from_ms(self, half: Half, now_ms: int) -> int:
+        """From when the age of a half counts: see :class:`AgeClock`."""
+        is_settled = now_ms >= self._settled_ms
+        return half.begun_ms if is_settled else max(half.begun_ms, half.seen_ms)
 
     def tolerate(self) -> None:
         """A queue does not take messages, so that deliveries are late."""
