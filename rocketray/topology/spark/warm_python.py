@@ -37,7 +37,8 @@ exec {python} -I -S {client} "$@"
 _SERVER = "rocketray.topology.spark.warm_server"
 _BACKLOG = 64
 _LISTENER = 3  # the descriptor of the server's socket, after the three standard streams
-_LIKE_TASKS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}  # what Spark gives to tasks' workers
+_LIKE_TASKS = {"OMP_NUM_THREADS": "1"}  # what Spark gives to tasks' workers, unless the user did
+_LIKE_SUBMIT = {"PYTHONHASHSEED": "0"}  # what spark-submit gives to all of them, whatever it was
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # of a JVM that spark-submit started
 
 logger = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ def start_warm(environ: Mapping[str, str]) -> WarmPython:
             process_id = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-m", _SERVER, str(_LISTENER)],
-                {**_LIKE_TASKS, **environ, "PYTHONUNBUFFERED": "YES"},
+                {**_LIKE_TASKS, **environ, **_LIKE_SUBMIT, "PYTHONUNBUFFERED": "YES"},
                 file_actions=[(os.POSIX_SPAWN_DUP2, *each) for each in streams],
                 setpgroup=0,  # Ctrl-C is for the program
             )

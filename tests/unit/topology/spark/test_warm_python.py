@@ -52,7 +52,7 @@ WAITS = (
 
 @pytest.fixture(scope="module")
 def warm() -> Iterator[WarmPython]:
-    found = start_warm(dict(os.environ))
+    found = start_warm({**os.environ, "PYTHONHASHSEED": "7"})  # spark-submit sets another one
     with socket.socket(socket.AF_UNIX) as link:  # else a busy machine might not be warm in time
         link.connect(str(found.socket))
         assert link.recv(1) == READY
@@ -77,7 +77,8 @@ def environ(tmp_path: Path, warm: WarmPython) -> dict[str, str]:
     path = os.pathsep.join(
         [str(tmp_path / "marker"), str(modules), os.environ.get("PYTHONPATH", "")]
     )
-    return {**os.environ, "PYTHONPATH": path, "TZ": "Asia/Tokyo", VARIABLE: str(warm.socket)}
+    spark = {"PYTHONHASHSEED": "0", VARIABLE: str(warm.socket)}
+    return {**os.environ, **spark, "PYTHONPATH": path, "TZ": "Asia/Tokyo"}
 
 
 def run(program: Path | str, environ: dict[str, str], *arguments: str, **more: Any) -> list[Any]:
