@@ -38,9 +38,9 @@ class _Stay:
 class QueueTurns:
     """The turns of one producer; for any thread."""
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Take a monotonic clock."""
-        self._clock_s = clock_s
+    def __init__(self, clock_s: Callable[[], float] | None = None) -> None:
+        """Take a monotonic clock, by default this process's."""
+        self._clock_s = clock_s or time.monotonic
         self._turn = itertools.count()
         self._avoided: dict[str, float] = {}
         self._stays: dict[str, _Stay] = {}
