@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.command_server import run_here
-from support.fleet import Fleet, start, wait_until
+from support.fleet import TOPIC, Fleet, start, wait_until
 from support.history import violations
 from support.journal import Journals
 
@@ -113,6 +113,7 @@ def test_who_was_stopped_hands_out_nothing_that_others_own_and_who_leaves_repeat
 ) -> None:
     count = 26_000
     fleet = Fleet(connection, rng)
+    stack.callback(connection.topics.delete, TOPIC)
     stack.callback(fleet.close)
     for _ in range(3):
         fleet.start_member()

@@ -88,12 +88,16 @@ class Fleet:
         connection: Connection,
         random: Random,
         queues_per_process: QueuesPerProcess = None,
+        directory: Path | None = None,
     ) -> None:
-        """Create the topic; of one whose queues have processes of their own, ACTORS may be killed."""
+        """Create the topic; of one whose queues have processes of their own, ACTORS may be killed.
+
+        The journals are in *directory*, by default beside the data, where an app finds its own.
+        """
         connection.topics.create(TOPIC, QUEUES, queues_per_process=queues_per_process)
         self._connection, self._random = connection, random
-        self._directory = connection.data.parent  # where the app finds its journal, too
-        (self._directory / "sent").mkdir()
+        self._directory = directory or connection.data.parent
+        (self._directory / "sent").mkdir(parents=True)
         self.journals = Journals(self._directory / "seen")
         self.groups: list[str] = []
         """Those that have members."""

@@ -68,10 +68,11 @@ class KilledCopies:
     def __init__(self, connection: Connection, random: Random, node: NodeProcess | None) -> None:
         """Make the topics, and the fleet; an app's hosts and the *node* may be struck if it is given."""
         self._connection, self._random = connection, random
-        self._fleet = Fleet(connection, random, queues_per_process=1)
+        root = connection.data.parent
+        directory = root / "copies" if node is None else root  # others may share the node
+        self._fleet = Fleet(connection, random, queues_per_process=1, directory=directory)
         connection.topics.create(SOURCE, _QUEUES[SOURCE])
         connection.topics.create(LOOSE, _QUEUES[LOOSE])
-        root = connection.data.parent
         self._driver = _Driver(
             root, connection.data, random, _MASTERS[:1] if node is None else _MASTERS
         )
