@@ -127,6 +127,7 @@ class World:
     def _step(self, steps: Sequence[Step], weights: Sequence[int]) -> None:
         if self.node.down and self.chance.random() < 0.2:
             self.act(World.revive)
+            self.check()
         (step,) = self.chance.choices(steps, weights)
         self.act(step.act)
         self.check()
