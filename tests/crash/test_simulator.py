@@ -14,7 +14,7 @@ import sys
 import pytest
 from support.amounts import ALL
 
-SECONDS = 1200 if ALL else 60
+SECONDS = 1200 if ALL else 90
 MUTANT_SEEDS = 2_000
 """In so many seeds each planted bug has to be found."""
 
