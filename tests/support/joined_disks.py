@@ -234,16 +234,17 @@ def _redelivered(client: Client, topic: str) -> int:
                 raise ValueError("as the test wants")
             is_done.set()
 
-    async def run() -> None:
-        await app.start()
-        try:
-            async with asyncio.timeout(_WAIT_S):
-                await is_done.wait()
-        finally:
-            await app.stop()
-
-    asyncio.run(run())
+    asyncio.run(_run_until(app, is_done))
     return max(attempts.values())
+
+
+async def _run_until(app: faust.App, is_done: asyncio.Event) -> None:
+    await app.start()
+    try:
+        async with asyncio.timeout(_WAIT_S):
+            await is_done.wait()
+    finally:
+        await app.stop()
 
 
 def back(client: Client) -> dict[str, Any]:
@@ -357,12 +358,7 @@ def stock(client: Client) -> dict[str, Any]:
                 if len(got) == wanted:
                     is_done.set()
 
-        await app.start()
-        try:
-            async with asyncio.timeout(_WAIT_S):
-                await is_done.wait()
-        finally:
-            await app.stop()
+        await _run_until(app, is_done)
 
     asyncio.run(run())
     return {"got": sorted(got)}

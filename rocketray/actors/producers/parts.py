@@ -38,7 +38,7 @@ class Messages:
             InvalidMessageError, MessageTooLargeError: those of a message cannot be stored.
         """
         self.messages = messages
-        plain = _PlainMessages()
+        plain = _PlainMessages(messages[0].topic if messages else "")
         self._encoded = [
             encode_stored(one.topic, one.tags, one.keys, one.properties, one.unique_key)
             if one.keys or one.properties or one.unique_key
@@ -58,9 +58,14 @@ class Messages:
 class _PlainMessages(dict[str | None, bytes]):
     """The property string of messages that have at most a tag, by it."""
 
+    def __init__(self, topic: str) -> None:
+        """Take the topic that an error names."""
+        super().__init__()
+        self._topic = topic
+
     def __missing__(self, tags: str | None) -> bytes:
         """Encode *tags*, and keep the result."""
-        encoded = self[tags] = encode_stored("", tags, (), {})
+        encoded = self[tags] = encode_stored(self._topic, tags, (), {})
         return encoded
 
 

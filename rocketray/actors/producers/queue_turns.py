@@ -83,4 +83,5 @@ class QueueTurns:
 
     def is_avoided(self, disk: str) -> bool:
         """Return whether the queues of a disk are left out now."""
-        return disk in self._avoided and self._avoided.get(disk, 0.0) > self._clock_s()
+        end_s = self._avoided.get(disk)
+        return end_s is not None and end_s > self._clock_s()

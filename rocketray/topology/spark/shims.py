@@ -43,7 +43,7 @@ def _is_made(script: Path, content: str) -> bool:
 
 
 def _write_executable(script: Path, content: str) -> None:
-    descriptor, name = tempfile.mkstemp(prefix="java.", dir=script.parent)
+    descriptor, name = tempfile.mkstemp(prefix="new.", dir=script.parent)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -7,7 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketray.errors import ConfigError
+from rocketray.errors import (
+    ConfigError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    StreamError,
+)
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.testing import Broker
 from rocketray.testing.fixtures import broker, clock
@@ -94,6 +99,22 @@ def test_a_sharding_key_is_stored_with_each_message(broker: Broker) -> None:
         assert dict(listed[0].properties) == own, "the caller's messages stay as they are"
         with pytest.raises(ConfigError, match="sharding_key is 5"):
             producer.send_many("T", listed, sharding_key=5)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (Message("T", b"", "\ud800"), InvalidMessageError),
+        (Message("T", b"", properties={"a": "x" * 40_000}), MessageTooLargeError),
+    ],
+)
+def test_nothing_is_sent_of_a_list_with_a_message_that_cannot_be_stored(
+    broker: Broker, wrong: Message, error: type[StreamError]
+) -> None:
+    broker.topics.ensure("T", 2)
+    with broker.producer() as producer, pytest.raises(error, match="topic 'T': "):
+        producer.send_many("T", [*[Message("T", b"x")] * 2000, wrong])
+    assert broker.stored("T") == []
 
 
 def test_a_list_may_have_no_result(broker: Broker) -> None:
