@@ -62,7 +62,7 @@ def to_delta(
         raise ConfigError(
             f"to_delta needs the package deltalake ({error}); install it: pip install "
             "'rocketray[delta]'"
-        ) from error
+        ) from None  # what Spark is told begins with the first error of a chain
     app = app_of(frame, batch_id, txn_app_id)
     place, columns = str(table), list(partition_by) or None
     options = None if storage_options is None else dict(storage_options)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from threading import Barrier, Thread
+from traceback import format_exception
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from rocketray.errors import StreamError
+from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.spark.exactly_once import delta_batches, to_delta
 
 ROUNDS = 5
@@ -54,6 +56,15 @@ def write_at_once(table: Path, batch_id: int) -> list[bool | BaseException]:
     for thread in threads:
         thread.join()
     return results
+
+
+def test_what_to_install_is_the_first_error_that_spark_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(ConfigError, match=r"pip install 'rocketray\[delta\]'") as raised:
+        write(Frame(0), 0, tmp_path)
+    assert "".join(format_exception(raised.value)).count("Traceback") == 1
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
