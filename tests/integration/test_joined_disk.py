@@ -332,7 +332,9 @@ def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluste
     cluster.start_second()
     back = cluster.drive("back")
     assert back["problems"] == []
-    assert sorted(back["offsets"]) == [EACH + 1] * 2 + [EACH + 4] * 2  # three of those anywhere
+    offsets = sorted(back["offsets"])
+    assert offsets[:2] == [EACH + 1] * 2
+    assert sum(offsets[2:]) == 2 * (EACH + 1) + 6  # those that could go anywhere
     assert back["taken"] == ["back", "back"]
     assert back["parcels"]["machines"] == [socket.gethostname()]
     assert set(map(tuple, back["parcels"]["counts"].values())) == {(2,)}, "tables are rebuilt"
