@@ -2,8 +2,8 @@
 
 It runs with ``-I -S`` and loads built-in modules only, so it begins in some ten milliseconds. It
 then stands for the forked process, which has its standard streams: it ends with that process, and
-sends it the signal that asks it to end. Without a warm Python that answers, or for anything but a
-module, it becomes the ordinary Python.
+sends it the signal that asks it to end, also one that arrives while the process is being forked.
+Without a warm Python that answers, or for anything but a module, it becomes the ordinary Python.
 
 One connection, for one process:
 
@@ -28,6 +28,7 @@ READY = b"."
 _READY_S = 5.0  # Spark waits for 10
 _ID_MAX_BYTES = 32
 _BLOCK_BYTES = 1 << 16
+_ASKS_TO_END = {_signal.SIGTERM}
 
 
 def _fork_there(path: bytes, arguments: list[bytes]) -> int | None:
@@ -61,6 +62,7 @@ def _stand_for(process_id: int) -> None:
     except ProcessLookupError:
         return
     _signal.signal(_signal.SIGTERM, lambda number, _: _signal.pidfd_send_signal(process, number))
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ASKS_TO_END)
     waiting = select.poll()
     waiting.register(process, select.POLLIN)
     waiting.poll()
@@ -70,8 +72,10 @@ def _main(arguments: list[str]) -> None:
     path = os.environb.get(VARIABLE.encode())
     forked = None
     if path and arguments[:1] == ["-m"]:
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _ASKS_TO_END)
         forked = _fork_there(path, [os.fsencode(one) for one in arguments[1:]])
     if forked is None:
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ASKS_TO_END)
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - as Spark asked for
     _stand_for(forked)
 

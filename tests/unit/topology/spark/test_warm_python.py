@@ -146,8 +146,19 @@ def test_the_signal_that_ends_the_program_ends_the_process(
         (child,) = children(warm)
         assert Path(f"/proc/{child}/comm").read_text() == "spark:waits\n"
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=60)[0] == ""
+        process.wait(timeout=60)  # its standard input is still open, so nothing else ends it
+        assert process.communicate()[0] == ""
     wait_for(lambda: not children(warm))
+
+
+def test_a_signal_that_comes_while_the_process_is_forked_ends_it(
+    environ: dict[str, str], python: Path, warm: WarmPython
+) -> None:
+    with subprocess.Popen([python, "-m", "waits"], env=environ, stdin=-1, stdout=-1) as process:
+        while not children(warm):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: not children(warm))
 
 
 def children(warm: WarmPython) -> list[str]:
