@@ -32,8 +32,8 @@ def heal(world: World) -> None:
     for transaction, _ in world.open_transactions:
         transaction.close()
     world.open_transactions.clear()
-    world.repair()
     world.revive()
+    world.repair()
     world.create_topics()
     open_closed(world)
     for reader in world.readers:
