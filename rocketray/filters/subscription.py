@@ -215,6 +215,11 @@ class Subscription:
         return sorted(parse(self.expression).tags_set) if self.expression_type == "TAG" else []
 
     @property
+    def matches_all(self) -> bool:
+        """Whether every message matches, so that there is nothing to filter."""
+        return self.expression_type == "TAG" and parse(self.expression).sub_string == _ALL
+
+    @property
     def dialect_words(self) -> str:
         """The dialect for people, with its rules unless they are current; "" for other kinds."""
         if self.dialect is None or self.rules is None:

@@ -4,15 +4,18 @@ A number is in a 64-byte line: +0 i64 value, +8 u32 futex word, +12 u32 waiters.
 the line's address; the caller keeps it mapped. ``wait_above`` releases the GIL.
 
 The kernels use futexes of Linux on x86-64. On other systems, ``wait_above`` polls once per
-millisecond: the functions ``…_without_futex`` take the kernels' place.
+millisecond: the functions ``…_without_futex`` take the kernels' place. ``wait_any`` sleeps until
+one of many lines changes, by a call that Linux has since 5.16, and that not every container allows.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import platform
 import sys
 import time
+from functools import cache
 
 import numpy as np
 
@@ -27,9 +30,26 @@ from .intrinsics import (
     syscall,
 )
 
-__all__ = ["load", "publish", "ring", "ring_for", "take_changes", "wait_above"]
+__all__ = [
+    "MOST_LINES",
+    "can_wait_any",
+    "load",
+    "load_all",
+    "publish",
+    "ring",
+    "ring_for",
+    "take_changes",
+    "wait_above",
+    "wait_any",
+]
 
+MOST_LINES = 128
+"""How many lines ``wait_any`` takes."""
 _SYS_FUTEX = 202  # x86-64
+_SYS_FUTEX_WAITV = 449
+_FUTEX_32 = 2  # the size of a word
+_MONOTONIC = 1
+_WAITER_WORDS = 3  # struct futex_waitv: u64 value, u64 address, u32 flags, u32 reserved
 _FUTEX_WAIT = 0
 _FUTEX_WAKE = 1
 _EVERYONE = 0x7FFFFFFF
@@ -73,6 +93,25 @@ def wait_without_futex(
     while (value := load_without_futex(line)) <= seen and time.monotonic_ns() < deadline:
         time.sleep(_POLL_S)
     return value
+
+
+def load_all_without_futex(lines: Int64s, values: Int64s) -> None:
+    """Write the value of each line to *values*."""
+    values[:] = [load_without_futex(line) for line in lines.tolist()]
+
+
+def wait_any_without_futex(
+    lines: Int64s,
+    seen: Int64s,
+    until_ns: int,
+    room: Int64s,  # noqa: ARG001 - only the kernel needs it
+) -> None:
+    """Return once a line is above what was *seen* of it, or at the time *until_ns*."""
+    before = tuple(zip(lines.tolist(), seen.tolist(), strict=True))
+    while time.monotonic_ns() < until_ns:
+        if any(load_without_futex(line) > value for line, value in before):
+            return
+        time.sleep(_POLL_S)
 
 
 if _HAS_FUTEX:
@@ -128,10 +167,41 @@ if _HAS_FUTEX:
         atomic_add_i32(line + _WAITERS, -1)
         return value
 
+    @kernel
+    def load_all(lines: InInt64s, values: OutInt64s) -> None:
+        """Write the value of each of *n* lines, int64[n], to *values* int64[n], as :func:`load`."""
+        assert len(lines) == len(values)
+        for i in range(len(lines)):
+            values[i] = atomic_load_i64(lines[i])
+
+    @kernel
+    def _wait_any(lines: InInt64s, seen: InInt64s, until_ns: int, room: OutInt64s) -> None:
+        count = len(lines)
+        assert len(seen) == count
+        assert len(room) == count * _WAITER_WORDS + 2
+        is_above = False
+        for i in range(count):
+            atomic_add_i32(lines[i] + _WAITERS, 1)
+            place = i * _WAITER_WORDS
+            room[place] = atomic_load_u32(lines[i] + _FUTEX_WORD)
+            room[place + 1] = lines[i] + _FUTEX_WORD
+            room[place + 2] = _FUTEX_32
+            is_above |= atomic_load_i64(lines[i]) > seen[i]
+        if not is_above:
+            at = count * _WAITER_WORDS
+            room[at] = until_ns // 1_000_000_000
+            room[at + 1] = until_ns % 1_000_000_000
+            words = room.view(np.uint8)
+            until = address(words, at * 8)
+            syscall(_SYS_FUTEX_WAITV, address(words, 0), count, 0, until, _MONOTONIC, 0)
+        for i in range(count):
+            atomic_add_i32(lines[i] + _WAITERS, -1)
+
 else:
     load, publish, ring = load_without_futex, publish_without_futex, ring_without_futex
-    ring_for = ring_for_without_futex
+    ring_for, load_all = ring_for_without_futex, load_all_without_futex
     _wait = wait_without_futex
+    _wait_any = wait_any_without_futex
 
 
 def wait_above(line: int, seen: int, timeout_ns: int, spins: int = 0) -> int:
@@ -141,6 +211,26 @@ def wait_above(line: int, seen: int, timeout_ns: int, spins: int = 0) -> int:
     wakes up.
     """
     return _wait(line, seen, timeout_ns, spins, np.zeros(2, np.int64))
+
+
+@cache
+def can_wait_any() -> bool:
+    """Return whether the system has, and allows, the call behind :func:`wait_any`."""
+    if not _HAS_FUTEX:
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(_SYS_FUTEX_WAITV, None, 0, 0, None, _MONOTONIC)
+    return ctypes.get_errno() == errno.EINVAL  # where it is unknown or forbidden, it says so
+
+
+def wait_any(lines: Int64s, seen: Int64s, timeout_ns: int) -> None:
+    """Return once one of *n* lines is above what was seen of it, or at the timeout.
+
+    ``lines`` int64[n] are addresses, ``seen`` int64[n] values; n is 1 to ``MOST_LINES``. The GIL is
+    released. It may return sooner: a line was published with the value that it had.
+    """
+    room = np.zeros(len(lines) * _WAITER_WORDS + 2, np.int64)
+    _wait_any(lines, seen, time.monotonic_ns() + timeout_ns, room)
 
 
 @kernel

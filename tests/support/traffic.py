@@ -18,6 +18,7 @@ from rocketray.message import Message
 __all__ = ["Traffic", "gap", "wait_for"]
 
 _WAIT_S = 60.0
+_TAG = "watched"  # so that a filter works for the consumer
 
 
 class Traffic:
@@ -81,12 +82,15 @@ class Traffic:
                     return
 
     def _send(self, producer: NodeProducer, bodies: list[str]) -> list[str]:
-        waiting = [producer.send_async(self._topic, body.encode(), queue_id=0) for body in bodies]
+        waiting = [
+            producer.send_async(self._topic, body.encode(), tags=_TAG, queue_id=0)
+            for body in bodies
+        ]
         return [one.result().offset_message_id for one in waiting]
 
     def _send_at_last(self, producer: NodeProducer, bodies: list[str]) -> list[str]:
         """Ask for the results of a list until it is stored: it is stored once."""
-        messages = [Message(self._topic, body.encode()) for body in bodies]
+        messages = [Message(self._topic, body.encode(), tags=_TAG) for body in bodies]
         sending = producer.begin_many(self._topic, messages, queue_id=0)
         while True:
             try:
@@ -96,8 +100,8 @@ class Traffic:
                 time.sleep(0.1)
 
     def _consume(self) -> None:
-        everything = Subscription.tags("*")
-        with self._client.consumer(f"of-{self._topic}", self._topic, everything) as member:
+        tagged = Subscription.tags(_TAG)
+        with self._client.consumer(f"of-{self._topic}", self._topic, tagged) as member:
             while not (self.errors or self._is_all_read()):
                 for batch in member.poll(0.2):
                     self.read += [body.decode() for body in batch.bodies()]

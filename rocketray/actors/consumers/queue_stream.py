@@ -1,4 +1,4 @@
-"""A member's side of one queue: matches arrive in a ring, messages are read from the mapped log."""
+"""A member's side of one queue: its matches (queue_matches.py), and the mapped log."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.paths import (
-    consumer_directory,
-    filter_doorbell_path,
-    shard_directory,
-)
-from rocketray.actors.filtering.engine import MATCH_RING_SUFFIX
+from rocketray.actors.files.paths import consumer_directory, shard_directory
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.ipc.control_page import Doorbell, control_of
-from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
+from rocketray.actors.ipc.match_ring import StreamDescription
 from rocketray.actors.runtime.processes import owned_name
-from rocketray.errors import FilterError, OffsetOutOfRangeError
+from rocketray.errors import OffsetOutOfRangeError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
+from .queue_matches import matches_of
 from .stream_source import QueueBounds, TakenMatches
 
 __all__ = ["QueueStream", "QueueStreams", "member_bell", "queue_bounds"]
@@ -43,7 +36,7 @@ class QueueStreams:
         self.bell = bell or member_bell(node)
 
     def start(self) -> None:
-        """Do nothing: the filter actor works for the streams."""
+        """Do nothing: it has no threads of its own."""
 
     def bounds(self, queue_id: int) -> QueueBounds:
         """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
@@ -61,7 +54,7 @@ class QueueStreams:
         """Return a stream that begins at *start*, and is not attached yet."""
         wanted = self._topic, queue_id, self._group, part.subscription
         description = StreamDescription(*wanted, start, str(self.bell.path), part.stop)
-        return QueueStream(self._node, description)
+        return QueueStream(self._node, description, self.bell)
 
     def close(self) -> None:
         """Remove the doorbell, unless the member has it."""
@@ -75,28 +68,31 @@ def member_bell(node: NodeClient) -> Doorbell:
 
 
 class QueueStream:
-    """One queue that a member owns: the ring of its matches, and the log behind them."""
+    """One queue that a member owns: its matches, and the log behind them."""
 
-    def __init__(self, node: NodeClient, description: StreamDescription) -> None:
+    def __init__(self, node: NodeClient, description: StreamDescription, bell: Doorbell) -> None:
         self.queue_id = description.queue_id
         self._node = node
+        self._bell = bell
         self._control = control_of(node.data, description.topic, description.queue_id)
-        self._counted = NO_COUNTERS  # of rings before this one
-        self._read(description)
+        self._counted = NO_COUNTERS  # of other parts before this one
         directory = shard_directory(node.data, description.topic, description.queue_id)
         self._reader = QueueReader(directory, description.topic, description.queue_id)
+        self._read(description)
         self.next_queue_offset = description.start
         self._waiting: tuple[EntryColumns, int] | None = None
-        """Matches taken from the ring and not yet delivered, and the offset after them."""
+        """Matches that were taken and not yet delivered, and the offset after them."""
         self._let_go = 0
-        self._filter_doorbell = Doorbell(filter_doorbell_path(node.data))
 
     def _read(self, description: StreamDescription) -> None:
-        name = owned_name(f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}")
-        self._ring = MatchRing(consumer_directory(self._node.data) / name, description)
-        self.is_attached = False
+        self._matches = matches_of(self._node, description, self._bell, self._control, self._reader)
         self._description = description
         self._tags = description.subscription.exact_tags
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether matches arrive."""
+        return self._matches.is_attached
 
     @property
     def part(self) -> QueuePart:
@@ -104,17 +100,16 @@ class QueueStream:
         return QueuePart(self._description.subscription, self._description.stop)
 
     def attach(self) -> None:
-        """Have the filter actor fill the ring; raises as ``FilterApi.attach``."""
-        self._node.filters.attach(str(self._ring.path))
-        self.is_attached = True
+        """Have matches arrive; raises as ``FilterApi.attach``."""
+        self._matches.attach()
 
     def visible(self) -> int:
         """Return the end of the queue that readers may see now."""
         return self._control.visible()
 
     def read_on(self, part: QueuePart) -> None:
-        """Continue from here with another part, through a new ring that is not attached yet."""
-        before, start = self._ring, self.next_queue_offset
+        """Continue from here with another part, which may have to be attached."""
+        before, start = self._matches, self.next_queue_offset
         self._read(replace(self._description, subscription=part[0], stop=part[1], start=start))
         self._waiting = None  # read again with the new part
         before.close()
@@ -123,7 +118,7 @@ class QueueStream:
     def take(self, max_count: int) -> TakenMatches | None:
         """See ``MemberStream.take``."""
         if self._waiting is None:
-            self._waiting = self._from_ring(max_count)
+            self._waiting = self._matches.take(max_count)
         if self._waiting is None:
             return None
         matches, next_queue_offset = self._waiting
@@ -133,19 +128,6 @@ class QueueStream:
         self.next_queue_offset = next_queue_offset
         missed, collisions = len(matches) - len(there), len(there) - len(entries)
         return TakenMatches(entries, self._reader, next_queue_offset, missed, collisions)
-
-    def _from_ring(self, max_count: int) -> tuple[EntryColumns, int] | None:
-        # The state is read first: then all earlier matches are in the ring.
-        has_failed = self._ring.state is StreamState.FAILED
-        may_wait_for_room = self._ring.waiting() > CAPACITY // 2
-        rows, next_queue_offset = self._ring.take(max_count)
-        if may_wait_for_room:
-            self._filter_doorbell.ring()
-        if not len(rows) and next_queue_offset == self.next_queue_offset:
-            if has_failed:
-                raise FilterError(self._ring.error)
-            return None
-        return _entries(rows), next_queue_offset
 
     def _secure(self, entries: EntryColumns) -> EntryColumns:
         """Return those of *entries* that still exist; their records stay readable from now on."""
@@ -178,28 +160,19 @@ class QueueStream:
     @property
     def first_error(self) -> int | None:
         """The first message on which SQL92 failed."""
-        return self._ring.first_error
+        return self._matches.first_error
 
     def counters(self) -> FilterCounters:
         """Return the counters of the filter since the stream was opened."""
-        return self._counted + self._ring.counters()
+        return self._counted + self._matches.counters()
 
     def stop(self) -> None:
-        """Have the filter actor drop the stream; messages that were taken stay readable."""
-        self._ring.close()
+        """Let no more matches arrive; messages that were taken stay readable."""
+        self._matches.close()
 
     def close(self) -> None:
         """Unmap the queue's files."""
         self._reader.close()
-
-
-def _entries(rows: npt.NDArray[np.int64]) -> EntryColumns:
-    return EntryColumns(
-        physical_offsets=np.ascontiguousarray(rows[:, 0]),
-        sizes=rows[:, 1].astype(np.int32),
-        tags_codes=np.zeros(len(rows), np.int64),
-        queue_offsets=np.ascontiguousarray(rows[:, 2]),
-    )
 
 
 def queue_bounds(data: Path, topic: str, queue_id: int) -> QueueBounds:

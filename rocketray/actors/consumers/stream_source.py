@@ -42,8 +42,9 @@ class MemberStream(Protocol):
     next_queue_offset: int
     """The offset up to which matches were taken."""
 
-    is_attached: bool
-    """Whether a filter works for the stream; after ``read_on`` it has to be attached again."""
+    @property
+    def is_attached(self) -> bool:
+        """Whether matches arrive; after ``read_on`` the stream may have to be attached again."""
 
     @property
     def part(self) -> QueuePart:

@@ -26,13 +26,14 @@ from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.ipc.control_page import Doorbell, control_of
 from rocketray.actors.ipc.match_ring import MatchRing, StreamState
 from rocketray.errors import OffsetOutOfRangeError, StreamError
-from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .filter_rules import FilterRules
+from .scan_position import ScanPosition
 from .shard_bitmaps import StreamBits
 
 __all__ = ["RECORDS_MAX", "SCAN_MAX", "FilterStream", "scan_block", "sql_states"]
@@ -41,6 +42,7 @@ _LOG = logging.getLogger(__name__)
 SCAN_MAX = 16_384  # entries per step: 320 KiB of ConsumeQueue, which stays in the L2 cache
 RECORDS_MAX = 1_024  # the same, if the records are read as well
 _NO_STATES = np.empty(0, np.uint8)
+_NO_MATCHES = EntryColumns.room_for(0)
 
 
 class FilterStream:
@@ -65,9 +67,11 @@ class FilterStream:
         subscription = LiveSubscription(stream.group, stream.topic, stream.subscription, 0)
         self._bits = StreamBits(directory, self._control, subscription)
         self._test: BitTest | None = None
-        self._next = self._ring.resume_at()
-        self._stop = 2**63 - 1 if stream.stop is None else stream.stop
-        self._minimum = 0
+        self._position = ScanPosition(
+            *(self._control, self._reader, self._ring.resume_at()),
+            stop=stream.stop,
+            where=self._where,
+        )
 
     @property
     def closed(self) -> bool:
@@ -110,32 +114,22 @@ class FilterStream:
 
         A gap before them is passed, and none is within.
         """
-        if self._control.minimum() != self._minimum:
-            self._follow_minimum()
-        gaps, end = self._reader.gaps, min(self._control.visible(), self._stop)
-        if (start := min(gaps.after(self._next), end)) > self._next:
-            self._publish(EntryColumns.room_for(0), NO_COUNTERS, start)
-        start = self._next
-        until = next((first for first, _ in gaps.between(start, end)), end)
-        return start, min(until, start + min(limit, self._ring.room()))
-
-    def _follow_minimum(self) -> None:
-        """Continue at the first message that still exists, and release the files of older ones."""
-        minimum = self._minimum = self._control.minimum()
-        if minimum > self._next:
-            missed = minimum - self._next
-            _LOG.warning("%s: %d messages were deleted before they were read", self._where, missed)
-            self._publish(EntryColumns.room_for(0), FilterCounters(missed=missed), minimum)
+        before, minimum = self._position.next_offset, self._position.minimum
+        missed = self._position.skip()
+        if minimum != self._position.minimum < self._control.visible():
+            self._reader.let_go_before(self._position.minimum)
+        if self._position.next_offset > before:
+            self._publish(_NO_MATCHES, FilterCounters(missed=missed), self._position.next_offset)
+        if missed:
             self._doorbell.ring()
-        if minimum < self._control.visible():
-            self._reader.let_go_before(minimum)
+        return self._position.window(min(limit, self._ring.room()))
 
     def _publish(self, matches: EntryColumns, counters: FilterCounters, stop: int) -> None:
         """Write the matches of everything below queue offset *stop* to the ring."""
         self._ring.count(counters)
         columns = (matches.physical_offsets, matches.sizes, matches.queue_offsets)
         self._ring.write(np.stack(columns, axis=1).astype(np.int64, copy=False), stop)
-        self._next = stop
+        self._position.next_offset = stop
         if len(matches):
             self._doorbell.ring()
 
@@ -152,7 +146,7 @@ class FilterStream:
         self._ring.note_error(int(entries.queue_offsets[failed[0]]))
 
     def _fail(self, error: Exception) -> None:
-        if isinstance(error, OffsetOutOfRangeError) and self._control.minimum() != self._minimum:
+        if isinstance(error, OffsetOutOfRangeError) and self._position.is_behind:
             return  # deleted while it was read: the next step continues behind it
         _LOG.error("the stream of %s stops: %s", self._where, error)
         kind = "" if isinstance(error, StreamError) else f"{type(error).__name__}: "

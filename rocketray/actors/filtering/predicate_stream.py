@@ -134,8 +134,8 @@ class PredicateStream(FilterStream):
         matches = verdicts[:end] == 1
         if self._policy == "deliver":
             matches |= bad
-        stop = int(entries.queue_offsets[end - 1]) + 1 if end else self._next
-        holes = stop - self._next - end
+        stop = int(entries.queue_offsets[end - 1]) + 1 if end else self._position.next_offset
+        holes = stop - self._position.next_offset - end
         counters = FilterCounters(
             scanned=len(verdicts) + holes,
             class_rejected=int(np.count_nonzero(verdicts == 0)) + holes,

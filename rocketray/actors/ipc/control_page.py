@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -184,7 +185,7 @@ class Doorbell:
     """A line on a file of its own: any process rings it, one process sleeps on it.
 
     On a second line the sleeper says that it must not be woken: a futex call costs the ringing
-    process some 15 µs.
+    process some 15 µs. The sleeper may watch other lines, too: each publication on them is a ring.
     """
 
     def __init__(self, path: Path) -> None:
@@ -192,6 +193,11 @@ class Doorbell:
         self._file = SharedFile(path, _PAGE_BYTES)
         self._line = self._file.line(0)
         self._muted = self._file.line(1)
+        self._lock = threading.Lock()
+        self._lines = [self._line]  # and those that it watches
+        self._addresses = np.array([self._line.address], np.int64)
+        self._seen = np.zeros(1, np.int64)
+        """The values of the lines when the sleeper last began to look for work."""
 
     def ring(self) -> None:
         """Wake the sleeper, or keep it from falling asleep, unless it is muted."""
@@ -202,13 +208,47 @@ class Doorbell:
         """Turn rings off or on, as the sleeper; look for work after unmuting."""
         self._muted.publish(muted)
 
+    def watch(self, line: SharedCounter) -> bool:
+        """Watch *line* from now on, before looking for work on it; False if that is impossible."""
+        with self._lock:
+            if not futex.can_wait_any() or len(self._lines) >= futex.MOST_LINES:
+                return False
+            self._set([*self._lines, line], np.append(self._seen, line.load()))
+            return True
+
+    def unwatch(self, line: SharedCounter) -> None:
+        """Watch *line* no more, if it was watched; once, if it was so twice."""
+        with self._lock:
+            if line in self._lines:
+                place = self._lines.index(line)
+                rest = [*self._lines[:place], *self._lines[place + 1 :]]
+                self._set(rest, np.delete(self._seen, place))
+
+    def _set(self, lines: list[SharedCounter], seen: npt.NDArray[np.int64]) -> None:
+        self._lines, self._seen = lines, seen
+        self._addresses = np.array([line.address for line in lines], np.int64)
+
     def count(self) -> int:
         """Return the number of rings; read it before looking for work."""
-        return self._line.load()
+        with self._lock:
+            futex.load_all(self._addresses, self._seen)
+            return int(self._seen[0])
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Sleep until it was rung since :meth:`count` returned *seen*, or the time is over."""
-        self._line.wait_above(seen, timeout_s)
+        with self._lock:
+            lines, addresses, values = self._lines, self._addresses, self._seen.copy()
+        if len(lines) == 1:
+            self._line.wait_above(seen, timeout_s)
+            return
+        values[0] = seen
+        now = np.empty_like(values)
+        futex.load_all(addresses, now)
+        while (now <= values).all() and timeout_s > 0:
+            part = min(timeout_s, _WAIT_SLICE_S)
+            futex.wait_any(addresses, values, int(part * 1e9))
+            futex.load_all(addresses, now)
+            timeout_s -= part
 
     def unlink(self) -> None:
         """Remove the file."""
@@ -236,6 +276,8 @@ class ControlPage:
         kind, visible, minimum, flushed, epoch, _, filters = lines
         self.visible, self.publish_visible = visible.load, visible.publish
         """The queue offset after the last message that readers may see."""
+        self.watermark = visible
+        """Its line, for those that watch it."""
         self.minimum, self.publish_minimum = minimum.load, minimum.publish
         """The first queue offset that still exists."""
         self.flushed, self.publish_flushed = flushed.load, flushed.publish

@@ -52,7 +52,7 @@ print("numba" in sys.modules)
 """
 HIDE_NUMBA = "import sys; sys.modules['numba'] = None\n"
 # Functions that sleep, or ring the machine's doorbells, have no equal in plain Python.
-WITHOUT_ORACLE = {"load", "publish", "ring", "ring_for"}
+WITHOUT_ORACLE = {"load", "load_all", "publish", "ring", "ring_for"}
 READ_BYTES = "readonly array(uint8, 1d, C)"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rocketray.actors.consumers.filter_errors import FilterErrorLog
@@ -62,7 +64,8 @@ def test_each_expression_has_its_line_and_each_tenfold_too(
         source = QueueStreams(broker.node, "g", "Trade")
         for subscription in (SQL, SQL, other, SQL):
             stream = source.open(0, QueuePart(subscription, None), 0)
-            MatchRing(stream._ring.path).note_error(7)
+            filtered: Any = stream._matches
+            MatchRing(filtered.ring.path).note_error(7)
             log.look([stream], 1)
             stream.stop()
             stream.close()

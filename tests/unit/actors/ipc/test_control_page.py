@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import stat
 import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rocketray.actors.ipc import control_page
 from rocketray.actors.ipc.control_page import AdaptiveSpin, ControlPage, Doorbell
 from rocketray.errors import ShardFencedError, StoreError, StoreVersionError
 from rocketray.kernels import futex
@@ -83,6 +86,76 @@ def test_a_page_of_another_kind_is_refused(tmp_path: Path) -> None:
         ControlPage(tmp_path / "control")
     with pytest.raises(FileNotFoundError):
         ControlPage(tmp_path / "missing")
+
+
+def test_a_sleeper_is_woken_by_each_line_that_it_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random
+) -> None:
+    monkeypatch.setattr(control_page, "_WAIT_SLICE_S", 100.0)  # a wake-up that is lost is seen
+    bell = Doorbell(tmp_path / "bell")
+    pages = [ControlPage(tmp_path / str(number), create=True) for number in range(5)]
+    assert all(bell.watch(page.watermark) for page in pages)
+    sent, awake = 400, threading.Semaphore(0)
+
+    def publish() -> None:
+        for number in range(1, sent + 1):
+            if rng.random() < 0.2:
+                bell.ring()
+            else:
+                page = rng.choice(pages)
+                page.publish_visible(page.visible() + 1)
+            if number % 7 == 0:
+                assert awake.acquire(timeout=30)  # the sleeper has seen it
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    before = total = 0
+    while total < sent:
+        rung = bell.count()
+        total = rung + sum(page.visible() for page in pages)
+        if total > before:
+            for _ in range(total // 7 - before // 7):
+                awake.release()
+            before = total
+        else:
+            bell.wait(rung, 30.0)
+    publisher.join(30)
+    assert not publisher.is_alive()
+
+
+def test_what_is_watched_no_more_wakes_nobody_and_a_wait_ends_with_its_time(
+    tmp_path: Path,
+) -> None:
+    bell = Doorbell(tmp_path / "bell")
+    one, other = (ControlPage(tmp_path / name, create=True) for name in ("one", "other"))
+    bell.watch(one.watermark)
+    bell.watch(other.watermark)
+    bell.unwatch(one.watermark)
+    bell.unwatch(one.watermark)
+    rung = bell.count()
+    one.publish_visible(1)
+    begun = time.monotonic()
+    bell.wait(rung, 0.12)
+    assert time.monotonic() - begun >= 0.11
+    other.publish_visible(1)
+    bell.wait(rung, 30.0)
+
+
+def test_a_line_that_changes_before_the_sleep_ends_it(tmp_path: Path) -> None:
+    bell = Doorbell(tmp_path / "bell")
+    page = ControlPage(tmp_path / "control", create=True)
+    bell.watch(page.watermark)
+    rung = bell.count()
+    page.publish_visible(1)
+    bell.wait(rung, 30.0)
+    lines, seen = (np.array([value], np.int64) for value in (page.watermark.address, 0))
+    futex.wait_any(lines, seen, 30 * 10**9)
+    futex.wait_any_without_futex(lines, seen, time.monotonic_ns() + 30 * 10**9, seen)
+    now = np.zeros(1, np.int64)
+    futex.load_all(lines, now)
+    assert now.tolist() == [1]
+    futex.load_all_without_futex(lines, seen)
+    assert seen.tolist() == [1]
 
 
 def test_functions_without_futex_agree_with_the_kernels(tmp_path: Path) -> None:
