@@ -56,7 +56,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("shards", "disks", "fetching"),
         ("api",),
         ("producers", "consumers"),
-        ("remote", "admin", "system", "backups"),
+        ("remote", "admin", "system", "backups", "metrics"),
         ("delays", "transactions", "staging"),
         ("explaining",),
         ("client",),

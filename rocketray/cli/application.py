@@ -32,6 +32,7 @@ from .messages.staged import staged
 from .messages.transactions import transactions
 from .nodes.apps import down, scale, status, up
 from .nodes.backups import backup, restore
+from .nodes.metrics import metrics
 from .nodes.moves import drain, move_queue, rebalance
 from .nodes.start import disk, start
 from .nodes.topics import topics
@@ -152,7 +153,7 @@ def _root(
 
 for of_disks in (disk, topology, move_queue, drain, rebalance, backup, restore):
     application.command()(of_disks)
-for of_node in (start, up, status, scale, down):
+for of_node in (start, up, status, scale, down, metrics):
     application.command()(of_node)
 application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")

@@ -57,6 +57,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "scale",
         "down",
         "staged",
+        "metrics",
         "transactions",
         "move-queue",
         "drain",

@@ -1,0 +1,1 @@
+"""Metrics of a node for Prometheus: what is read of it, their names, and the endpoint."""

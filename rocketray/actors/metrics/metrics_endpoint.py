@@ -1,0 +1,170 @@
+"""An HTTP endpoint that Prometheus scrapes: ``GET /metrics``, on loopback, or with token and TLS.
+
+The node is asked at each scrape; scrapes within a second get the same answer, so that several
+Prometheus servers cost no more than one. If the node does not answer, neither does the endpoint:
+it says why, with the status 503.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+
+from rocketray.errors import ConfigError, StreamError
+
+__all__ = ["Access", "MetricsEndpoint"]
+
+_LOG = logging.getLogger(__name__)
+_KEPT_S = 1.0
+_REQUEST_S = 10.0
+_PATH = "/metrics"
+_TOKEN_MAX_BYTES = 4096
+_TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the endpoint listens, and what a client has to show.
+
+    ``token_file`` has the token that Prometheus sends as its ``credentials_file`` says;
+    ``certificate`` and ``key`` are PEM files.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 5557
+    token_file: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def check(self) -> None:
+        """Raise :class:`ConfigError` if others could read it without a token, or on the way."""
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("TLS needs a certificate and its key: give both files")
+        try:
+            is_loopback = ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            raise ConfigError(
+                f"the host {self.host!r} is not an IP address; give that of an interface of this "
+                "machine"
+            ) from None
+        if not is_loopback and (self.token_file is None or self.certificate is None):
+            raise ConfigError(
+                f"{self.host} can be reached from other machines, so the metrics need a token and "
+                "TLS there: give --token-file, --tls-certificate and --tls-key"
+            )
+
+    def token(self) -> bytes | None:
+        """Return the token; raise :class:`ConfigError` if the file has none."""
+        if self.token_file is None:
+            return None
+        with self.token_file.open("rb") as file:
+            token = file.read(_TOKEN_MAX_BYTES).strip()
+        if not token:
+            raise ConfigError(f"{self.token_file} has no token; write one into it")
+        return token
+
+
+class MetricsEndpoint:
+    """Serves what *read* returns, in a thread; any number of scrapes may come at a time."""
+
+    def __init__(self, read: Callable[[], list[Metric]], access: Access) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: the access is not safe. OSError: the port is taken, or a file is missing.
+        """
+        access.check()
+        self._read = read
+        self._token = access.token()
+        self._lock = threading.Lock()
+        self._kept: list[Metric] = []
+        self._kept_s = -_KEPT_S
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = _REQUEST_S
+
+            def do_GET(self) -> None:
+                endpoint.answer(self)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
+                _LOG.debug(format, *args)
+
+        self._server = ThreadingHTTPServer((access.host, access.port), Handler)
+        self._server.daemon_threads = True
+        if access.certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(access.certificate, access.key)
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self.port: int = self._server.server_address[1]
+        """The port, also if any was asked for."""
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="metrics", daemon=True
+        )
+        self._thread.start()
+
+    def collect(self) -> list[Metric]:
+        """Return the metrics, as prometheus_client asks for them; at most a second old."""
+        with self._lock:
+            if time.monotonic() - self._kept_s >= _KEPT_S:
+                self._kept = self._read()
+                self._kept_s = time.monotonic()
+            return self._kept
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        """Answer one request."""
+        if request.path.partition("?")[0] != _PATH:
+            _send(request, HTTPStatus.NOT_FOUND, f"the metrics are at {_PATH}\n".encode())
+        elif not self._may_read(request.headers.get("Authorization", "")):
+            _send(request, HTTPStatus.UNAUTHORIZED, b"give the token of the endpoint\n")
+        else:
+            registry = CollectorRegistry()
+            encode, kind = choose_encoder(request.headers.get("Accept", ""))
+            try:
+                registry.register(self)
+                content = encode(registry)
+            except (StreamError, OSError) as error:
+                said = f"the node does not answer: {error}\n".encode()
+                _send(request, HTTPStatus.SERVICE_UNAVAILABLE, said)
+            else:
+                _send(request, HTTPStatus.OK, content, kind)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _may_read(self, given: str) -> bool:
+        if self._token is None:
+            return True
+        wanted = b"Bearer " + self._token
+        return hmac.compare_digest(given.encode("utf-8", "replace"), wanted)
+
+
+def _send(
+    request: BaseHTTPRequestHandler, status: HTTPStatus, content: bytes, kind: str = _TEXT
+) -> None:
+    request.send_response(status)
+    request.send_header("Content-Type", kind)
+    request.send_header("Content-Length", str(len(content)))
+    if status is HTTPStatus.UNAUTHORIZED:
+        request.send_header("WWW-Authenticate", "Bearer")
+    request.end_headers()
+    request.wfile.write(content)

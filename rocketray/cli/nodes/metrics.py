@@ -1,0 +1,91 @@
+"""``rocketray metrics``: the node's metrics for Prometheus, over HTTP or printed once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
+from rocketray.cli.terminal.output import print_line, progress
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from rocketray.actors.api.node_client import NodeClient
+
+__all__ = ["metrics"]
+
+
+def metrics(
+    *,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")
+    ] = 5557,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The token that a scrape has to show, Prometheus' credentials_file.",
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate for TLS, in PEM.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, in PEM.")] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the metrics once, and do not listen.")
+    ] = False,
+    data: DataOption = DATA_DEFAULT,
+) -> None:
+    """Serve the node's metrics to Prometheus.
+
+    They are at http://ADDRESS:PORT/metrics until Ctrl-C. The names are RocketMQ 5's, with its
+    default port, and those of rocketray's filters. The node is asked at each scrape, so metrics
+    cost nothing between two. What does not answer has no samples, and a sample of rocketray_unknown
+    with its name.
+
+    Other machines can reach an address that is not loopback, so it needs --token-file,
+    --tls-certificate and --tls-key.
+    """
+    from rocketray.actors.metrics.metrics_endpoint import (  # noqa: PLC0415 - imports NumPy
+        Access,
+        MetricsEndpoint,
+    )
+
+    access = Access(host, port, token_file, tls_certificate, tls_key)
+    access.check()
+    with connect(data, stays=True) as connection, stop_signals() as signals:
+        if once:
+            print_line(_printed(connection))
+            return
+        endpoint = MetricsEndpoint(lambda: _read(connection), access)
+        scheme = "http" if tls_certificate is None else "https"
+        progress(f"metrics at {scheme}://{host}:{endpoint.port}/metrics; Ctrl-C stops")
+        signals.event.wait()
+        endpoint.close()
+
+
+def _read(node: NodeClient) -> list[Metric]:
+    from rocketray.actors.metrics.metric_families import families_of  # noqa: PLC0415 - NumPy
+    from rocketray.actors.metrics.node_readings import read_node  # noqa: PLC0415 - NumPy
+
+    return families_of(read_node(node))
+
+
+def _printed(node: NodeClient) -> str:
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - 20 ms
+
+    class Once:
+        def collect(self) -> list[Metric]:
+            return _read(node)
+
+    registry = CollectorRegistry()
+    registry.register(Once())
+    return generate_latest(registry).decode().removesuffix("\n")
