@@ -13,7 +13,10 @@ import platform
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
+from os import W_OK, access
 from pathlib import Path
+
+from rocketray.environment import process_environ
 
 __all__ = ["compile_once", "warm", "warm_imported"]
 
@@ -24,14 +27,17 @@ _PROCESSOR = ("model name", "flags", "CPU part", "Features")  # the lines of /pr
 def compile_once() -> None:
     """Compile every kernel that is not cached, so that no call waits for it: 20 s, once.
 
-    Where it was done before, nothing is imported or loaded.
+    Where it was done before, nothing is imported or loaded, unless the cache is elsewhere.
     """
+    if not _is_cached_here():
+        warm()
+        return
     key = _key()
     with suppress(OSError):
         if _KEY_FILE.read_text() == key:
             return
     warm()
-    with suppress(OSError):  # the folder cannot be written, so the cache is elsewhere, or nowhere
+    with suppress(OSError):
         _KEY_FILE.write_text(key)
 
 
@@ -45,6 +51,11 @@ def warm() -> None:
 def warm_imported() -> None:
     """Compile or load the kernels of the modules that are imported so far."""
     import_module(f"{__name__}._compile").compile_all()
+
+
+def _is_cached_here() -> bool:
+    """Return whether this process's cache is the folder of the key; see Numba's documentation."""
+    return not process_environ().get("NUMBA_CACHE_DIR") and access(_KEY_FILE.parent, W_OK)
 
 
 def _key() -> str:

@@ -105,6 +105,22 @@ def test_kernels_are_compiled_once_for_their_sources_and_this_machine(
     assert len(compiled) == 3
 
 
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_kernels_that_another_user_compiled_are_not_in_the_cache_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_read_only: bool
+) -> None:
+    compiled: list[None] = []
+    monkeypatch.setattr(kernels, "_KEY_FILE", tmp_path / "all.key")
+    monkeypatch.setattr(kernels, "warm", lambda: compiled.append(None))
+    kernels.compile_once()
+    if is_read_only:  # the file system's rights do not bind root
+        monkeypatch.setattr(kernels, "access", lambda *_: False)
+    else:
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    kernels.compile_once()
+    assert len(compiled) == 2
+
+
 def test_compiled_kernels_are_not_loaded_before_they_are_used() -> None:
     run(ONCE)
     assert run(ONCE).stdout.strip() == "False"
