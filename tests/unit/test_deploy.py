@@ -233,7 +233,10 @@ def test_the_units_start_again_whatever_happens_and_wait_for_the_disk() -> None:
         assert parsed["Service"]["Restart"] == "always"
         assert parsed["Unit"]["StartLimitIntervalSec"] == "0"
         assert parsed["Unit"]["RequiresMountsFor"] == MOUNT
-    assert unit("rocketray.service")["Service"]["KillMode"] == "mixed"
+        assert parsed["Unit"]["AssertPathIsMountPoint"] == MOUNT  # also if nothing would mount it
+        assert parsed["Service"]["KillMode"] == "mixed"
+        assert parsed["Service"]["OOMPolicy"] == "continue"  # by default, systemd would end all
+    assert unit("ray.service")["Service"]["SuccessExitStatus"] == "1"  # that of ray start --block
     assert int(unit("rocketray.service")["Service"]["TimeoutStopSec"]) >= 120
 
 
@@ -242,18 +245,19 @@ def test_the_unit_of_a_node_takes_options_from_the_environment_of_its_machine() 
     assert command.endswith(f"/rocketray start --data {MOUNT}/data $START")  # split into words
 
 
-def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_disk", [True, False])
+def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path, *, has_disk: bool) -> None:
     words = shlex.split(unit("ray.service")["Service"]["ExecStart"])
-    path = path_with(tmp_path / "bin", {"ray": '#!/bin/sh\necho "$*"\n', "rocketray": NODE})
+    node = NODE if has_disk else "#!/bin/sh\nexit 1\n"
+    path = path_with(tmp_path / "bin", {"ray": '#!/bin/sh\necho "$*"\n', "rocketray": node})
     script = words[-1].replace("$$", "$").replace("/opt/rocketray/bin/", "")
     done = subprocess.run(
         [*words[:-1], script.replace(MOUNT, str(tmp_path))],
         env={**os.environ, "PATH": path, "RAY_START": "--head --port=6379"},
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.stdout == (
-        f"start --head --port=6379 --block --disable-usage-stats --labels={DISK_LABEL}={DISK}\n"
-    )
+    started = f"start --head --port=6379 --block --disable-usage-stats --labels={DISK_LABEL}={DISK}"
+    assert (done.returncode, done.stdout) == ((0, f"{started}\n") if has_disk else (1, ""))
 
 
 class Supervisor:
