@@ -3,6 +3,7 @@
 #
 #   deploy/machine.sh DIR ray start --head --port=6379 [OPTION]...
 #   deploy/machine.sh DIR --cluster NAME --join ray start --address=HOST:PORT [OPTION]...
+#   deploy/machine.sh DIR stop     end the one that runs for DIR, and wait until it has ended
 #
 # DIR is the node's data directory; the options before `ray` are those of `rocketray start`. The Ray
 # node gets the label of this disk. A node that ends is started again; when Ray fails, the node ends
@@ -14,6 +15,12 @@
 set -u
 data=$1
 shift
+if [ "${*:-}" = stop ]; then
+  lock=$data/machine.lock
+  test ! -e "$lock" || flock --nonblock "$lock" true && exit 0
+  kill -TERM "$(cat "$lock")"
+  exec flock --timeout 150 "$lock" true
+fi
 options=()
 while [ "${1:-}" ] && [ "$1" != ray ]; do
   options+=("$1")

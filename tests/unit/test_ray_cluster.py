@@ -8,6 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -137,28 +139,49 @@ def test_without_its_disk_no_node_begins_an_empty_log(
     assert run(mounted, Path("/proc")).returncode == 0
 
 
-def test_ray_down_finds_ray(config: dict[str, Any], tmp_path: Path) -> None:
-    path_with(tmp_path / "rocketray/.venv/bin", {"ray": RAY})
+def test_ray_down_finds_ray_and_stops_the_node_before_it(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    install(tmp_path, NODE, ray='#!/bin/sh\necho "$@"; ls ~/data/saved\n')
     (said,) = [line for line in config["setup_commands"] if ".bashrc" in line]
     for _ in range(2):
         assert run(said, tmp_path).returncode == 0
-    assert len((tmp_path / ".bashrc").read_text().splitlines()) == 1
-    found = run("source ~/.bashrc; command -v ray", tmp_path)
-    assert found.stdout.strip() == str(tmp_path / "rocketray/.venv/bin/ray")
+    assert len((tmp_path / ".bashrc").read_text().splitlines()) == 2
+    with runs(tmp_path / "data"):
+        assert not run("source ~/.bashrc; (ray status)", tmp_path).stdout.endswith("saved\n")
+        down = run("source ~/.bashrc; (ray stop)", tmp_path)
+    assert down.stdout == f"stop\n{tmp_path}/data/saved\n"
+
+
+def test_the_autoscaler_is_the_one_that_starts_workers_of_a_local_provider(
+    config: dict[str, Any],
+) -> None:
+    """Version 2 never starts them (Ray 2.60), and ``ray up`` asks for it in each command."""
+    (start,) = [line for line in config[KINDS[0]] if "machine.sh /srv/rocketray/data ray" in line]
+    assert config["provider"]["type"] == "local"
+    assert " RAY_enable_autoscaler_v2=0 " in start.partition("nohup")[0]
+
+
+@contextmanager
+def runs(data: Path) -> Iterator[None]:
+    """What keeps a node running, in the block and until it is stopped."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HEAD, str(data)], stdout=subprocess.PIPE, text=True
+    ) as head:
+        assert head.stdout
+        assert head.stdout.readline() == "runs\n"
+        yield
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_runs_is_stopped_and_awaited(
     config: dict[str, Any], tmp_path: Path, kind: str
 ) -> None:
+    install(tmp_path, NODE)
     stop = config[kind][0]
     assert run(stop, tmp_path).returncode == 0  # there never was one
     data = tmp_path / "data"
-    with subprocess.Popen(
-        [sys.executable, "-c", HEAD, str(data)], stdout=subprocess.PIPE, text=True
-    ) as head:
-        assert head.stdout
-        assert head.stdout.readline() == "runs\n"
+    with runs(data):
         done = run(stop, tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         assert (data / "saved").exists()
@@ -166,9 +189,9 @@ def test_what_runs_is_stopped_and_awaited(
     assert run(stop, tmp_path).stderr == ""
 
 
-def install(home: Path, node: str) -> None:
+def install(home: Path, node: str, ray: str = RAY) -> None:
     """As ``ray up`` does, with programs that stand in for Ray and the node."""
-    path_with(home / "rocketray/.venv/bin", {"ray": RAY, "rocketray": node})
+    path_with(home / "rocketray/.venv/bin", {"ray": ray, "rocketray": node})
     (home / "rocketray/deploy").symlink_to(DEPLOY)
 
 
