@@ -25,6 +25,7 @@ __all__ = [
     "crc32_of",
     "crc32_spans",
     "hash_spans",
+    "java_hash",
     "key_hash",
     "separated_key_hashes",
 ]

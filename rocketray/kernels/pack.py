@@ -1,5 +1,7 @@
 """Collected messages to a packed batch, the form that a producer hands to a shard, in one call.
 
+Before it, ``join_texts`` makes what a batch needs of properties that are given as columns.
+
 The batch's layout is that of ``store/batches/encoded_batch.py``; the caller writes its header. A
 record's properties are its unique key, if the producer numbers it, and then its *tail*, the
 ready-made rest of the property string. A unique key is a prefix that all messages of a producer
@@ -10,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import InBytes, InInt64Rows, OutBytes, device, kernel
+from ._compile import InBytes, InInt64Rows, OutBytes, OutInt64Rows, device, kernel
 from .drain import BATCH_HEADER_BYTES
-from .hashing import crc32_spans, key_hash
+from .hashing import crc32_spans, java_hash, key_hash
 from .intrinsics import copy, store_i16, store_i32, store_i64
 from .layout import BODY_CRC, BORN_TIMESTAMP, FLAG, SYS_FLAG
 from .spans import copy_span
@@ -21,19 +23,29 @@ __all__ = [
     "BODY_SIZE",
     "BORN_MS",
     "COLUMN_COUNT",
+    "FIELD_COLUMNS",
     "FLAGS",
     "ID_DIGITS",
+    "IS_ALIKE",
     "IS_NUMBERED",
     "KEYS_SIZE",
+    "NAME_END",
+    "OF_ANY",
+    "OF_KEYS",
+    "OF_TAGS",
+    "ROLE",
     "SYS_FLAGS",
     "TAGS_CODE",
     "TAIL_SIZE",
+    "TEXT_START",
+    "join_texts",
     "number_ids",
     "pack_messages",
 ]
 
 ID_DIGITS = 12
 _KEY_END = _PAIR_END = 2
+_BLANK = 0x20
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
@@ -41,6 +53,11 @@ _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 BODY_SIZE, TAIL_SIZE, KEYS_SIZE, TAGS_CODE, FLAGS, SYS_FLAGS, BORN_MS = range(7)
 IS_NUMBERED = 7  # 1: the producer's unique key is put before the tail
 COLUMN_COUNT = 8
+
+# Those of the matrix with the properties that messages are given with, int64[m, 4].
+NAME_END, TEXT_START, IS_ALIKE, ROLE = range(4)
+FIELD_COLUMNS = 4
+OF_ANY, OF_TAGS, OF_KEYS = range(3)
 
 
 @device
@@ -159,3 +176,71 @@ def pack_messages(
                 key_at = j + 1
         assert key_at == end
     return start
+
+
+@kernel
+def join_texts(
+    texts: InBytes,
+    names: InBytes,
+    fields: InInt64Rows,
+    room: InBytes,
+    tail_max: int,
+    tails: OutBytes,
+    keys: OutBytes,
+    rows: OutInt64Rows,
+) -> int:
+    """Write the tail and the keys of each message, from its text for each of the *fields*.
+
+    The texts of a field begin at TEXT_START, each ended by 0x02: one for each message, or one for
+    all (IS_ALIKE); an empty one is absent. ``names`` has the names, each ended by 0x01, up to the
+    NAME_END of its field. ``room`` is put behind a tail that stays within *tail_max* bytes with it.
+
+    Sets TAIL_SIZE, KEYS_SIZE and TAGS_CODE of *rows*. Returns the bytes of all tails, or -1 - i for
+    the first message i whose tail is longer than *tail_max*.
+    """
+    cursors = np.empty(len(fields), np.int64)
+    for k in range(len(fields)):
+        cursors[k] = fields[k, TEXT_START]
+        assert cursors[k] >= 0
+        assert 0 <= fields[k, NAME_END] <= len(names)
+    at, keys_at = 0, 0
+    for i in range(len(rows)):
+        tail_start, keys_start = at, keys_at
+        rows[i, TAGS_CODE] = 0
+        name_start = 0
+        for k in range(len(fields)):
+            start = cursors[k]
+            end = start
+            while True:
+                assert end < len(texts)
+                if texts[end] == _PAIR_END:
+                    break
+                end += 1
+            if fields[k, IS_ALIKE] == 0:
+                cursors[k] = end + 1
+            name_size, name_from = fields[k, NAME_END] - name_start, name_start
+            name_start = fields[k, NAME_END]
+            size = end + 1 - start
+            if size == 1:
+                continue
+            assert name_size >= 0
+            assert at + name_size + size <= len(tails)
+            copy_span(tails, at, names, name_from, name_size)
+            copy_span(tails, at + name_size, texts, start, size)
+            at += name_size + size
+            if fields[k, ROLE] == OF_TAGS:
+                rows[i, TAGS_CODE] = java_hash(texts, start, end, 0)
+            elif fields[k, ROLE] == OF_KEYS:
+                assert keys_at + size <= len(keys)
+                for j in range(start, end + 1):
+                    keys[keys_at] = _KEY_END if texts[j] == _BLANK else texts[j]
+                    keys_at += 1
+        if at - tail_start > tail_max:
+            return -1 - i
+        if at - tail_start + len(room) <= tail_max:
+            assert at + len(room) <= len(tails)
+            copy_span(tails, at, room, 0, len(room))
+            at += len(room)
+        rows[i, TAIL_SIZE] = at - tail_start
+        rows[i, KEYS_SIZE] = keys_at - keys_start
+    return at

@@ -16,14 +16,20 @@ from rocketray.kernels.pack import (
     BORN_MS,
     FLAGS,
     ID_DIGITS,
+    IS_ALIKE,
     IS_NUMBERED,
     KEYS_SIZE,
+    NAME_END,
+    OF_KEYS,
+    OF_TAGS,
+    ROLE,
     SYS_FLAGS,
     TAGS_CODE,
     TAIL_SIZE,
+    TEXT_START,
 )
 
-__all__ = ["number_ids", "pack_messages"]
+__all__ = ["join_texts", "number_ids", "pack_messages"]
 
 _KEY_END = 2
 _CRC_MASK = 0x7FFFFFFF
@@ -103,3 +109,42 @@ def number_ids(out: Bytes, prefix: Bytes, first: int) -> None:
         out[i * width : (i + 1) * width] = np.frombuffer(
             prefix.tobytes() + digits.encode(), np.uint8
         )
+
+
+def join_texts(
+    texts: Bytes,
+    names: Bytes,
+    fields: Int64s,
+    room: Bytes,
+    tail_max: int,
+    tails: Bytes,
+    keys: Bytes,
+    rows: Int64s,
+) -> int:
+    columns = []
+    for number, field in enumerate(fields.tolist()):
+        name = names[fields[number - 1, NAME_END] if number else 0 : field[NAME_END]].tobytes()
+        after = texts[field[TEXT_START] :].tobytes().split(b"\x02")
+        columns.append((name, after[:1] * len(rows) if field[IS_ALIKE] else after, field[ROLE]))
+    all_tails = all_keys = b""
+    for i, row in enumerate(rows):
+        tail = own_keys = b""
+        row[TAGS_CODE] = 0
+        for name, values, role in columns:
+            if not values[i]:
+                continue
+            tail += name + values[i] + b"\x02"
+            if role == OF_TAGS:
+                row[TAGS_CODE] = java_hash_code(values[i].decode())
+            if role == OF_KEYS:
+                own_keys += values[i].replace(b" ", b"\x02") + b"\x02"
+        if len(tail) > tail_max:
+            return -1 - i
+        if len(tail) + len(room) <= tail_max:
+            tail += room.tobytes()
+        row[TAIL_SIZE], row[KEYS_SIZE] = len(tail), len(own_keys)
+        all_tails += tail
+        all_keys += own_keys
+    tails[: len(all_tails)] = np.frombuffer(all_tails, np.uint8)
+    keys[: len(all_keys)] = np.frombuffer(all_keys, np.uint8)
+    return len(all_tails)

@@ -10,6 +10,9 @@ from support.records import u8
 
 from rocketray.kernels.pack import (
     COLUMN_COUNT,
+    FIELD_COLUMNS,
+    OF_KEYS,
+    join_texts,
     number_ids,
     pack_messages,
 )
@@ -61,6 +64,36 @@ def test_messages_are_packed_alike(
     )
     assert pack_messages(ours, *arguments) == oracle_of(pack_messages)(theirs, *arguments) == size
     np.testing.assert_array_equal(ours, theirs)
+
+
+value = st.text(st.characters(codec="utf-8", exclude_characters="\x02"), max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.integers(1, 5), st.binary(max_size=20), st.integers(0, 60))
+def test_texts_are_joined_alike(
+    data: st.DataObject, count: int, room: bytes, tail_max: int
+) -> None:
+    texts, names, fields = b"", b"", []
+    for role in data.draw(st.lists(st.integers(0, OF_KEYS), max_size=4)):
+        is_alike = data.draw(st.booleans())
+        values = data.draw(st.lists(value, min_size=count, max_size=count))[
+            : 1 if is_alike else count
+        ]
+        names += data.draw(st.binary(max_size=9))
+        fields.append((len(names), len(texts), is_alike, role))
+        texts += "".join(one + "\x02" for one in values).encode()
+    size = count * (len(names) + len(texts) + len(room))
+    arguments = u8(texts), u8(names), np.array(fields, np.int64).reshape(-1, FIELD_COLUMNS)
+    found = []
+    for function in (join_texts, oracle_of(join_texts)):
+        tails, keys = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+        columns = np.full((count, COLUMN_COUNT), 7, np.int64)
+        end = function(*arguments, u8(room), tail_max, tails, keys, columns)
+        assert end <= size
+        found.append((end, tails, keys, columns) if end >= 0 else (end,))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @settings(max_examples=60, deadline=None)

@@ -28,15 +28,16 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.names import check_open_topic
-from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions
+from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions, record_sizes
 from rocketray.store.batches.message_columns import MessageColumns
+from rocketray.store.batches.message_lists import EncodedLists
 from rocketray.store.formats.message_id import UniqueIdGenerator
 
 from .batch import Batch
 from .call_sender import packed
 from .links import QueueLinks
 from .outcome_watch import OutcomeWatch
-from .parts import BATCH_BYTES, BATCH_MAX, Part
+from .parts import BATCH_BYTES, BATCH_MAX, Messages, Part
 from .queue_link import QueueLink, collecting_s, unacknowledged
 
 __all__ = ["BatchSettings", "Batcher"]
@@ -219,19 +220,32 @@ class Batcher:
             batch = Batch(link, link.form, durability)
             batch.one_way, batch.after = len(part.numbers) if one_way else 0, after
             try:
-                if part.rows is None:
-                    part.fill(batch.columns)
+                if isinstance(part.content, Messages):
+                    part.content.fill(batch.columns, part.numbers)
                     link.collecting = batch
                 else:
-                    first_id = self._ids.take(len(part.numbers))
-                    table = self._measured(part, first_id)
-                    batch.measured(table.sizes, first_id)
-                    self._until_sent(link, batch, partial(link.try_send_table, table), timeout_s)
+                    self._send_columns(link, batch, part, timeout_s)
             except StreamError as error:
                 batch.failure = error
                 link.settled(batch)
             self.hand_over(link, timeout_s)
         return link, batch
+
+    def _send_columns(
+        self, link: QueueLink, batch: Batch, part: Part, timeout_s: float | None
+    ) -> None:
+        """Pack a part that is columns or rows of a table, and send it."""
+        first_id = self._ids.take(len(part.numbers))
+        if part.content is None:
+            table = self._measured(part, first_id)
+            batch.measured(table.sizes, first_id)
+            try_send = partial(link.try_send_table, table)
+        else:
+            assert isinstance(part.content, EncodedLists)
+            payload = part.content.pack(part.numbers, first_id, self.settings.clock_ms())
+            batch.measured(record_sizes(payload), first_id)
+            try_send = partial(link.try_send, payload.data)
+        self._until_sent(link, batch, try_send, timeout_s)
 
     def ask_again(self, link: QueueLink, batch: Batch) -> None:
         """Call the shard again with a batch of unknown outcome, unless another caller did so."""
@@ -295,11 +309,14 @@ class Batcher:
 
     def _packed(self, link: QueueLink, part: Part, first_id: int) -> bytes:
         """Return the batch of a part, with unique keys from that number on."""
-        if part.rows is not None:
+        now_ms = self.settings.clock_ms()
+        if part.content is None:
             return packed(self._measured(part, first_id))
+        if isinstance(part.content, EncodedLists):
+            return part.content.pack(part.numbers, first_id, now_ms).tobytes()
         columns = MessageColumns(link.form)
-        part.fill(columns)
-        return columns.pack(first_id, self.settings.clock_ms()).tobytes()
+        part.content.fill(columns, part.numbers)
+        return columns.pack(first_id, now_ms).tobytes()
 
     def _measured(self, part: Part, first_id: int) -> MeasuredTable:
         """Return the rows of a part, with unique keys from that number on."""

@@ -60,7 +60,8 @@ class QueueLinks:
         self.on_idle: Callable[[QueueLink], object] = lambda _: None
         """Called with a link whose calls have all ended, for what was collected meanwhile."""
         self._topics: dict[str, TopicConfig] = {}
-        self._form = cache(make_form)
+        self.form = cache(make_form)
+        """Returns the parts that all records for one topic share."""
         self._links: dict[str, list[QueueLink | None]] = {}  # of each topic, by queue
         self._lost = 0  # one-way messages of closed links
         self._outages = OutageLog(_LOG)
@@ -243,7 +244,7 @@ class QueueLinks:
         while not self.is_closed:
             config = self.topic(topic)
             config.check_queue(queue_id)
-            form = self._form(topic)
+            form = self.form(topic)
             self._check_answers(config, queue_id)
             try:
                 opened = QueueLink(

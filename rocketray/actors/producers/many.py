@@ -20,9 +20,10 @@ from rocketray.message import SHARDING_KEY, ForwardedMessage, Message, with_shar
 from rocketray.names import check_open_topic, check_topic
 
 from .delayed_messages import place_delayed
+from .given_lists import GivenLists
 from .links import QueueLinks
-from .parts import Bodies, Messages, Part, cut, cut_table
-from .producer_options import ManyOptions, SendOptions, check_send, delay_in
+from .parts import Content, Messages, Part, content_of, cut, cut_table
+from .producer_options import EverySend, ManyOptions, check_send, delay_in
 from .queue_selector import select_queue
 
 __all__ = ["Table", "check_messages", "delayed_parts", "parts_of"]
@@ -57,7 +58,7 @@ def parts_of(
     check_open_topic(check_topic(topic))
     _refuse(options, _OF_ONE, "belongs to one message; send that one by itself")
     if bodies is not None:
-        return _body_parts(links, topic, bodies, options, now_ms)
+        return _list_parts(links, topic, bodies, options, now_ms)
     _refuse(options, _OF_MESSAGES, "is part of each message here; it is an option of bodies=")
     if isinstance(messages, Table):
         _refuse(options, (*_DELAYS, "queue_selector"), "is not for a table; send rr.Message")
@@ -113,7 +114,7 @@ def check_messages(topic: str, messages: object) -> None:
 
 
 def _message_parts(
-    links: QueueLinks, topic: str, messages: Sequence[Message], options: SendOptions, now_ms: int
+    links: QueueLinks, topic: str, messages: Sequence[Message], options: EverySend, now_ms: int
 ) -> list[Part]:
     selector = options.get("queue_selector")
     queue_id = _chosen(links, topic, options)
@@ -129,70 +130,73 @@ def _message_parts(
     if (delay := delay_in(options)) is not None:
         queues: Sequence[int | None] = selected or [queue_id] * len(messages)
         return delayed_parts(links, messages, [delay] * len(messages), queues, now_ms)
-    content, everything = Messages(messages), range(len(messages))
+    if not messages:
+        return []
+    links.topic(topic)  # raises for an unknown one
+    content = content_of(topic, messages, links.form(topic))
     if selector is not None:
-        chosen: Mapping[int, Sequence[int]] = grouped(zip(selected, everything, strict=True))
-    elif queue_id is not None:
-        chosen = {queue_id: everything}
-    else:
+        chosen = grouped(zip(selected, range(len(messages)), strict=True))
         return [
-            part
-            for numbers in cut(content, everything)
-            for part in _by_key(links, topic, content, numbers)
+            Part(topic, queue, numbers, content)
+            for queue, those in chosen.items()
+            for numbers in cut(content, those)
         ]
-    return [
-        Part(topic, queue, numbers, content)
-        for queue, those in chosen.items()
-        for numbers in cut(content, those)
-    ]
+    given = [one.properties.get(SHARDING_KEY) for one in messages]
+    return _placed(links, topic, content, queue_id, given if any(given) else None)
 
 
-def _by_key(links: QueueLinks, topic: str, content: Messages, numbers: Sequence[int]) -> list[Part]:
+def _placed(
+    links: QueueLinks,
+    topic: str,
+    content: Content,
+    queue_id: int | None,
+    keys: Sequence[str | None] | None,
+) -> list[Part]:
+    """Return the batches of *content* for that queue, or by the sharding key of each message."""
+    batches = cut(content, range(len(content)))
+    if queue_id is not None:
+        return [Part(topic, queue_id, numbers, content) for numbers in batches]
+    return [part for numbers in batches for part in _by_key(links, topic, content, numbers, keys)]
+
+
+def _by_key(
+    links: QueueLinks,
+    topic: str,
+    content: Content,
+    numbers: Sequence[int],
+    keys: Sequence[str | None] | None,
+) -> list[Part]:
     """Return the messages of one batch by queue: that of the key, or the next one in turn."""
     turn, queues = links.next_queue(topic), links.topic(topic).queues
-    given = [content.messages[number].properties for number in numbers]
-    if not any(SHARDING_KEY in properties for properties in given if properties):
+    given = [keys[number] for number in numbers] if keys is not None else []
+    if not any(given):
         return [Part(topic, turn, numbers, content, is_free=True)]
-    keys = (properties.get(SHARDING_KEY) for properties in given)
-    chosen = (turn if key is None else java_hash_code(key) % queues for key in keys)
+    chosen = (turn if key is None else java_hash_code(key) % queues for key in given)
     return [
         Part(topic, queue, those, content)
         for queue, those in grouped(zip(chosen, numbers, strict=True)).items()
     ]
 
 
-def _body_parts(
-    links: QueueLinks, topic: str, bodies: Sequence[bytes], options: SendOptions, now_ms: int
+def _list_parts(
+    links: QueueLinks, topic: str, bodies: Sequence[bytes], options: ManyOptions, now_ms: int
 ) -> list[Part]:
-    _check_bodies(bodies)
-    tags, keys = options.get("tags"), options.get("keys", ())
     properties = options.get("properties") or {}
+    given = GivenLists(topic, bodies, options.get("tags"), options.get("keys"), properties)
+    is_each = options.get("queue_selector") is not None or delay_in(options) is not None
+    if is_each or not bodies:
+        return _message_parts(links, topic, given.messages(), options, now_ms)
     queue_id = _chosen(links, topic, options)
-    is_alike = queue_id is not None or SHARDING_KEY not in properties
-    if options.get("queue_selector") is not None or delay_in(options) is not None or not is_alike:
-        messages = [Message(topic, body, tags, keys, properties) for body in bodies]
-        return _message_parts(links, topic, messages, options, now_ms)
     if sharding_key := options.get("sharding_key"):
-        properties = with_sharding_key(properties, sharding_key)
-    if bodies:
-        Message(topic, bodies[0], tags, keys, properties)  # raises before anything is sent
-    content = Bodies(bodies, tags, keys, properties)
-    is_free = queue_id is None
-    return [
-        Part(
-            *(topic, links.next_queue(topic) if queue_id is None else queue_id, numbers, content),
-            is_free=is_free,
-        )
-        for numbers in cut(content, range(len(bodies)))
-    ]
-
-
-def _check_bodies(bodies: object) -> None:
-    if not isinstance(bodies, Sequence) or isinstance(bodies, str | bytes):
-        raise InvalidMessageError(f"bodies is {bodies!r:.60}; give a list of bytes")
-    for number, body in enumerate(bodies):
-        if not isinstance(body, bytes | bytearray | memoryview):
-            raise InvalidMessageError(f"body {number} is {body!r:.60}; give bytes")
+        given = replace(given, properties={**properties, SHARDING_KEY: sharding_key})
+    columns, keys = given.columns(), given.sharding_keys()
+    if columns is None:
+        return _message_parts(links, topic, given.messages(), options, now_ms)
+    if queue_id is None and isinstance(keys, str):
+        queue_id = links.choose_queue(topic, None, keys)
+    links.topic(topic)  # raises for an unknown one
+    each = None if isinstance(keys, str) else keys
+    return _placed(links, topic, columns.encode(links.form(topic)), queue_id, each)
 
 
 def _table_parts(
@@ -200,7 +204,7 @@ def _table_parts(
     topic: str,
     table: Table,
     property_columns: Sequence[str],
-    options: SendOptions,
+    options: EverySend,
 ) -> list[Part]:
     parts, first = [], 0
     chosen = _chosen(links, topic, options)
@@ -224,7 +228,7 @@ def _with_key_column(table: Table, sharding_key: str) -> Table:
     return table.append_column(SHARDING_KEY, keys)
 
 
-def _chosen(links: QueueLinks, topic: str, options: SendOptions) -> int | None:
+def _chosen(links: QueueLinks, topic: str, options: EverySend) -> int | None:
     """Return the queue that the options choose for all messages, or None."""
     queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
     if queue_id is None and sharding_key is None:

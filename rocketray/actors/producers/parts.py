@@ -1,22 +1,33 @@
 """The content of a send of many messages, split into batches.
 
-The messages are given as :class:`~rocketray.message.Message` objects, as bodies that share tag,
-keys and properties, or as rows of an Arrow table. Each batch goes to one queue.
+The messages are given as :class:`~rocketray.message.Message` objects, as columns, or as rows of an
+Arrow table. Each batch goes to one queue. Objects that have the same properties, as those of most
+lists, become columns, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from rocketray.actors.ipc.ring import RING_BYTES
-from rocketray.message import Message, encode_stored
-from rocketray.store.batches.message_columns import MessageColumns
+from rocketray.errors import InvalidMessageError, MessageTooLargeError
+from rocketray.message import Message
+from rocketray.store.batches.message_columns import MessageColumns, RecordForm
+from rocketray.store.batches.message_lists import EncodedLists, MessageLists, with_number
 
-__all__ = ["BATCH_BYTES", "BATCH_MAX", "Bodies", "Messages", "Part", "cut", "cut_table"]
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_MAX",
+    "Content",
+    "Messages",
+    "Part",
+    "content_of",
+    "cut",
+    "cut_table",
+]
 
 BATCH_MAX = 1024
 BATCH_BYTES = 512 * 1024  # plus one message; a batch is in one file of the log
@@ -27,7 +38,7 @@ _ROW_BYTES = 160  # bytes of a record and its frame beside the values, about
 
 
 class Messages:
-    """A list of messages."""
+    """A list of messages that differ in more than the texts of their properties."""
 
     __slots__ = ("_encoded", "messages")
 
@@ -38,13 +49,15 @@ class Messages:
             InvalidMessageError, MessageTooLargeError: those of a message cannot be stored.
         """
         self.messages = messages
-        plain = _PlainMessages(messages[0].topic if messages else "")
-        self._encoded = [
-            encode_stored(one.topic, one.tags, one.keys, one.properties, one.unique_key)
-            if one.keys or one.properties or one.unique_key
-            else plain[one.tags]
-            for one in messages
-        ]
+        self._encoded = []
+        for number, one in enumerate(messages):
+            try:
+                self._encoded.append(one.encoded_properties())
+            except (InvalidMessageError, MessageTooLargeError) as error:
+                raise with_number(number, error) from None
+
+    def __len__(self) -> int:
+        return len(self.messages)
 
     def sizes(self, numbers: Sequence[int]) -> list[int]:
         """Return the bytes of the body and the properties of each of those messages."""
@@ -55,42 +68,14 @@ class Messages:
         columns.extend([self.messages[at] for at in numbers], [self._encoded[at] for at in numbers])
 
 
-class _PlainMessages(dict[str | None, bytes]):
-    """The property string of messages that have at most a tag, by it."""
-
-    def __init__(self, topic: str) -> None:
-        """Take the topic that an error names."""
-        super().__init__()
-        self._topic = topic
-
-    def __missing__(self, tags: str | None) -> bytes:
-        """Encode *tags*, and keep the result."""
-        encoded = self[tags] = encode_stored(self._topic, tags, (), {})
-        return encoded
-
-
-@dataclass(frozen=True, slots=True)
-class Bodies:
-    """Bodies of messages that share their tag, keys and properties."""
-
-    bodies: Sequence[bytes]
-    tags: str | None
-    keys: Sequence[str]
-    properties: Mapping[str, str]
-
-    def sizes(self, numbers: Sequence[int]) -> list[int]:
-        """Return the bytes of the body and the properties of each of those messages."""
-        shared = _properties_bytes(self.properties)
-        return [len(self.bodies[number]) + shared for number in numbers]
-
-    def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
-        """Add those messages to a batch."""
-        bodies = [self.bodies[number] for number in numbers]
-        columns.extend_alike(bodies, self.tags, self.keys, self.properties)
-
-
-Content = Messages | Bodies
+Content = Messages | EncodedLists
 """Messages that are sent together, by their numbers."""
+
+
+def content_of(topic: str, messages: Sequence[Message], form: RecordForm) -> Content:
+    """Return messages of *topic* as columns if possible; raise as :class:`Messages`."""
+    lists = MessageLists.of(topic, messages)
+    return Messages(messages) if lists is None else lists.encode(form)
 
 
 class Part(NamedTuple):
@@ -106,16 +91,14 @@ class Part(NamedTuple):
     is_free: bool = False
     """Whether any other queue of the topic would do: nothing of the messages chose this one."""
 
-    def fill(self, columns: MessageColumns) -> None:
-        """Add the messages to a batch."""
-        assert self.content is not None
-        self.content.fill(columns, self.numbers)
-
 
 def cut(content: Content, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     """Yield the *numbers* of each batch: up to ``BATCH_BYTES``, or one larger message."""
+    sizes = content.sizes(numbers)
+    if len(sizes) <= BATCH_MAX and sum(sizes) <= BATCH_BYTES:
+        sizes = []
     start = size = 0
-    for place, length in enumerate(content.sizes(numbers)):
+    for place, length in enumerate(sizes):
         if place - start == BATCH_MAX or (size + length > BATCH_BYTES and place > start):
             yield numbers[start:place]
             start, size = place, 0
@@ -130,10 +113,6 @@ def cut_table(table: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.Record
     step = min(_TABLE_BATCH_ROWS, max(1, _TABLE_BATCH_BYTES // row_bytes))
     for start in range(0, table.num_rows, step):
         yield from _halves(table.slice(start, step))
-
-
-def _properties_bytes(properties: Mapping[str, str]) -> int:
-    return sum(map(len, properties)) + sum(map(len, properties.values()))
 
 
 def _halves(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:

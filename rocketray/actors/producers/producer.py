@@ -179,9 +179,10 @@ class NodeProducer:
     ) -> SendResults | None:
         """Store messages of one topic in batches; the results are in the messages' order.
 
-        The messages are a list, the rows of an Arrow table, or ``bodies=``; for the options see
-        :class:`ManyOptions`. A table has the columns ``body`` (binary or string), and
-        optionally ``tags``, ``keys`` (text, or a list of texts) and ``properties`` (a map).
+        The messages are a list, the rows of an Arrow table, or columns: ``bodies=`` with ``tags=``,
+        ``keys=`` and ``properties=`` of :class:`ManyOptions`. A table has the column ``body``
+        (binary or string), and optionally ``tags``, ``keys`` (text, or a list of texts) and
+        ``properties`` (a map).
 
         A queue selector chooses a queue for each message, before any is sent. Without a choice,
         messages with the property ``__SHARDINGKEY`` go to the queue of that key, and each batch of
@@ -201,18 +202,20 @@ class NodeProducer:
     def begin_many(
         self,
         topic: str,
-        messages: Sequence[Message],
+        messages: Sequence[Message] | Table | None = None,
         *,
         ack: AckMode | None = None,
         delays: Sequence[Delay] = (),
         **options: Unpack[ManyOptions],
     ) -> SendFuture[SendResults]:
-        """Send as :meth:`send_many`, for callers that may ask for the results several times.
+        """Send as :meth:`send_many`, and return once all has room: the shards store it meanwhile.
 
-        *delays* has a delay for each message, where these are not the same.
+        A list is encoded while the one before it is stored, and its result may be asked for several
+        times. *delays* has a delay for each of a list of messages, where these are not the same.
         """
         now_ms = self._clock_ms()
         if delays:
+            assert not isinstance(messages, Table | None)
             check_messages(topic, messages)
             queues = [options.get("queue_id")] * len(messages)
             parts = delayed_parts(self._links, messages, delays, queues, now_ms)

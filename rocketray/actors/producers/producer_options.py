@@ -13,10 +13,12 @@ from rocketray.store.batches.encoded_batch import RecordOptions
 from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
 
 from .batcher import BatchSettings
+from .given_lists import Keys, Texts
 from .queue_selector import QueueSelector
 from .transactional_sends import Check, Transaction
 
 __all__ = [
+    "EverySend",
     "ManyOptions",
     "NoAck",
     "ProducerOptions",
@@ -50,37 +52,50 @@ class ProducerOptions(TypedDict, total=False):
     check: Check | None
 
 
-class SendOptions(DelayOptions, total=False):
-    """The options of a send, beside ``ack``.
+class EverySend(DelayOptions, total=False):
+    """The options of every way to send, beside ``ack``.
 
-    ``tags``, ``keys``, ``properties``: of the message, or of each body in ``bodies=``.
-    ``unique_key``: the message's own id; without it the producer creates one.
     ``queue_id``, ``sharding_key``, ``queue_selector``: the choice of the queue; one of them.
     The sharding key is stored as the property ``__SHARDINGKEY``.
     ``timeout_s``: how long to wait, in place of the producer's.
-    ``transaction``: deliver the message when this transaction is committed.
     The others delay the message (:class:`~rocketray.delay.DelayOptions`); one of them.
+    """
+
+    queue_id: int | None
+    sharding_key: str | None
+    queue_selector: QueueSelector | None
+    timeout_s: float | None
+
+
+class SendOptions(EverySend, total=False):
+    """The options of a send: those of :class:`EverySend`, and these.
+
+    ``tags``, ``keys``, ``properties``: of the message.
+    ``unique_key``: the message's own id; without it the producer creates one.
+    ``transaction``: deliver the message when this transaction is committed.
     """
 
     tags: str | None
     keys: Sequence[str]
     properties: Mapping[str, str] | None
     unique_key: str | None
-    queue_id: int | None
-    sharding_key: str | None
-    queue_selector: QueueSelector | None
-    timeout_s: float | None
     transaction: Transaction | None
 
 
-class ManyOptions(SendOptions, total=False):
-    """The options of a send of many messages, beside ``ack``.
+class ManyOptions(EverySend, total=False):
+    """The options of a send of many messages: those of :class:`EverySend`, and these.
 
-    ``bodies``: bodies to send in place of messages, with the tag, keys and properties given here.
+    ``bodies``: the bodies of messages that are given as columns, in place of messages.
+    ``tags``, ``keys``, ``properties``: the other columns. Each, and each property, is a text for
+    all messages or a list with one for each, where None is "absent". In the list of keys, an entry
+    may be a list: the keys of that message.
     ``property_columns``: the columns of a table that become properties, absent where null.
     """
 
     bodies: Sequence[bytes] | None
+    tags: Texts | None
+    keys: Keys | None
+    properties: Mapping[str, Texts] | None
     property_columns: Sequence[str]
 
 
@@ -141,6 +156,6 @@ def check_send(function: str, arguments: Sequence[str], options: Mapping[str, An
         )
 
 
-def delay_in(options: SendOptions) -> Delay | None:
+def delay_in(options: EverySend) -> Delay | None:
     """Return the delay among the options of a send; raise :class:`ConfigError` for several."""
     return Delay.of(options.get("delay_level"), options.get("delay"), options.get("deliver_at"))

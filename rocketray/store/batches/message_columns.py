@@ -44,12 +44,13 @@ from rocketray.message import (
     encode_stored,
     with_sharding_key,
 )
+from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.property_crc import CRC_ROOM
 
 from .batch_form import RecordOptions, born_host_form, record_header, topic_form
 from .encoded_batch import batch_header
 
-__all__ = ["MessageColumns", "RecordForm"]
+__all__ = ["MessageColumns", "RecordForm", "compress_rows", "pack_rows"]
 
 _KNOWN_TAGS_MAX = 4096
 _KNOWN_KEY_BYTES_MAX = 256
@@ -57,7 +58,6 @@ _ID_FORM = f"0{ID_DIGITS}X"
 _KEY_END = PROPERTY_SEPARATOR.encode()
 _NO_PROPERTIES: Mapping[str, str] = {}
 _PLAIN = RecordOptions()
-_NO_KEYS = np.empty(0, np.uint8)
 
 
 class RecordForm:
@@ -85,7 +85,8 @@ class RecordForm:
         self.topic = topic
         self.id_prefix = id_prefix
         self.compression = options.compression
-        self._crc_room = CRC_ROOM if options.properties_crc else b""
+        self.crc_room = CRC_ROOM if options.properties_crc else b""
+        """Room for the CRC at the end of the properties."""
         self.sys_flag = host.sys_flag
         self.key_seed = form.key_seed
         self.id_seed = java_hash_code(f"{topic}#{id_prefix}")
@@ -119,7 +120,7 @@ class RecordForm:
 
     def tails(self, messages: Sequence[Message], encoded: Sequence[bytes]) -> list[bytes]:
         """Return what :meth:`tail` does, for messages with their encoded properties."""
-        room = self._crc_room
+        room = self.crc_room
         if max(map(len, encoded)) <= PROPERTIES_MAX_BYTES - self.id_bytes - len(room):
             return [one + room for one in encoded]
         return [
@@ -133,8 +134,8 @@ class RecordForm:
             raise MessageTooLargeError(
                 f"topic {self.topic!r}: a property string", size, PROPERTIES_MAX_BYTES
             )
-        has_room = size + len(self._crc_room) <= PROPERTIES_MAX_BYTES
-        return tail + self._crc_room if has_room else tail
+        has_room = size + len(self.crc_room) <= PROPERTIES_MAX_BYTES
+        return tail + self.crc_room if has_room else tail
 
 
 class _KnownTags(dict[str | None, tuple[bytes, int]]):
@@ -276,39 +277,14 @@ class MessageColumns:
             if keys or IMPORTED_OFFSET_ID in one.properties:
                 self._note_keys(number, keys, one.properties)
 
-    def extend_alike(
-        self,
-        bodies: Sequence[bytes],
-        tags: str | None,
-        keys: Sequence[str],
-        properties: Mapping[str, str],
-    ) -> None:
-        """Add bodies that share the other parts; raises as :meth:`add`, and adds none then."""
-        if {*map(type, bodies)} != {bytes} or max(map(len, bodies)) > BODY_MAX_BYTES:
-            bodies = [_checked_body(self._form.topic, body) for body in bodies]
-        if not bodies:
-            return
-        first = len(self._bodies)
-        self.add(bodies[0], tags, keys, properties)
-        tail, code, rest = self._tails[first], self._codes[first], len(bodies) - 1
-        if (texts := self._keys.get(first)) is not None:
-            self._keys.update(dict.fromkeys(range(first + 1, first + 1 + rest), texts))
-        self._bodies += bodies[1:]
-        self._tails += [tail] * rest
-        self._codes += [code] * rest
-        self.size += sum(map(len, bodies[1:])) + rest * len(tail)
-
     def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
         """Return the packed batch, and release the messages.
 
         *first_id* is the number in the unique key of the first message, *now_ms* the born time of
         messages without one.
         """
-        form, n = self._form, len(self._bodies)
-        stored = self._bodies
-        if form.compression is not None:
-            stored = [form.compression.compress(body) for body in stored]
-        sizes, tails = [*map(len, stored)], self._tails
+        form, n, bodies = self._form, len(self._bodies), self._bodies
+        sizes, tails = [*map(len, bodies)], self._tails
         alike = (sizes[0], len(tails[0]), 0, self._codes[0], 0, form.sys_flag, now_ms, 1)
         if n == 1:  # takes half the time
             rows = np.array(alike, np.int64).reshape(1, COLUMN_COUNT)
@@ -324,42 +300,66 @@ class MessageColumns:
                 if values.count(values[0]) < n:  # counting takes a tenth of the time
                     rows[:, column] = values
         if form.compression is not None:
-            is_smaller = [
-                body is not before for body, before in zip(stored, self._bodies, strict=True)
-            ]
-            rows[is_smaller, SYS_FLAGS] |= form.compression.sys_flag
+            bodies = compress_rows(form.compression, bodies, rows)
         for number, message in self._own.items():
             rows[number, FLAGS] = message.flag
             rows[number, IS_NUMBERED] = not message.unique_key
             if message.born_timestamp_ms is not None:
                 rows[number, BORN_MS] = message.born_timestamp_ms
-        bodies, joined_tails, keys, key_count = b"".join(stored), b"".join(tails), _NO_KEYS, 0
-        if self._keys:
-            for number, texts in self._keys.items():
-                rows[number, KEYS_SIZE] = len(texts)
-            joined = b"".join(self._keys.values())
-            keys, key_count = np.frombuffer(joined, np.uint8), joined.count(_KEY_END)
+        for number, texts in self._keys.items():
+            rows[number, KEYS_SIZE] = len(texts)
+        keys = b"".join(self._keys.values())
         numbered = n - len(self.own_ids)
-        key_count += numbered
-        total = n * form.record_bytes + numbered * form.id_bytes + len(bodies) + len(joined_tails)
-        payload = np.empty(BATCH_HEADER_BYTES + 12 * n + 8 * key_count + total, np.uint8)
-        batch_header(payload.data, n, key_count, total)
-        pack_messages(
-            payload,
-            form.header,
-            form.topic_field,
-            form.key_seed,
-            form.id_field,
-            form.id_seed,
-            first_id,
-            np.frombuffer(bodies, np.uint8),
-            np.frombuffer(joined_tails, np.uint8),
-            keys,
-            rows,
+        payload = pack_rows(
+            *(form, rows, bodies, b"".join(tails), keys), first_id=first_id, numbered=numbered
         )
         self._bodies, self._tails, self._codes, self._keys = [], [], [], {}
         self._own, self.size = {}, 0
         return payload
+
+
+def compress_rows(
+    compression: Compression, bodies: Sequence[bytes], rows: npt.NDArray[np.int64]
+) -> list[bytes]:
+    """Return bodies in stored form, and note in their *rows* which are compressed."""
+    stored = [compression.compress(body) for body in bodies]
+    is_smaller = [body is not before for body, before in zip(stored, bodies, strict=True)]
+    rows[is_smaller, SYS_FLAGS] |= compression.sys_flag
+    rows[:, BODY_SIZE] = [*map(len, stored)]
+    return stored
+
+
+def pack_rows(
+    form: RecordForm,
+    rows: npt.NDArray[np.int64],
+    bodies: Sequence[bytes],
+    tails: bytes | npt.NDArray[np.uint8],
+    keys: bytes,
+    *,
+    first_id: int,
+    numbered: int,
+) -> npt.NDArray[np.uint8]:
+    """Return the packed batch of messages with these *rows*, of which so many get a unique key."""
+    joined, tail_bytes = b"".join(bodies), np.frombuffer(tails, np.uint8)
+    total = len(rows) * form.record_bytes + numbered * form.id_bytes
+    total += len(joined) + len(tail_bytes)
+    key_count = numbered + keys.count(_KEY_END)
+    payload = np.empty(BATCH_HEADER_BYTES + 12 * len(rows) + 8 * key_count + total, np.uint8)
+    batch_header(payload.data, len(rows), key_count, total)
+    pack_messages(
+        payload,
+        form.header,
+        form.topic_field,
+        form.key_seed,
+        form.id_field,
+        form.id_seed,
+        first_id,
+        np.frombuffer(joined, np.uint8),
+        tail_bytes,
+        np.frombuffer(keys, np.uint8),
+        rows,
+    )
+    return payload
 
 
 def _checked_body(topic: str, body: bytes | bytearray | memoryview) -> bytes:

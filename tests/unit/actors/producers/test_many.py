@@ -22,9 +22,19 @@ __all__ = ["broker", "clock"]
 SHARED: list[dict[str, Any]] = [
     {},
     {"tags": "pay"},
-    {"tags": "pay", "keys": ["k1", "k2"]},
+    {"tags": "pay", "keys": "k"},
     {"properties": {"a": "b"}},
-    {"tags": "pay", "keys": ["k"], "properties": {"a": "b", SHARDING_KEY: "x"}},
+    {"tags": "pay", "keys": "k", "properties": {"a": "b", SHARDING_KEY: "x"}},
+]
+EACH = range(2500)
+COLUMNS: list[dict[str, Any]] = [
+    {"tags": ["pay" if number % 2 else None for number in EACH]},
+    {"keys": [f"order-{number}" for number in EACH], "tags": "pay"},
+    {"keys": [[f"a{number}", "all"][: number % 3] for number in EACH]},
+    {"properties": {"region": "eu", "number": [str(number) for number in EACH]}},
+    {"properties": {"rare": ["yes" if number % 97 == 0 else None for number in EACH]}},
+    {"properties": {SHARDING_KEY: [f"k{number % 50}" for number in EACH]}},
+    {"properties": {SHARDING_KEY: [f"k{number}" if number % 3 else None for number in EACH]}},
 ]
 
 
@@ -50,6 +60,52 @@ def test_bodies_are_stored_as_messages_that_have_the_same_parts(
         if index in {0, 1023, 2499}:  # each query finds all messages
             for key in one.keys:
                 assert one in broker.messages.query("T", key, 10_000)
+
+
+def of_message(columns: dict[str, Any], number: int) -> dict[str, Any]:
+    """What the message of that number has of the columns."""
+
+    def entry(column: Any) -> Any:
+        return column if isinstance(column, str) else column[number]
+
+    found = {name: entry(columns[name]) for name in ("tags", "keys") if name in columns}
+    properties = {name: entry(texts) for name, texts in columns.get("properties", {}).items()}
+    return found | {"properties": {name: text for name, text in properties.items() if text}}
+
+
+@pytest.mark.parametrize("columns", COLUMNS, ids="-".join)
+def test_columns_are_stored_as_the_messages_of_their_rows(
+    broker: Broker, columns: dict[str, Any]
+) -> None:
+    bodies = [b"%d" % number * (number % 7) for number in EACH]
+    for topic in ("T", "U"):
+        broker.topics.ensure(topic, 3)
+    with broker.producer() as one, broker.producer() as other:
+        results = one.send_many("T", bodies=bodies, **columns)
+        messages = [Message("U", bodies[at], **of_message(columns, at)) for at in EACH]
+        listed = other.send_many("U", messages)
+    assert [at.queue_id for at in results] == [at.queue_id for at in listed]
+    mine, others = broker.stored("T"), broker.stored("U")
+    assert len(mine) == len(others) == len(bodies)
+    for ours, theirs in zip(mine, others, strict=True):
+        assert (ours.body, ours.queue_id) == (theirs.body, theirs.queue_id)
+        own = {"UNIQ_KEY": theirs.unique_key}
+        assert [*({**ours.properties, **own}.items())] == [*theirs.properties.items()]
+    if "keys" in columns:
+        assert broker.messages.query("T", "order-7") or broker.messages.query("T", "a7")
+
+
+def test_columns_may_be_delayed_or_selected_one_by_one(broker: Broker) -> None:
+    broker.topics.ensure("T", 4)
+    columns: dict[str, Any] = {"bodies": [b"1", b"2"], "tags": ["a", "b"], "keys": ["k", None]}
+    with broker.producer() as producer:
+        producer.send_many("T", **columns, delay=5)
+        sent = producer.send_many("T", **columns, queue_selector=lambda _, one: len(one.keys))
+        assert [one.queue_id for one in sent] == [1, 0]
+        broker.clock.advance(seconds=6)
+        stored = [(one.body, one.tags, one.keys) for one in broker.stored("T")]
+        assert sorted(stored) == 2 * [(b"1", "a", ["k"])] + 2 * [(b"2", "b", [])]
+        assert len(producer.begin_many("T", **columns, queue_id=2).result()) == 2
 
 
 def test_one_choice_of_a_queue_is_for_all(broker: Broker) -> None:
@@ -112,7 +168,7 @@ def test_nothing_is_sent_of_a_list_with_a_message_that_cannot_be_stored(
     broker: Broker, wrong: Message, error: type[StreamError]
 ) -> None:
     broker.topics.ensure("T", 2)
-    with broker.producer() as producer, pytest.raises(error, match="topic 'T': "):
+    with broker.producer() as producer, pytest.raises(error, match=r"^message 2000: topic 'T': "):
         producer.send_many("T", [*[Message("T", b"x")] * 2000, wrong])
     assert broker.stored("T") == []
 

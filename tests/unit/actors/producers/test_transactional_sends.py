@@ -143,7 +143,7 @@ def test_a_transaction_is_one_message_of_its_own_producer(node: LocalNode) -> No
                 with pytest.raises(ConfigError, match="has its message: a transaction is one"):
                     send("Trade", b"2", transaction=transaction)
             with pytest.raises(ConfigError, match="transaction= belongs to one message"):
-                producer.send_many("Trade", bodies=[b"3"], transaction=transaction)
+                producer.send_many("Trade", bodies=[b"3"], transaction=transaction)  # type: ignore[call-overload]
         with pytest.raises(ConfigError, match="was decided before: commit; begin another"):
             producer.send("Trade", b"4", transaction=transaction)
         wait_for(lambda: [message.body for message in visible(node)] == [b"1"])

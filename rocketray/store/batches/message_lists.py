@@ -1,0 +1,237 @@
+"""Messages of one topic as lists: their bodies, and a column of texts for each property.
+
+A column has one text for all messages, or one for each; None is "absent". So no Python call is made
+for a message, and one kernel call encodes the properties of all. The result equals that of
+:class:`~.message_columns.MessageColumns` for the same messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import InvalidMessageError, MessageTooLargeError, StreamError
+from rocketray.kernels.pack import (
+    BODY_SIZE,
+    BORN_MS,
+    COLUMN_COUNT,
+    FIELD_COLUMNS,
+    KEYS_SIZE,
+    OF_ANY,
+    OF_KEYS,
+    OF_TAGS,
+    TAIL_SIZE,
+    join_texts,
+)
+from rocketray.message import (
+    BODY_MAX_BYTES,
+    CRC_PROPERTY,
+    IMPORTED_OFFSET_ID,
+    KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTIES_MAX_BYTES,
+    PROPERTY_SEPARATOR,
+    TAGS,
+    Message,
+)
+
+from .message_columns import RecordForm, compress_rows, pack_rows
+
+__all__ = [
+    "UNLIKE_OTHERS",
+    "EncodedLists",
+    "MessageLists",
+    "TextColumn",
+    "plain_bodies",
+    "with_number",
+]
+
+UNLIKE_OTHERS = frozenset({CRC_PROPERTY, IMPORTED_OFFSET_ID})
+"""Properties that no column can be: the store's own, and one that is indexed like a key."""
+_ROLES = {KEYS: OF_KEYS, TAGS: OF_TAGS}
+_PARTS = attrgetter("body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp_ms")
+
+
+class TextColumn(NamedTuple):
+    """The texts of one property, each ended by 0x02, an empty one for "absent"."""
+
+    name: str
+    joined: str
+    is_alike: bool = False
+    """Whether it is one text, for all messages."""
+
+    @classmethod
+    def of(cls, name: str, texts: Sequence[str | None]) -> TextColumn | None:
+        """Return the column with a text for each message; None if one cannot be a property's."""
+        end = PROPERTY_SEPARATOR
+        try:
+            joined = end.join(texts) + end  # type: ignore[arg-type]  # fails for a None
+        except TypeError:
+            if "" in texts or not all(text is None or isinstance(text, str) for text in texts):
+                return None
+            joined = end.join([text or "" for text in texts]) + end
+        else:
+            if joined.startswith(end) or end + end in joined:
+                return None
+        is_refused = "\0" in joined or NAME_VALUE_SEPARATOR in joined
+        return None if is_refused or joined.count(end) != len(texts) else cls(name, joined)
+
+    def text(self, number: int) -> str:
+        """Return the text of one message; empty if it is absent."""
+        return self.joined.split(PROPERTY_SEPARATOR)[0 if self.is_alike else number]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLists:
+    """Valid messages, with their columns in the order in which properties are stored."""
+
+    topic: str
+    bodies: Sequence[bytes]
+    columns: Sequence[TextColumn]
+
+    @classmethod
+    def of(cls, topic: str, messages: Sequence[Message]) -> MessageLists | None:
+        """Return the columns of messages; None if they have none.
+
+        That is so if one has more than body, tag, keys and properties, or others have properties of
+        other names.
+        """
+        bodies, tags, keys, properties, *others = zip(*map(_PARTS, messages), strict=True)
+        unique_keys, flags, born = others
+        names, *more = {*map(tuple, properties)}
+        if any(unique_keys) or any(flags) or born.count(None) < len(born):
+            return None
+        if more or not UNLIKE_OTHERS.isdisjoint(names) or not plain_bodies(bodies):
+            return None
+        columns = []
+        if any(keys):
+            columns.append(TextColumn.of(KEYS, [" ".join(one) or None for one in keys]))
+        if any(tags):
+            columns.append(TextColumn.of(TAGS, tags))
+        values = zip(*[one.values() for one in properties], strict=True)
+        columns += map(TextColumn.of, names, values)
+        found = [column for column in columns if column is not None]
+        return cls(topic, bodies, found) if len(found) == len(columns) else None
+
+    def encode(self, form: RecordForm) -> EncodedLists:
+        """Encode the properties of all messages.
+
+        Raises:
+            InvalidMessageError, MessageTooLargeError: those of a message cannot be stored; the
+                error has its number.
+        """
+        count, room = len(self.bodies), np.frombuffer(form.crc_room, np.uint8)
+        names, texts, fields = [], [], []
+        names_size = texts_size = tails_size = 0
+        for name, joined, is_alike in self.columns:
+            try:
+                names.append(f"{name}{NAME_VALUE_SEPARATOR}".encode())
+                texts.append(joined.encode())
+            except UnicodeEncodeError:
+                raise self._error_of(form, range(count)) from None
+            names_size += len(names[-1])
+            fields.append((names_size, texts_size, is_alike, _ROLES.get(name, OF_ANY)))
+            texts_size += len(texts[-1])
+            tails_size += len(texts[-1]) * (count if is_alike else 1)
+        tails = np.empty(tails_size + count * (names_size + len(room)), np.uint8)
+        keys = np.empty(tails_size if names and self.columns[0].name == KEYS else 0, np.uint8)
+        rows = np.empty((count, COLUMN_COUNT), np.int64)
+        rows[:] = (0, 0, 0, 0, 0, form.sys_flag, 0, 1)
+        rows[:, BODY_SIZE] = [*map(len, self.bodies)]
+        size = join_texts(
+            np.frombuffer(b"".join(texts), np.uint8),
+            np.frombuffer(b"".join(names), np.uint8),
+            np.array(fields, np.int64).reshape(len(fields), FIELD_COLUMNS),
+            room,
+            PROPERTIES_MAX_BYTES - form.id_bytes,
+            tails,
+            keys,
+            rows,
+        )
+        if size < 0:
+            raise self._error_of(form, [-1 - size])
+        return EncodedLists(form, self.bodies, rows, tails, keys)
+
+    def _error_of(self, form: RecordForm, numbers: Iterable[int]) -> StreamError:
+        """Return the error of the first of those messages whose properties cannot be stored."""
+        for number in numbers:
+            texts = {column.name: column.text(number) for column in self.columns}
+            try:
+                form.tail(None, (), {name: text for name, text in texts.items() if text})
+            except (InvalidMessageError, MessageTooLargeError) as error:
+                return with_number(number, error)
+        raise AssertionError("a kernel refused what Python accepts")
+
+
+class EncodedLists:
+    """Messages with their properties encoded: what the batches of some of them are made from."""
+
+    def __init__(
+        self,
+        form: RecordForm,
+        bodies: Sequence[bytes],
+        rows: npt.NDArray[np.int64],
+        tails: npt.NDArray[np.uint8],
+        keys: npt.NDArray[np.uint8],
+    ) -> None:
+        """Take *rows* int64[n, COLUMN_COUNT], and the tails and the keys, back to back."""
+        self._form, self._bodies, self._rows, self._tails, self._keys = (
+            form,
+            bodies,
+            rows,
+            tails,
+            keys,
+        )
+        self._bounds = np.zeros((len(rows) + 1, 2), np.int64)
+        """Where the tail and the keys of each message begin, and last where they end."""
+        np.cumsum(rows[:, [TAIL_SIZE, KEYS_SIZE]], axis=0, out=self._bounds[1:])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def sizes(self, numbers: Sequence[int]) -> list[int]:
+        """Return the bytes of the body and the properties of each of those messages."""
+        rows = self._rows[_index(numbers)]
+        sizes: list[int] = (rows[:, BODY_SIZE] + rows[:, TAIL_SIZE]).tolist()
+        return sizes
+
+    def pack(self, numbers: Sequence[int], first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
+        """Return the packed batch of those messages, numbered from *first_id* and born *now_ms*."""
+        form, at = self._form, _index(numbers)
+        rows = self._rows[at].copy()
+        rows[:, BORN_MS] = now_ms
+        if isinstance(at, slice):
+            bodies = self._bodies[at]
+            (tail, key), (tail_end, key_end) = self._bounds[[at.start, at.stop]].tolist()
+            tails, keys = self._tails[tail:tail_end], self._keys[key:key_end].tobytes()
+        else:
+            bodies = [self._bodies[number] for number in at]
+            parts = [self._bounds[number : number + 2].T.tolist() for number in at]
+            tails = np.concatenate([self._tails[start:end] for (start, end), _ in parts])
+            keys = b"".join([self._keys[start:end].tobytes() for _, (start, end) in parts])
+        if form.compression is not None:
+            bodies = compress_rows(form.compression, bodies, rows)
+        return pack_rows(form, rows, bodies, tails, keys, first_id=first_id, numbered=len(rows))
+
+
+def _index(numbers: Sequence[int]) -> slice | list[int]:
+    """Return the index of those messages: a slice, if they follow each other."""
+    is_whole = isinstance(numbers, range) and numbers.step == 1
+    return slice(numbers[0], numbers[-1] + 1) if is_whole else [*numbers]
+
+
+def plain_bodies(bodies: Sequence[Any]) -> bool:
+    """Return whether all bodies are ``bytes`` within the limit, so that none is looked at alone."""
+    return {*map(type, bodies)} == {bytes} and max(map(len, bodies)) <= BODY_MAX_BYTES
+
+
+def with_number(number: int, error: InvalidMessageError | MessageTooLargeError) -> StreamError:
+    """Return the error of one message with its number in the list."""
+    if isinstance(error, MessageTooLargeError):
+        return MessageTooLargeError(f"message {number}: {error.what}", error.size, error.limit)
+    return InvalidMessageError(f"message {number}: {error}")
