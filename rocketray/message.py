@@ -255,7 +255,7 @@ class Message:
     unique_key: str | None
     born_timestamp_ms: int | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # the fields in their order, as a dataclass takes them
         self,
         topic: str,
         body: bytes,

@@ -17,9 +17,9 @@ from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.delay import WAITING_QUEUES
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.recall import RecallHandle
-from rocketray.store.batches.encoded_batch import pack_batch, record_sizes
+from rocketray.store.batches.encoded_batch import Packed, pack_batch
 from rocketray.store.batches.forward import encode_forwarded
-from rocketray.store.batches.message_columns import MessageColumns, RecordForm
+from rocketray.store.batches.message_columns import MessageColumns, RecordForm, RowsPacking
 
 __all__ = ["Batch", "Destination", "SendResult", "SendResults"]
 
@@ -90,16 +90,16 @@ class Batch:
     def __post_init__(self) -> None:
         self.columns = MessageColumns(self.form)
 
-    def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
+    def pack(self, first_id: int, now_ms: int) -> RowsPacking:
         """Return the batch to send; keeps what the results need, and releases the messages."""
         count = len(self.columns)
-        payload = self.columns.pack(first_id, now_ms)
+        packing = self.columns.pack(first_id, now_ms)
         self.first_id, self._own_ids = first_id, self.columns.own_ids
         if count > 1:
-            self._sizes = record_sizes(payload)
-        return payload
+            self._sizes = packing.sizes()
+        return packing
 
-    def pack_forwarded(self, messages: Sequence[ForwardedMessage]) -> bytes:
+    def pack_forwarded(self, messages: Sequence[ForwardedMessage]) -> Packed:
         """Return the batch of *messages* to send; they bring their ids."""
         encoded = encode_forwarded(messages)
         self._own_ids = {
@@ -107,10 +107,10 @@ class Batch:
             for number, message in enumerate(messages)
         }
         self._sizes = encoded.sizes
-        return pack_batch(encoded)
+        return Packed(pack_batch(encoded))
 
     def measured(self, sizes: npt.NDArray[np.int32], first_id: int) -> None:
-        """Keep what the results of a table need: the sizes of its records, and their first id."""
+        """Keep what the results need: the sizes of its records, and their first id."""
         self.first_id, self._sizes = first_id, sizes
 
     @property

@@ -21,20 +21,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 from rocketray.actors.ipc.ring import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.names import check_open_topic
-from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions, record_sizes
+from rocketray.store.batches.encoded_batch import MeasuredTable, Packing, RecordOptions, packed
 from rocketray.store.batches.message_columns import MessageColumns
 from rocketray.store.batches.message_lists import EncodedLists
 from rocketray.store.formats.message_id import UniqueIdGenerator
 
 from .batch import Batch
-from .call_sender import packed
 from .links import QueueLinks
 from .outcome_watch import OutcomeWatch
 from .parts import BATCH_BYTES, BATCH_MAX, Messages, Part
@@ -180,9 +178,8 @@ class Batcher:
             return
         link.collecting = None
         try:
-            payload = batch.pack(self._ids.take(count), self.settings.clock_ms())
-            if not link.try_send(payload.data, batch):
-                self._until_sent(link, batch, partial(link.try_send, payload.data), timeout_s)
+            packing = batch.pack(self._ids.take(count), self.settings.clock_ms())
+            self._until_sent(link, batch, packing, timeout_s)
         except Exception as error:  # noqa: BLE001  # raised when a result of the batch is read
             batch.failure = error
             link.settled(batch)
@@ -234,18 +231,17 @@ class Batcher:
     def _send_columns(
         self, link: QueueLink, batch: Batch, part: Part, timeout_s: float | None
     ) -> None:
-        """Pack a part that is columns or rows of a table, and send it."""
+        """Send a part that is columns or rows of a table."""
         first_id = self._ids.take(len(part.numbers))
+        packing: Packing
         if part.content is None:
-            table = self._measured(part, first_id)
+            packing = table = self._measured(part, first_id)
             batch.measured(table.sizes, first_id)
-            try_send = partial(link.try_send_table, table)
         else:
             assert isinstance(part.content, EncodedLists)
-            payload = part.content.pack(part.numbers, first_id, self.settings.clock_ms())
-            batch.measured(record_sizes(payload), first_id)
-            try_send = partial(link.try_send, payload.data)
-        self._until_sent(link, batch, try_send, timeout_s)
+            packing = rows = part.content.pack(part.numbers, first_id, self.settings.clock_ms())
+            batch.measured(rows.sizes(), first_id)
+        self._until_sent(link, batch, packing, timeout_s)
 
     def ask_again(self, link: QueueLink, batch: Batch) -> None:
         """Call the shard again with a batch of unknown outcome, unless another caller did so."""
@@ -261,10 +257,10 @@ class Batcher:
                 batch.unsure = self._packed(link, part, batch.first_id)
             self.ask_again(link, batch)
 
-    def send_whole(self, link: QueueLink, batch: Batch, payload: memoryview) -> None:
-        """Send a batch that is packed already, after what was collected; with the link's lock."""
+    def send_whole(self, link: QueueLink, batch: Batch, packing: Packing) -> None:
+        """Send a batch that was not collected, after what was; with the link's lock."""
         self.hand_over(link)
-        self._until_sent(link, batch, partial(link.try_send, payload))
+        self._until_sent(link, batch, packing)
 
     def settle(self, link: QueueLink, batch: Batch, timeout_s: float | None = None) -> None:
         """Wait until the outcome of a batch is known.
@@ -313,10 +309,10 @@ class Batcher:
         if part.content is None:
             return packed(self._measured(part, first_id))
         if isinstance(part.content, EncodedLists):
-            return part.content.pack(part.numbers, first_id, now_ms).tobytes()
+            return packed(part.content.pack(part.numbers, first_id, now_ms))
         columns = MessageColumns(link.form)
         part.content.fill(columns, part.numbers)
-        return columns.pack(first_id, now_ms).tobytes()
+        return packed(columns.pack(first_id, now_ms))
 
     def _measured(self, part: Part, first_id: int) -> MeasuredTable:
         """Return the rows of a part, with unique keys from that number on."""
@@ -333,14 +329,12 @@ class Batcher:
         )
 
     def _until_sent(
-        self,
-        link: QueueLink,
-        batch: Batch,
-        try_send: Callable[[Batch], bool],
-        timeout_s: float | None = None,
+        self, link: QueueLink, batch: Batch, packing: Packing, timeout_s: float | None = None
     ) -> None:
+        if link.try_send(packing, batch):
+            return
         deadline = time.monotonic() + (self.settings.timeout_s if timeout_s is None else timeout_s)
-        while not try_send(batch):
+        while not link.try_send(packing, batch):
             if time.monotonic() >= deadline:
                 batch.is_unsent = True
                 reason = "it does not accept messages now; nothing of this batch was sent"

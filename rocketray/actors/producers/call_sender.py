@@ -20,20 +20,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from rocketray.actors.ipc.ring import RING_BYTES, Ack
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms, pieces_of
 from rocketray.errors import ShardMovedError, ShardUnavailableError
-from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
+from rocketray.store.batches.encoded_batch import Packing, packed
 
 from .batch import Batch
 
-__all__ = ["WAITING_BYTES", "CallSender", "packed"]
+__all__ = ["WAITING_BYTES", "CallSender"]
 
 _LOG = logging.getLogger(__name__)
 WAITING_BYTES = RING_BYTES
@@ -87,18 +84,12 @@ class CallSender:
         """Return whether a batch of that size may wait here."""
         return not self.is_busy or self._unfinished_bytes + size <= WAITING_BYTES
 
-    def try_write(self, payload: memoryview, batch: Batch) -> bool:
+    def try_write(self, packing: Packing, batch: Batch) -> bool:
         """Take a batch, which is sent after all others; False while there is no room."""
-        return self._try_take(len(payload), payload.tobytes, batch)
-
-    def try_write_table(self, table: MeasuredTable, batch: Batch) -> bool:
-        """Take the batch of a table as :meth:`try_write`."""
-        return self._try_take(packed_bytes(table), partial(packed, table), batch)
-
-    def _try_take(self, size: int, pack: Callable[[], bytes], batch: Batch) -> bool:
+        size = packing.packed_bytes
         if not self.has_room(size):
             return False
-        payload = pack()
+        payload = packed(packing)
         with self._changed:
             self._written += 1
             batch.sequence = self._written
@@ -210,10 +201,3 @@ class CallSender:
                 has_moved = isinstance(error, ShardMovedError) and time.monotonic() < end_s
                 if not has_moved or self._dropped.wait(error.retry_after_ms / 1000):
                     raise
-
-
-def packed(table: MeasuredTable) -> bytes:
-    """Return the batch of a table, for a call."""
-    payload = np.empty(packed_bytes(table), np.uint8)
-    pack_table(table, payload)
-    return payload.tobytes()

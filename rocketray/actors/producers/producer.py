@@ -273,8 +273,7 @@ class NodeProducer:
             else:
                 durability = self._durability_of(topic, ack)
                 batch = Batch(link, link.form, durability)
-                payload = memoryview(batch.pack_forwarded(messages))
-                self._batcher.send_whole(link, batch, payload)
+                self._batcher.send_whole(link, batch, batch.pack_forwarded(messages))
                 link.forwarding = list(messages), batch
         self._batcher.settle(link, batch)
         with link.lock:

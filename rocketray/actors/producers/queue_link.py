@@ -24,7 +24,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.names import is_closed_topic
-from rocketray.store.batches.encoded_batch import MeasuredTable, packed_bytes
+from rocketray.store.batches.encoded_batch import Packed, Packing
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.message_id import encode_offset_id
 
@@ -53,11 +53,8 @@ class BatchSender(Protocol):
     def has_room(self, size: int) -> bool:
         """Return whether a batch of that size can be written at once."""
 
-    def try_write(self, payload: memoryview, batch: Batch) -> bool:
-        """Write a batch, and give it its number; False while there is no room."""
-
-    def try_write_table(self, table: MeasuredTable, batch: Batch) -> bool:
-        """Write the batch of a table as :meth:`try_write`."""
+    def try_write(self, packing: Packing, batch: Batch) -> bool:
+        """Pack a batch, and give it its number; False while there is no room."""
 
     def publish(self) -> None:
         """Begin to send what was written."""
@@ -182,7 +179,7 @@ class QueueLink:
         end_s = time.monotonic() + _FOLLOW_S
         for batch in waiting:
             payload = payloads[batch.sequence]
-            while not self._sender.try_write(memoryview(payload), batch):
+            while not self._sender.try_write(Packed(payload), batch):
                 self._sender.publish()
                 if time.monotonic() >= end_s:
                     batch.is_unsent = True
@@ -196,19 +193,10 @@ class QueueLink:
                 self.in_flight.append(batch)
         self._sender.publish()
 
-    def try_send(self, payload: memoryview, batch: Batch) -> bool:
+    def try_send(self, packing: Packing, batch: Batch) -> bool:
         """Send a batch; False while there is no room."""
-        sender = self._sender_of(len(payload))
-        if sender is None or not sender.try_write(payload, batch):
-            return False
-        self.in_flight.append(batch)
-        sender.publish()
-        return True
-
-    def try_send_table(self, table: MeasuredTable, batch: Batch) -> bool:
-        """Send the batch of a table; False while there is no room."""
-        sender = self._sender_of(packed_bytes(table))
-        if sender is None or not sender.try_write_table(table, batch):
+        sender = self._sender_of(packing.packed_bytes)
+        if sender is None or not sender.try_write(packing, batch):
             return False
         self.in_flight.append(batch)
         sender.publish()

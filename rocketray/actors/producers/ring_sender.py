@@ -16,7 +16,7 @@ from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_api import ShardApi
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
+from rocketray.store.batches.encoded_batch import Packing
 
 from .batch import Batch
 
@@ -49,20 +49,12 @@ class RingSender:
         """Return whether the ring takes a batch of that size at once."""
         return self._ring.try_reserve(size) is not None
 
-    def try_write(self, payload: memoryview, batch: Batch) -> bool:
-        """Copy a batch into the ring, unpublished; False while there is no room."""
-        sequence = self._ring.try_write(payload, batch.durability)
-        if sequence is None:
-            return False
-        batch.sequence = sequence
-        return True
-
-    def try_write_table(self, table: MeasuredTable, batch: Batch) -> bool:
-        """Write the batch of a table as :meth:`try_write`, packed in place."""
-        room = self._ring.try_reserve(packed_bytes(table))
+    def try_write(self, packing: Packing, batch: Batch) -> bool:
+        """Pack a batch into the ring, unpublished; False while there is no room."""
+        room = self._ring.try_reserve(packing.packed_bytes)
         if room is None:
             return False
-        pack_table(table, np.frombuffer(room, np.uint8))
+        packing.pack_into(np.frombuffer(room, np.uint8))
         batch.sequence = self._ring.commit(batch.durability)
         return True
 

@@ -38,7 +38,7 @@ from rocketray.errors import InvalidMessageError
 from rocketray.kernels.hashing import hash_spans
 from rocketray.message import SHARDING_KEY
 from rocketray.names import check_open_topic, check_topic
-from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
+from rocketray.store.batches.encoded_batch import MeasuredTable, packed
 from rocketray.store.batches.text_columns import text_column
 from rocketray.store.formats.message_id import UniqueIdGenerator
 
@@ -160,9 +160,7 @@ class MessageRows:
             born_timestamp_ms=self._clock_ms(),
             unique_ids=self._ids.ids_from(self._ids.take(count), count),
         )
-        content = np.empty(packed_bytes(measured), np.uint8)
-        pack_table(measured, content)
-        return RowFrame(topic, queue_id, content.data, count)
+        return RowFrame(topic, queue_id, memoryview(packed(measured)), count)
 
     def _next_queue(self, queues: int) -> int:
         self._turn += 1

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rocketray.errors import ConfigError, CorruptRecordError, InvalidMessageError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.append import is_whole_batch
+from rocketray.kernels.drain import BATCH_MAGIC
 from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.kernels.layout import (
     BORN_HOST,
@@ -31,6 +32,7 @@ from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TRANSACTION
 
 __all__ = [
+    "FRAME_HEADER",
     "BornHost",
     "EncodedBatch",
     "RecordCollector",
@@ -40,8 +42,11 @@ __all__ = [
     "record_header",
     "store_times",
     "topic_form",
+    "write_frame_header",
 ]
 
+FRAME_HEADER = struct.Struct("<4sIIIQ")
+"""The header of a packed batch: see encoded_batch.py."""
 _KEY_END = PROPERTY_SEPARATOR.encode()
 
 
@@ -198,6 +203,13 @@ def born_host_form(host: str, port: int) -> BornHost:
         raise ConfigError(
             f"born host {host!r}:{port} is not an IPv4 or IPv6 address with a port"
         ) from None
+
+
+def write_frame_header(
+    out: npt.NDArray[np.uint8], records: int, keys: int, record_bytes: int
+) -> None:
+    """Write the header of a packed batch to the front of *out*."""
+    FRAME_HEADER.pack_into(out.data, 0, BATCH_MAGIC, records, keys, 0, record_bytes)
 
 
 @lru_cache(maxsize=4)

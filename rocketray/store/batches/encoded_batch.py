@@ -14,9 +14,9 @@ buffer and change with it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from rocketray.message import IMPORTED_OFFSET_ID, Message
 from rocketray.store.formats.property_crc import with_crc_property
 
 from .batch_form import (
+    FRAME_HEADER,
     EncodedBatch,
     RecordCollector,
     RecordOptions,
@@ -41,19 +42,28 @@ from .encoded_table import MeasuredTable
 __all__ = [
     "EncodedBatch",
     "MeasuredTable",
+    "Packed",
+    "Packing",
     "RecordOptions",
-    "batch_header",
     "encode_messages",
     "pack_batch",
-    "pack_table",
-    "packed_bytes",
-    "record_sizes",
+    "packed",
     "unpack_batch",
 ]
 
-_HEADER = struct.Struct("<4sIIIQ")
 _KEEPS_STORE_TIMES = 1  # a flag: the records keep their store timestamps, see batch_form
 _PLAIN = RecordOptions()
+
+
+class Packing(Protocol):
+    """A batch that is packed where it is sent from, such as in a ring: without a copy."""
+
+    @property
+    def packed_bytes(self) -> int:
+        """The size of its frame."""
+
+    def pack_into(self, out: npt.NDArray[np.uint8]) -> None:
+        """Write its frame to *out* uint8[packed_bytes]."""
 
 
 def encode_messages(
@@ -117,35 +127,30 @@ def pack_batch(batch: EncodedBatch) -> bytes:
     flags = _KEEPS_STORE_TIMES if batch.keeps_store_times else 0
     counts = len(batch.sizes), len(batch.key_hashes), flags, len(batch.records)
     arrays = (batch.tags_codes, batch.sizes, batch.key_hashes, batch.key_records, batch.records)
-    return b"".join((_HEADER.pack(BATCH_MAGIC, *counts), *[array.data for array in arrays]))
+    return b"".join((FRAME_HEADER.pack(BATCH_MAGIC, *counts), *[array.data for array in arrays]))
 
 
-def packed_bytes(table: MeasuredTable) -> int:
-    """Return the size of the frame that :func:`pack_table` writes."""
-    return _HEADER.size + 12 * len(table) + 8 * len(table.key_hashes) + table.record_bytes
+def packed(packing: Packing) -> bytes:
+    """Return a batch in memory of its own."""
+    frame = np.empty(packing.packed_bytes, np.uint8)
+    packing.pack_into(frame)
+    return frame.tobytes()
 
 
-def pack_table(table: MeasuredTable, out: npt.NDArray[np.uint8]) -> None:
-    """Write the batch of a table as one frame to *out* uint8[packed_bytes]."""
-    assert len(out) == packed_bytes(table)
-    batch_header(out.data, len(table), len(table.key_hashes), table.record_bytes)
-    at = _HEADER.size
-    for column in (table.tags_codes, table.sizes, table.key_hashes, table.key_records):
-        out[at : at + column.nbytes] = column.view(np.uint8)
-        at += column.nbytes
-    table.write_records(out[at:])
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A batch that is packed already: a :class:`Packing`."""
 
+    frame: bytes
 
-def batch_header(buffer: memoryview, records: int, keys: int, record_bytes: int) -> None:
-    """Write the header of a frame to the front of *buffer*."""
-    _HEADER.pack_into(buffer, 0, BATCH_MAGIC, records, keys, 0, record_bytes)
+    @property
+    def packed_bytes(self) -> int:
+        """Its size."""
+        return len(self.frame)
 
-
-def record_sizes(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-    """Return a copy of the sizes of the records in a frame that this process packed."""
-    _, records, *_ = _HEADER.unpack_from(frame.data)
-    start = _HEADER.size + 8 * records
-    return frame[start : start + 4 * records].view(np.int32).copy()
+    def pack_into(self, out: npt.NDArray[np.uint8]) -> None:
+        """Copy it to *out*."""
+        out[:] = np.frombuffer(self.frame, np.uint8)
 
 
 def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
@@ -154,21 +159,21 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
     Raises :class:`InvalidMessageError` when any length or count does not agree with the others.
     The records themselves are checked when they are appended.
     """
-    if len(buffer) < _HEADER.size:
+    if len(buffer) < FRAME_HEADER.size:
         raise InvalidMessageError(f"a packed batch of {len(buffer)} bytes has no complete header")
-    magic, records, keys, flags, total = _HEADER.unpack_from(buffer)
+    magic, records, keys, flags, total = FRAME_HEADER.unpack_from(buffer)
     if magic != BATCH_MAGIC or flags & ~_KEEPS_STORE_TIMES:
         raise InvalidMessageError(
             f"a packed batch begins with {magic!r}, not {BATCH_MAGIC!r}: sender and receiver must "
             "have the same version of rocketray"
         )
-    expected = _HEADER.size + 12 * records + 8 * keys + total
+    expected = FRAME_HEADER.size + 12 * records + 8 * keys + total
     if expected != len(buffer):
         raise InvalidMessageError(
             f"a packed batch of {records} records and {keys} keys should have {expected} bytes, "
             f"not {len(buffer)}"
         )
-    at = _HEADER.size
+    at = FRAME_HEADER.size
     codes = _aligned(buffer, np.int64, records, at)
     sizes = _aligned(buffer, np.int32, records, at + 8 * records)
     at += 12 * records

@@ -27,7 +27,15 @@ from rocketray.message import BODY_MAX_BYTES, PROPERTIES_MAX_BYTES
 from rocketray.names import check_topic
 from rocketray.store.formats.property_crc import CRC_NAME, CRC_NO_DIGITS, CRC_PROPERTY_BYTES
 
-from .batch_form import EncodedBatch, RecordOptions, born_host_form, record_header, topic_form
+from .batch_form import (
+    FRAME_HEADER,
+    EncodedBatch,
+    RecordOptions,
+    born_host_form,
+    record_header,
+    topic_form,
+    write_frame_header,
+)
 from .table_columns import TableColumns, read_table
 from .text_columns import compressed_column
 
@@ -148,6 +156,21 @@ class MeasuredTable:
             starts = np.zeros(len(cursors), np.int64)
             write_property(out, cursors, CRC_NAME, CRC_NO_DIGITS, starts, self._crc_sizes[block])
         assert (cursors == positions[1:]).all()
+
+    @property
+    def packed_bytes(self) -> int:
+        """The size of the frame that :meth:`pack_into` writes."""
+        return FRAME_HEADER.size + 12 * len(self) + 8 * len(self.key_hashes) + self.record_bytes
+
+    def pack_into(self, out: _Bytes) -> None:
+        """Write the batch as one frame to *out* uint8[packed_bytes]; see encoded_batch.py."""
+        assert len(out) == self.packed_bytes
+        write_frame_header(out, len(self), len(self.key_hashes), self.record_bytes)
+        at = FRAME_HEADER.size
+        for column in (self.tags_codes, self.sizes, self.key_hashes, self.key_records):
+            out[at : at + column.nbytes] = column.view(np.uint8)
+            at += column.nbytes
+        self.write_records(out[at:])
 
     def encode(self) -> EncodedBatch:
         """Return the batch of all rows."""

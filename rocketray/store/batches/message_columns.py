@@ -47,10 +47,15 @@ from rocketray.message import (
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.property_crc import CRC_ROOM
 
-from .batch_form import RecordOptions, born_host_form, record_header, topic_form
-from .encoded_batch import batch_header
+from .batch_form import (
+    RecordOptions,
+    born_host_form,
+    record_header,
+    topic_form,
+    write_frame_header,
+)
 
-__all__ = ["MessageColumns", "RecordForm", "compress_rows", "pack_rows"]
+__all__ = ["MessageColumns", "RecordForm", "RowsPacking", "compress_rows"]
 
 _KNOWN_TAGS_MAX = 4096
 _KNOWN_KEY_BYTES_MAX = 256
@@ -277,8 +282,8 @@ class MessageColumns:
             if keys or IMPORTED_OFFSET_ID in one.properties:
                 self._note_keys(number, keys, one.properties)
 
-    def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
-        """Return the packed batch, and release the messages.
+    def pack(self, first_id: int, now_ms: int) -> RowsPacking:
+        """Return the batch to be packed, and release the messages.
 
         *first_id* is the number in the unique key of the first message, *now_ms* the born time of
         messages without one.
@@ -310,12 +315,12 @@ class MessageColumns:
             rows[number, KEYS_SIZE] = len(texts)
         keys = b"".join(self._keys.values())
         numbered = n - len(self.own_ids)
-        payload = pack_rows(
+        packing = RowsPacking(
             *(form, rows, bodies, b"".join(tails), keys), first_id=first_id, numbered=numbered
         )
         self._bodies, self._tails, self._codes, self._keys = [], [], [], {}
         self._own, self.size = {}, 0
-        return payload
+        return packing
 
 
 def compress_rows(
@@ -329,37 +334,59 @@ def compress_rows(
     return stored
 
 
-def pack_rows(
-    form: RecordForm,
-    rows: npt.NDArray[np.int64],
-    bodies: Sequence[bytes],
-    tails: bytes | npt.NDArray[np.uint8],
-    keys: bytes,
-    *,
-    first_id: int,
-    numbered: int,
-) -> npt.NDArray[np.uint8]:
-    """Return the packed batch of messages with these *rows*, of which so many get a unique key."""
-    joined, tail_bytes = b"".join(bodies), np.frombuffer(tails, np.uint8)
-    total = len(rows) * form.record_bytes + numbered * form.id_bytes
-    total += len(joined) + len(tail_bytes)
-    key_count = numbered + keys.count(_KEY_END)
-    payload = np.empty(BATCH_HEADER_BYTES + 12 * len(rows) + 8 * key_count + total, np.uint8)
-    batch_header(payload.data, len(rows), key_count, total)
-    pack_messages(
-        payload,
-        form.header,
-        form.topic_field,
-        form.key_seed,
-        form.id_field,
-        form.id_seed,
-        first_id,
-        np.frombuffer(joined, np.uint8),
-        tail_bytes,
-        np.frombuffer(keys, np.uint8),
-        rows,
-    )
-    return payload
+class RowsPacking:
+    """Messages of a batch that is ready to be packed: a :class:`~.encoded_batch.Packing`.
+
+    *rows* are their numbers, int64[n, COLUMN_COUNT]: which of them get a unique key, for one.
+    """
+
+    def __init__(
+        self,
+        form: RecordForm,
+        rows: npt.NDArray[np.int64],
+        bodies: Sequence[bytes],
+        tails: bytes | npt.NDArray[np.uint8],
+        keys: bytes,
+        *,
+        first_id: int,
+        numbered: int,
+    ) -> None:
+        """Take stored bodies, the other parts back to back, and how many get a unique key."""
+        self._form, self._rows, self._first_id = form, rows, first_id
+        self._bodies = np.frombuffer(b"".join(bodies), np.uint8)
+        self._tails = np.frombuffer(tails, np.uint8)
+        self._keys = np.frombuffer(keys, np.uint8)
+        self._key_count = numbered + keys.count(_KEY_END)
+        self._record_bytes = len(rows) * form.record_bytes + numbered * form.id_bytes
+        self._record_bytes += len(self._bodies) + len(self._tails)
+        self.packed_bytes = (
+            BATCH_HEADER_BYTES + 12 * len(rows) + 8 * self._key_count + self._record_bytes
+        )
+        """The size of the frame that :meth:`pack_into` writes."""
+
+    def sizes(self) -> npt.NDArray[np.int32]:
+        """Return the sizes of the records, int32[n]."""
+        rows, form = self._rows, self._form
+        sizes = rows[:, BODY_SIZE] + rows[:, TAIL_SIZE] + rows[:, IS_NUMBERED] * form.id_bytes
+        return (sizes + form.record_bytes).astype(np.int32)
+
+    def pack_into(self, out: npt.NDArray[np.uint8]) -> None:
+        """Write the batch as one frame to *out* uint8[packed_bytes]."""
+        form = self._form
+        write_frame_header(out, len(self._rows), self._key_count, self._record_bytes)
+        pack_messages(
+            out,
+            form.header,
+            form.topic_field,
+            form.key_seed,
+            form.id_field,
+            form.id_seed,
+            self._first_id,
+            self._bodies,
+            self._tails,
+            self._keys,
+            self._rows,
+        )
 
 
 def _checked_body(topic: str, body: bytes | bytearray | memoryview) -> bytes:

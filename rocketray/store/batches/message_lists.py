@@ -40,7 +40,7 @@ from rocketray.message import (
     Message,
 )
 
-from .message_columns import RecordForm, compress_rows, pack_rows
+from .message_columns import RecordForm, RowsPacking, compress_rows
 
 __all__ = [
     "UNLIKE_OTHERS",
@@ -200,8 +200,8 @@ class EncodedLists:
         sizes: list[int] = (rows[:, BODY_SIZE] + rows[:, TAIL_SIZE]).tolist()
         return sizes
 
-    def pack(self, numbers: Sequence[int], first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
-        """Return the packed batch of those messages, numbered from *first_id* and born *now_ms*."""
+    def pack(self, numbers: Sequence[int], first_id: int, now_ms: int) -> RowsPacking:
+        """Return the batch of those messages, numbered from *first_id* on and born *now_ms*."""
         form, at = self._form, _index(numbers)
         rows = self._rows[at].copy()
         rows[:, BORN_MS] = now_ms
@@ -216,7 +216,7 @@ class EncodedLists:
             keys = b"".join([self._keys[start:end].tobytes() for _, (start, end) in parts])
         if form.compression is not None:
             bodies = compress_rows(form.compression, bodies, rows)
-        return pack_rows(form, rows, bodies, tails, keys, first_id=first_id, numbered=len(rows))
+        return RowsPacking(form, rows, bodies, tails, keys, first_id=first_id, numbered=len(rows))
 
 
 def _index(numbers: Sequence[int]) -> slice | list[int]:

@@ -11,7 +11,7 @@ from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.actors.producers.batch import Batch, SendResults
 from rocketray.errors import ShardFencedError, StoreFullError
 from rocketray.message import Message
-from rocketray.store.batches.encoded_batch import unpack_batch
+from rocketray.store.batches.encoded_batch import packed, unpack_batch
 from rocketray.store.batches.message_columns import RecordForm
 
 FORM = RecordForm("Trade", born_host=("127.0.0.1", 1), id_prefix="AB")
@@ -30,9 +30,9 @@ def stored(first_queue_offset: int, *messages: Message) -> tuple[Batch, list[int
     """A batch that is stored from physical offset 1000 on, and the sizes of its records."""
     batch = Batch(Queue(), FORM, Durability.MEMORY)
     batch.columns.extend(messages, [one.encoded_properties() for one in messages])
-    packed = batch.pack(0xF0, 1)
+    frame = packed(batch.pack(0xF0, 1))
     batch.ack = Ack(AppendStatus.OK, first_queue_offset, 1000, 1, len(messages))
-    return batch, unpack_batch(packed.tobytes()).sizes.tolist()
+    return batch, unpack_batch(frame).sizes.tolist()
 
 
 def test_results_name_the_messages_and_where_their_records_are() -> None:

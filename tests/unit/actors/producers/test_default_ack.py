@@ -22,6 +22,7 @@ from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import ConfigError
 from rocketray.message import Message
+from rocketray.store.batches.encoded_batch import Packing
 from rocketray.testing import Broker
 from rocketray.transaction import HALF_TOPIC, Decision, Verdict
 
@@ -152,9 +153,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     latest: dict[str, str] = {}
     try_send = QueueLink.try_send
 
-    def watched(link: QueueLink, payload: memoryview, batch: Batch) -> bool:
+    def watched(link: QueueLink, packing: Packing, batch: Batch) -> bool:
         latest[link.topic] = batch.durability.name
-        return try_send(link, payload, batch)
+        return try_send(link, packing, batch)
 
     monkeypatch.setattr(QueueLink, "try_send", watched)
     return latest

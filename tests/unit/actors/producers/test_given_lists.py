@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rocketray.actors.producers.given_lists import GivenLists
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import BODY_MAX_BYTES, Message
+from rocketray.store.batches.encoded_batch import packed
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 
 FORM = RecordForm("Trade", born_host=("127.0.0.1", 9), id_prefix="7F0000010001AABBCCDD")
@@ -58,10 +59,10 @@ def messages(lists: GivenLists) -> list[Message]:
     ]
 
 
-def packed(several: list[Message]) -> bytes:
+def frame_of(several: list[Message]) -> bytes:
     columns = MessageColumns(FORM)
     columns.extend(several, [one.encoded_properties() for one in several])
-    return columns.pack(7, 8).tobytes()
+    return packed(columns.pack(7, 8))
 
 
 @settings(max_examples=150, deadline=None)
@@ -72,7 +73,7 @@ def test_columns_pack_as_the_messages_do(lists: GivenLists) -> None:
     if columns is None:
         assert "IMPORTED_OFFSET_ID" in lists.properties
     else:
-        assert columns.encode(FORM).pack(range(COUNT), 7, 8).tobytes() == packed(messages(lists))
+        assert packed(columns.encode(FORM).pack(range(COUNT), 7, 8)) == frame_of(messages(lists))
 
 
 @settings(max_examples=300, deadline=None)

@@ -14,8 +14,6 @@ from rocketray.store.batches.encoded_batch import (
     MeasuredTable,
     encode_messages,
     pack_batch,
-    pack_table,
-    packed_bytes,
 )
 
 HOST = ("10.0.0.9", 1234)
@@ -266,9 +264,9 @@ def test_a_table_packs_itself_as_its_batch_is_packed(rows: int) -> None:
     ids = np.frombuffer(b"".join(b"%032X" % n for n in range(rows)), np.uint8).reshape(rows, 32)
     options: dict[str, Any] = {"unique_ids": ids, "property_columns": PROPERTIES}
     measured = MeasuredTable("Trade", table, born_host=HOST, born_timestamp_ms=NOW, **options)
-    size = packed_bytes(measured)
+    size = measured.packed_bytes
     for shift in (0, 3):
         buffer = np.full(size + 64, 0xA5, np.uint8)
-        pack_table(measured, buffer[shift : shift + size])
+        measured.pack_into(buffer[shift : shift + size])
         assert buffer[shift : shift + size].tobytes() == pack_batch(encode(table, **options))
         assert (np.delete(buffer, slice(shift, shift + size)) == 0xA5).all()

@@ -16,7 +16,7 @@ from rocketray.store.batches.encoded_batch import (
     RecordOptions,
     encode_messages,
     pack_batch,
-    record_sizes,
+    packed,
     unpack_batch,
 )
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
@@ -75,9 +75,9 @@ def test_any_messages_pack_as_if_encoded_one_by_one(several: list[Message], at_o
     else:
         for number, message in enumerate(several):
             assert columns.add_message(message) == number
-    packed = columns.pack(FIRST_ID, NOW_MS)
-    assert packed.tobytes() == one_by_one(several)
-    assert record_sizes(packed).tolist() == unpack_batch(packed.tobytes()).sizes.tolist()
+    packing = columns.pack(FIRST_ID, NOW_MS)
+    assert packed(packing) == one_by_one(several)
+    assert packing.sizes().tolist() == unpack_batch(packed(packing)).sizes.tolist()
 
 
 @settings(max_examples=80, deadline=None)
@@ -87,7 +87,7 @@ def test_what_is_given_in_parts_packs_as_a_message_does(several: list[Message]) 
     for number, one in enumerate(several):
         assert columns.add(one.body, one.tags, one.keys, one.properties) == number
     plain = [Message(one.topic, one.body, one.tags, one.keys, one.properties) for one in several]
-    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one(plain)
+    assert packed(columns.pack(FIRST_ID, NOW_MS)) == one_by_one(plain)
 
 
 @pytest.mark.parametrize("sharding_key", ["order-7", "ä" * 300])
@@ -102,7 +102,7 @@ def test_a_sharding_key_packs_as_the_property_of_that_name(
         Message("Trade", b"x", tags, keys, {**properties, SHARDING_KEY: sharding_key})
         for tags in ("pay", None, "pay")
     ]
-    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one(expected)
+    assert packed(columns.pack(FIRST_ID, NOW_MS)) == one_by_one(expected)
 
 
 def test_any_number_of_sharding_keys_is_packed_and_a_wrong_one_is_refused() -> None:
@@ -114,14 +114,14 @@ def test_any_number_of_sharding_keys_is_packed_and_a_wrong_one_is_refused() -> N
     with pytest.raises(InvalidMessageError, match=SHARDING_KEY):
         columns.add(b"", "pay", sharding_key="a\x02b")
     assert len(columns) == len(names)
-    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one(expected)
+    assert packed(columns.pack(FIRST_ID, NOW_MS)) == one_by_one(expected)
 
 
 def test_one_key_may_be_given_as_a_bare_text() -> None:
     columns = MessageColumns(form())
     columns.add(b"", None, "key")
     expected = one_by_one([Message("Trade", b"", keys=("key",))])
-    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == expected
+    assert packed(columns.pack(FIRST_ID, NOW_MS)) == expected
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -133,8 +133,8 @@ def test_plain_messages_of_a_long_topic_pack_alike(count: int) -> None:
         columns.add(message.body, message.tags)
     bulk.extend(several, [one.encoded_properties() for one in several])
     expected = one_by_one(several)
-    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == expected
-    assert bulk.pack(FIRST_ID, NOW_MS).tobytes() == expected
+    assert packed(columns.pack(FIRST_ID, NOW_MS)) == expected
+    assert packed(bulk.pack(FIRST_ID, NOW_MS)) == expected
 
 
 def test_large_bodies_are_compressed() -> None:
@@ -142,9 +142,9 @@ def test_large_bodies_are_compressed() -> None:
     several = [Message("Trade", b"a" * 1000), Message("Trade", b"b"), Message("Trade", b"c" * 60)]
     columns = MessageColumns(form(compression=compression))
     columns.extend(several, [one.encoded_properties() for one in several])
-    packed = columns.pack(FIRST_ID, NOW_MS).tobytes()
-    assert packed == one_by_one(several, compression)
-    assert len(packed) < 1000
+    frame = packed(columns.pack(FIRST_ID, NOW_MS))
+    assert frame == one_by_one(several, compression)
+    assert len(frame) < 1000
 
 
 def test_what_a_message_refuses_is_not_added() -> None:
@@ -174,4 +174,4 @@ def test_what_a_message_refuses_is_not_added() -> None:
             columns.add(body, "pay", (), properties)
     assert not columns
     assert columns.add(bytearray(b"x"), "pay") == 0  # type: ignore[arg-type]
-    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one([Message("Trade", b"x", "pay")])
+    assert packed(columns.pack(FIRST_ID, NOW_MS)) == one_by_one([Message("Trade", b"x", "pay")])

@@ -17,7 +17,12 @@ from rocketray.message import (
     PROPERTIES_MAX_BYTES,
     Message,
 )
-from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages, pack_batch
+from rocketray.store.batches.encoded_batch import (
+    RecordOptions,
+    encode_messages,
+    pack_batch,
+    packed,
+)
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.batches.message_lists import MessageLists
 from rocketray.store.formats.compression import Compression
@@ -81,14 +86,14 @@ def test_any_of_the_messages_pack_as_if_encoded_one_by_one(
     everything = range(len(several))
     columns = MessageColumns(form(compression))
     columns.extend(several, [one.encoded_properties() for one in several])
-    packed = encoded.pack(everything, FIRST_ID, NOW_MS).tobytes()
-    assert packed == columns.pack(FIRST_ID, NOW_MS).tobytes()
-    assert packed == one_by_one(several, compression)
+    frame = packed(encoded.pack(everything, FIRST_ID, NOW_MS))
+    assert frame == packed(columns.pack(FIRST_ID, NOW_MS))
+    assert frame == one_by_one(several, compression)
     chosen = sorted(data.draw(st.sets(st.sampled_from(everything), min_size=1)))
     start = data.draw(st.sampled_from(everything))
     for numbers in (chosen, everything[start:]):
         expected = one_by_one([several[number] for number in numbers], compression)
-        assert encoded.pack(numbers, FIRST_ID, NOW_MS).tobytes() == expected
+        assert packed(encoded.pack(numbers, FIRST_ID, NOW_MS)) == expected
         sizes = [len(several[at].body) for at in numbers]
         assert all(map(int.__le__, sizes, encoded.sizes(numbers)))
 
@@ -123,8 +128,8 @@ def test_a_property_string_has_its_limit_and_the_error_its_message() -> None:
         several = [Message("Trade", b"", properties={"a": "x" * n}) for n in (1, size)]
         lists = MessageLists.of("Trade", several)
         assert lists is not None
-        packed = lists.encode(form()).pack(range(2), FIRST_ID, NOW_MS)
-        assert packed.tobytes() == one_by_one(several)
+        frame = packed(lists.encode(form()).pack(range(2), FIRST_ID, NOW_MS))
+        assert frame == one_by_one(several)
     for value in ("x" * (room + 1), "é" * (room // 2 + 1)):
         lists = MessageLists.of(
             "Trade", [Message("Trade", b"", properties={"a": one}) for one in ("x", value)]

@@ -22,6 +22,7 @@ from rocketray.store.batches.encoded_batch import (
     MeasuredTable,
     RecordOptions,
     encode_messages,
+    packed,
     unpack_batch,
 )
 from rocketray.store.batches.forward import encode_forwarded
@@ -248,7 +249,7 @@ def batch_of(kind: str, properties: dict[str, str]) -> EncodedBatch:
     if kind == "columns":
         columns = MessageColumns(RecordForm("Trade", born_host=host, id_prefix="0" * 10))
         columns.add(b"", None, (), properties)
-        return unpack_batch(columns.pack(0, 1).tobytes())
+        return unpack_batch(packed(columns.pack(0, 1)))
     if kind == "table":
         table = pa.table(
             {"body": pa.array([b""], pa.binary()), **{k: [v] for k, v in properties.items()}}
