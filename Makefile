@@ -12,6 +12,7 @@
 #   make corpus      write the directories of this release, which later ones must open
 #   make interop     exchange stores with a real RocketMQ broker  (needs Java, and Maven or ROCKETMQ_HOME)
 #   make kafka       measure the Spark source beside Spark's Kafka source  (needs Java and Maven)
+#   make rocketmq    measure the same on rocketray and RocketMQ, in turns  (needs Java and Maven)
 #   make clean       remove .venv
 #
 # Tests run against the installed wheel, never the source tree, so a stamp in .venv follows the
@@ -21,6 +22,7 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 KAFKA_ARGS ?=
+ROCKETMQ_ARGS ?=
 SIM_ARGS ?= --seconds 3600
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -35,7 +37,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo check test test-slow sim lint docs site bench corpus interop kafka clean
+.PHONY: demo check test test-slow sim lint docs site bench corpus interop kafka rocketmq clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -89,6 +91,9 @@ interop: .venv/.dev
 
 kafka: .venv/.dev
 	PYTHONPATH=tests $(BIN)/python -P benchmarks/kafka.py $(KAFKA_ARGS)
+
+rocketmq: .venv/.dev
+	PYTHONPATH=tests $(BIN)/python -P benchmarks/against_rocketmq.py $(ROCKETMQ_ARGS)
 
 .venv/spark_classes.jsa: | .venv/.dev
 	@echo "Compiling Spark for the tests: 30 seconds, once"

@@ -22,6 +22,7 @@ from .report import bench_directory
 __all__ = [
     "TIMEOUT_S",
     "bench_node",
+    "descendants",
     "idle_use",
     "node_memory_bytes",
     "node_processor_s",
@@ -80,12 +81,12 @@ def read_queues(
 
 def node_processor_s() -> float:
     """Return the processor seconds that the node's processes have used."""
-    return sum(map(processor_s, _descendants(os.getpid())))
+    return sum(map(processor_s, descendants(os.getpid())))
 
 
 def node_memory_bytes() -> int:
     """Return the private memory of the node's processes."""
-    return own_memory_bytes(_descendants(os.getpid()))
+    return own_memory_bytes(descendants(os.getpid()))
 
 
 def idle_use(seconds: int, settle_s: float) -> tuple[float, int]:
@@ -97,7 +98,7 @@ def idle_use(seconds: int, settle_s: float) -> tuple[float, int]:
     return used_s / (time.perf_counter() - begun), node_memory_bytes()
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return the processes that *pid* started, and those that they started."""
     children: dict[int, list[int]] = {}
     for directory in Path("/proc").iterdir():

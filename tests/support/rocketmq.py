@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -28,6 +28,7 @@ VERSION = "5.3.3"
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
 _START_S, _STOP_S = 60, 60
 _READY = "boot success"
+SMALL_JAVA = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC")
 
 
 def rocketmq_classpath() -> str:
@@ -65,7 +66,12 @@ class _Server:
     """One Java process and what it printed; killed at the end if it still runs."""
 
     def __init__(
-        self, classpath: str, main: str, settings: Mapping[str, object], work: Path
+        self,
+        classpath: str,
+        main: str,
+        settings: Mapping[str, object],
+        work: Path,
+        java: Sequence[str] = SMALL_JAVA,
     ) -> None:
         work.mkdir(parents=True, exist_ok=True)
         name = main.rpartition(".")[2]
@@ -74,7 +80,7 @@ class _Server:
         self._output = work / f"{name}.out"
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                ["java", "-Xms64m", "-Xmx512m", "-XX:+UseSerialGC",
+                ["java", *java,
                  f"-Duser.home={work}", f"-Drocketmq.home.dir={work}",
                  "-cp", classpath, main, "-c", str(properties)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -85,6 +91,11 @@ class _Server:
                 self.kill()
                 pytest.fail(f"{name} did not start:\n{self._printed()}")
             time.sleep(0.1)
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
 
     def stop(self) -> None:
         """End it as an operator does, and wait."""
@@ -130,6 +141,7 @@ class Broker(_Server):
         directory: Path,
         config: StoreConfig,
         more: Mapping[str, object],
+        java: Sequence[str] = SMALL_JAVA,
     ) -> None:
         entries = config.consume_queue_segment_entries
         settings = {
@@ -151,7 +163,8 @@ class Broker(_Server):
             "timerWheelEnable": "false",
             **more,
         }
-        super().__init__(classpath, "org.apache.rocketmq.broker.BrokerStartup", settings, work)
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        super().__init__(classpath, main, settings, work, java)
 
 
 def _bind(stack: ExitStack, port: int) -> int:
