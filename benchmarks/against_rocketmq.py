@@ -25,22 +25,22 @@ import json
 import operator
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pytest
 from support.maven import maven_jars
 from support.rocketmq import VERSION, Broker, NameServer, free_port, rocketmq_classpath
 from support.source_tree import ROOT
+from support.turns import Figure, Result, Turn
 
 from rocketray.config import StoreConfig
 from rocketray_bench.bench_node import descendants, processor_s
@@ -48,7 +48,6 @@ from rocketray_bench.bench_node import descendants, processor_s
 JYTHON = "2.7.4"
 PAGE = ROOT / "docs/reference/performance.md"
 BEGIN, END = "<!-- against RocketMQ: begin -->\n", "<!-- against RocketMQ: end -->\n"
-LEVEL = 1.1
 QUEUES, IDLE_QUEUES = 4, 32
 TOPICS = {"Back": QUEUES, "Pace": QUEUES, "Idle": IDLE_QUEUES}
 SQL = "amount BETWEEN 10 AND 20 AND region IN ('eu', 'us')"
@@ -202,49 +201,15 @@ class Rocketray:
         return used
 
 
-class Turn(NamedTuple):
-    """One measurement."""
-
-    value: float
-    server_us: float
-    """Processor time of the broker or the node for a message."""
-    others: float
-    """Cores that all processes used that do not belong to the side."""
-
-
 @dataclass(frozen=True)
 class Case:
     """A question to both sides."""
 
-    question: str
-    unit: str
+    figure: Figure
     measure: Callable[[Side], float]
     """Returns the value of a turn."""
     count: int = 0
     """How many messages a turn is about, for the processor time of each."""
-    is_less_better: bool = False
-
-
-@dataclass
-class Result:
-    """The turns of both sides that were not disturbed, in pairs."""
-
-    case: Case
-    ours: list[Turn] = field(default_factory=list)
-    theirs: list[Turn] = field(default_factory=list)
-    disturbed: int = 0
-
-    @property
-    def ratio(self) -> float:
-        """The median of the ratios of adjacent turns, above 1 where rocketray is better."""
-        ours, theirs = ([turn.value for turn in turns] for turns in (self.ours, self.theirs))
-        pairs = (theirs, ours) if self.case.is_less_better else (ours, theirs)
-        return statistics.median([first / second for first, second in zip(*pairs, strict=True)])
-
-    @property
-    def word(self) -> str:
-        """The ratio in a word."""
-        return "ahead" if self.ratio >= LEVEL else "behind" if self.ratio * LEVEL <= 1 else "level"
 
 
 def cases(rows: int, scale: int) -> Iterator[Case]:
@@ -254,7 +219,7 @@ def cases(rows: int, scale: int) -> Iterator[Case]:
         def measure(side: Side) -> float:
             asked = "lists" if do == "columns" and side.name == RocketMQ.name else do
             answer = side.producer.ask(asked, topic="Load", count=count, **question)
-            stored = count - answer.get("failed", 0)  # a broker that is behind refuses some
+            stored: int = count - answer.get("failed", 0)  # a broker that is behind refuses some
             return stored / float(answer["seconds"]) / 1000
 
         return measure
@@ -271,7 +236,8 @@ def cases(rows: int, scale: int) -> Iterator[Case]:
 
         return measure
 
-    yield Case("send one at a time, p50", "µs", p50, 1000 * scale, is_less_better=True)
+    rates, count = partial(Figure, unit="k messages/s"), 1000 * scale
+    yield Case(Figure("send one at a time, p50", "µs", is_less_better=True), p50, count)
     for do, size, count in (
         ("lists", 32, 3200 * scale),
         ("columns", 32, 3200 * scale),
@@ -279,28 +245,22 @@ def cases(rows: int, scale: int) -> Iterator[Case]:
         ("columns", 1024, 10240 * scale),
     ):
         what = "as columns" if do == "columns" else "as messages"
-        question = f"lists of {size:,}, each acknowledged, {what}"
-        yield Case(question, "k messages/s", rate(count, do, size=size), count)
+        figure = rates(f"lists of {size:,}, each acknowledged, {what}")
+        yield Case(figure, rate(count, do, size=size), count)
     count = 5000 * scale
-    yield Case("unbatched, acknowledgements later", "k messages/s", rate(count, "unbatched"), count)
+    yield Case(rates("unbatched, acknowledgements later"), rate(count, "unbatched"), count)
+    yield Case(rates("a backlog, message by message"), read(rows, rows), rows)
+    scans = partial(Figure, unit="k entries/s")
+    yield Case(scans("1 % of a backlog by tag"), read(rows, rows // 100, "rare"), rows)
     matching = sum(10 <= number % 1000 <= 20 for number in range(rows))
-    yield Case("a backlog, message by message", "k messages/s", read(rows, rows), rows)
-    yield Case("1 % of a backlog by tag", "k entries/s", read(rows, rows // 100, "rare"), rows)
-    yield Case(f"a backlog by SQL92: `{SQL}`", "k entries/s", read(rows, matching, sql=SQL), rows)
+    yield Case(scans(f"a backlog by SQL92: `{SQL}`"), read(rows, matching, sql=SQL), rows)
     for percentile in ("p50", "p99"):
-        yield Case(
-            f"1,000 messages/s, from publishing to the handler, {percentile}",
-            "ms",
-            partial(latency, count=250 * scale, figure=f"{percentile}_ms"),
-            250 * scale,
-            is_less_better=True,
-        )
-    yield Case(
-        f"at rest, {IDLE_QUEUES} queues: broker or node",
-        "% of a core",
-        lambda side: 100 * side.idle(scale),
-        is_less_better=True,
-    )
+        question = f"1,000 messages/s, from publishing to the handler, {percentile}"
+        measure = partial(latency, count=250 * scale, figure=f"{percentile}_ms")
+        yield Case(Figure(question, "ms", is_less_better=True), measure, 250 * scale)
+    question = f"at rest, {IDLE_QUEUES} queues: broker or node"
+    figure = Figure(question, "% of a core", is_less_better=True)
+    yield Case(figure, lambda side: 100 * side.idle(scale))
 
 
 def latency(side: Side, *, count: int, figure: str) -> float:
@@ -332,7 +292,7 @@ def turn(case: Case, side: Side) -> Turn:
     took_s = time.perf_counter() - begun
     of_servers, of_clients, of_all = map(operator.sub, used_s(), before)
     others = max(0.0, of_all - of_servers - of_clients) / took_s
-    return Turn(value, 1e6 * of_servers / max(1, case.count), others)
+    return Turn(value, 1e6 * of_servers / case.count if case.count else None, others)
 
 
 def machine_s() -> float:
@@ -344,7 +304,7 @@ def machine_s() -> float:
 
 def compare(case: Case, sides: tuple[Side, Side], rounds: int, others: float) -> Result:
     """Measure both sides in turns."""
-    result, ours_first = Result(case), True
+    result, ours_first = Result(case.figure), True
     for side in sides:
         case.measure(side)  # warms up
     tries = rounds * _TRIES
@@ -356,27 +316,13 @@ def compare(case: Case, sides: tuple[Side, Side], rounds: int, others: float) ->
         if max(ours.others, theirs.others) > others:
             result.disturbed += 1
             used = max(one.others for one in pair)
-            print(f"{case.question}: thrown away, as others used {used:.1f} cores", flush=True)
+            print(
+                f"{case.figure.question}: thrown away, as others used {used:.1f} cores", flush=True
+            )
             continue
         result.ours.append(ours)
         result.theirs.append(theirs)
     return result
-
-
-def line_of(result: Result) -> str:
-    """Return a row of the table."""
-    case = result.case
-    if not result.ours:
-        return f"| {case.question} | every turn was disturbed | | | | |"
-    cells = []
-    for turns in (result.theirs, result.ours):
-        value, used_us, _ = (statistics.median(numbers) for numbers in zip(*turns, strict=True))
-        used = f" ({used_us:,.1f} µs)" if case.count else ""
-        cells.append(f"{value:,.{0 if value >= 100 else 2}f} {case.unit}{used}")
-    others = statistics.median(one.others for one in (*result.ours, *result.theirs))
-    count = f"{len(result.ours)}" + (f", {result.disturbed} thrown away" * bool(result.disturbed))
-    numbers = f"{result.ratio:.2f} | {result.word} | {count} | {others:.1f} cores"
-    return f"| {case.question} | {cells[0]} | {cells[1]} | {numbers} |"
 
 
 def table(results: Sequence[Result], sides: tuple[Side, Side], load: float) -> str:
@@ -391,7 +337,7 @@ def table(results: Sequence[Result], sides: tuple[Side, Side], load: float) -> s
         "",
         "| question | RocketMQ | rocketray | ratio | | turns | others |",
         "|---|---|---|---|---|---|---|",
-        *map(line_of, results),
+        *map(Result.row, results),
         (
             f"| from the start to the first message stored, once | {theirs.start_s:.1f} s | "
             f"{ours.start_s:.1f} s | {theirs.start_s / ours.start_s:.2f} | | 1 | |"
@@ -432,9 +378,9 @@ def main() -> None:
         for side in sides:
             side.producer.ask("lists", topic="Back", count=rows, size=1000)
         for case in cases(rows, scale):
-            if arguments.only in case.question:
+            if arguments.only in case.figure.question:
                 results.append(compare(case, sides, arguments.rounds, arguments.others))
-                print(line_of(results[-1]), flush=True)
+                print(results[-1].row(), flush=True)
         text = table(results, sides, load)
     print(text)
     if arguments.write:
