@@ -15,6 +15,7 @@ from functools import partial
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.producers.producer import NodeProducer
+from rocketray.actors.producers.producer_options import ManyOptions
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.message import Message
 
@@ -44,6 +45,11 @@ def run(options: BenchOptions) -> list[Row]:
             *bench.rates("unbatched calls, acks awaited later", 200_000, _unbatched, copy),
             *bench.rates("lists of 32, each acknowledged", 200_000, _lists(32), copy),
             *bench.rates("lists of 1024, each acknowledged", 400_000, _lists(1024), copy),
+            *bench.rates("columns of 32, each acknowledged", 400_000, _columns(32), copy),
+            *bench.rates("columns of 1024, each acknowledged", 2_000_000, _columns(1024), copy),
+            *bench.rates(
+                "columns of 1024, one stored while the next is made", 2_000_000, _overlapping, copy
+            ),
             *_arrow(options, connection, copy),
         ]
 
@@ -100,6 +106,36 @@ def _lists(size: int) -> Work:
             producer.send_many(topic, batch)
 
     return work
+
+
+def _column_options(first: int, size: int) -> ManyOptions:
+    """Return messages as lists of their parts, which are made within the clock, too."""
+    numbers = range(first, first + size)
+    return {
+        "bodies": [order_body(number) for number in numbers],
+        "tags": "pay",
+        "keys": [f"order-{number}" for number in numbers],
+        "properties": {"region": "eu", "amount": [str(number % 1000) for number in numbers]},
+    }
+
+
+def _columns(size: int) -> Work:
+    def work(producer: NodeProducer, topic: str, count: int) -> None:
+        for first in range(0, count, size):
+            producer.send_many(topic, **_column_options(first, min(size, count - first)))
+
+    return work
+
+
+def _overlapping(producer: NodeProducer, topic: str, count: int) -> None:
+    size, before = 1024, None
+    for first in range(0, count, size):
+        sending = producer.begin_many(topic, **_column_options(first, min(size, count - first)))
+        if before is not None:
+            before.result()
+        before = sending
+    if before is not None:
+        before.result()
 
 
 def _arrow(options: BenchOptions, connection: Connection, ceiling: str) -> Iterator[Row]:
