@@ -119,6 +119,44 @@ def test_a_container_mounts_what_its_pod_has_and_every_pod_has_shared_memory() -
             assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
 
 
+def test_rays_objects_leave_most_of_the_shared_memory_to_the_messages() -> None:
+    """By default Ray takes 30 % of the memory for them, and puts them on the disk if they do not fit."""
+    of_ray = {"ray-head", "ray-worker", "disk", "node"}
+    found = []
+    for template in templates():
+        volumes = {each["name"]: each for each in template["spec"]["volumes"]}
+        (size,) = (
+            each["emptyDir"]["sizeLimit"]
+            for each in volumes.values()
+            if "medium" in each.get("emptyDir", {})
+        )
+        for each in template["spec"]["containers"]:
+            if each["name"] in of_ray:
+                variables = {one["name"]: one.get("value") for one in each["env"]}
+                store = int(variables["RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES"])
+                assert store * 4 <= int(size.removesuffix("Gi")) << 30
+                found.append(each["name"])
+    assert {*found} == of_ray
+
+
+def test_every_container_has_no_more_rights_than_a_restricted_namespace_allows() -> None:
+    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    for template in templates():
+        own = template["spec"]["securityContext"]
+        assert own["runAsNonRoot"] is True
+        assert own["seccompProfile"] == {"type": "RuntimeDefault"}
+        for each in template["spec"]["containers"]:
+            assert each["securityContext"] == rights
+
+
+def test_a_program_ends_before_the_ray_that_it_uses() -> None:
+    (group,) = documents("kuberay.yaml")["RayCluster"]["spec"]["workerGroupSpecs"]
+    node = documents("statefulset.yaml")["StatefulSet"]["spec"]["template"]
+    for template, ray in ((group["template"], "ray-worker"), (node, "node")):
+        assert "preStop" in container(template, ray)["lifecycle"]
+        assert "lifecycle" not in container(template, "program")
+
+
 def test_the_data_of_a_node_outlives_its_pod_and_its_pod_waits_for_it() -> None:
     objects = documents("kuberay.yaml")
     head = objects["RayCluster"]["spec"]["headGroupSpec"]["template"]
