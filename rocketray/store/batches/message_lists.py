@@ -54,7 +54,10 @@ __all__ = [
 UNLIKE_OTHERS = frozenset({CRC_PROPERTY, IMPORTED_OFFSET_ID})
 """Properties that no column can be: the store's own, and one that is indexed like a key."""
 _ROLES = {KEYS: OF_KEYS, TAGS: OF_TAGS}
-_PARTS = attrgetter("body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp_ms")
+_PARTS = [
+    attrgetter(name)
+    for name in ("body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp_ms")
+]
 
 
 class TextColumn(NamedTuple):
@@ -101,8 +104,10 @@ class MessageLists:
         That is so if one has more than body, tag, keys and properties, or others have properties of
         other names.
         """
-        bodies, tags, keys, properties, *others = zip(*map(_PARTS, messages), strict=True)
-        unique_keys, flags, born = others
+        # No container for each message: they would have the garbage collector look at all objects.
+        bodies, tags, keys, properties, unique_keys, flags, born = (
+            [*map(part, messages)] for part in _PARTS
+        )
         names, *more = {*map(tuple, properties)}
         if any(unique_keys) or any(flags) or born.count(None) < len(born):
             return None
@@ -113,8 +118,7 @@ class MessageLists:
             columns.append(TextColumn.of(KEYS, [" ".join(one) or None for one in keys]))
         if any(tags):
             columns.append(TextColumn.of(TAGS, tags))
-        values = zip(*[one.values() for one in properties], strict=True)
-        columns += map(TextColumn.of, names, values)
+        columns += [TextColumn.of(name, [one[name] for one in properties]) for name in names]
         found = [column for column in columns if column is not None]
         return cls(topic, bodies, found) if len(found) == len(columns) else None
 

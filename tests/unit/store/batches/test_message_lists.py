@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -96,6 +97,14 @@ def test_any_of_the_messages_pack_as_if_encoded_one_by_one(
         assert packed(encoded.pack(numbers, FIRST_ID, NOW_MS)) == expected
         sizes = [len(several[at].body) for at in numbers]
         assert all(map(int.__le__, sizes, encoded.sizes(numbers)))
+
+
+def test_no_container_is_made_for_a_message() -> None:
+    """Each 700 have the garbage collector run, which in large programs takes longer than a list."""
+    several = [Message("T", b"", "pay", ["k"], {"a": "b", "c": "d"}) for _ in range(5000)]
+    before = gc.get_stats()[0]["collections"]
+    assert MessageLists.of("T", several) is not None
+    assert gc.get_stats()[0]["collections"] <= before + 2
 
 
 PLAIN = Message("T", b"", properties={"a": "b"})
