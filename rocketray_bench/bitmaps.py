@@ -23,7 +23,8 @@ from pathlib import Path
 from rocketray.actors.filtering.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
 from rocketray.actors.filtering.shard_bitmaps import StreamBits
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.ring import Durability, ProducerRing
+from rocketray.actors.ipc.acknowledgement import Durability
+from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig

@@ -12,11 +12,7 @@ deleted,
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from operator import attrgetter
-from typing import Self
-
-import numpy as np
-import numpy.typing as npt
+from operator import add, attrgetter, sub
 
 __all__ = ["NO_COUNTERS", "FilterCounters"]
 
@@ -78,20 +74,16 @@ class FilterCounters:
         """Messages on which a filter failed."""
         return self.evaluation_errors + self.predicate_errors + self.predicate_timeouts
 
-    def to_array(self) -> npt.NDArray[np.int64]:
-        """Return the numbers in the order of the fields: int64[n]."""
-        return np.array(_numbers(self), np.int64)
-
-    @classmethod
-    def from_array(cls, numbers: npt.NDArray[np.int64]) -> Self:
-        """Return the counters that :meth:`to_array` wrote."""
-        return cls(*numbers.tolist())
+    def numbers(self) -> tuple[int, ...]:
+        """Return the numbers in the order of the fields."""
+        found: tuple[int, ...] = _numbers(self)
+        return found
 
     def __add__(self, other: FilterCounters) -> FilterCounters:
-        return FilterCounters.from_array(self.to_array() + other.to_array())
+        return FilterCounters(*map(add, self.numbers(), other.numbers()))
 
     def __sub__(self, other: FilterCounters) -> FilterCounters:
-        return FilterCounters.from_array(self.to_array() - other.to_array())
+        return FilterCounters(*map(sub, self.numbers(), other.numbers()))
 
 
 NO_COUNTERS = FilterCounters()

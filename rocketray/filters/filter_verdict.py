@@ -12,35 +12,19 @@ as well, to show its parts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from rocketray.errors import PredicateError
 
-from .consumer_filter_data import ConsumerFilterData
 from .message_filter import RecordView
 from .sql92.outcomes import Outcome
 from .sql92.trace import trace
 from .subscription import Subscription, matches_code, matches_exactly, parse
+from .verdict_values import BitmapFacts, ExplainStep, FilterReason, FilterVerdict
 
-__all__ = ["BitmapFacts", "ExplainStep", "FilterReason", "FilterVerdict", "explain_filter"]
+__all__ = ["explain_filter"]
 
 AskPredicate = Callable[[Subscription, Any], bool]
-
-
-class FilterReason(Enum):
-    """The reason that a filter passes a message or not."""
-
-    MATCHED = "matched"
-    TAG_MISMATCH = "tag_mismatch"
-    TAG_COLLISION = "tag_collision"
-    SQL_FALSE = "sql_false"
-    SQL_NULL = "sql_null"
-    SQL_ERROR = "sql_error"
-    BLOOM_WRONG = "bloom_wrong"
-    CLASS_FALSE = "class_false"
-    CLASS_ERROR = "class_error"
 
 
 _SQL_REASONS = {
@@ -54,41 +38,6 @@ _SQL_SENTENCES = {
     Outcome.FALSE: "no match",
     Outcome.NULL: "no match, because a property is absent or not comparable",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainStep:
-    """One step. ``result`` is a word for programs, ``detail`` a sentence for people.
-
-    ``depth`` is above 0 for the parts of an SQL92 expression.
-    """
-
-    stage: str
-    result: str
-    detail: str
-    depth: int = 0
-    values: dict[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class BitmapFacts:
-    """A delivery's knowledge of a message's bitmap: its store time, and the group's filter.
-
-    ``bitmap`` is None if the queue entry has no bitmap, ``registered`` if the shard's bitmaps do
-    not cover the group.
-    """
-
-    bitmap: bytes | None = None
-    store_timestamp_ms: int = 0
-    registered: ConsumerFilterData | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FilterVerdict:
-    """The reason, and the steps that led to it."""
-
-    reason: FilterReason
-    steps: tuple[ExplainStep, ...]
 
 
 def explain_filter(

@@ -32,17 +32,14 @@ from .append import (
 from .index import put_keys
 from .intrinsics import atomic_load_i64, load_native_u64, release_fence
 from .layout import ENTRY_BYTES
+from .ring_numbers import DURABILITY_DISK, SLOT_OK, SLOT_PENDING
 
 __all__ = [
     "BATCH_HEADER_BYTES",
     "BATCH_MAGIC",
-    "DURABILITY_DISK",
-    "DURABILITY_MEMORY",
     "FRAME_DATA",
     "FRAME_HEADER_BYTES",
     "FRAME_PAD",
-    "SLOT_OK",
-    "SLOT_PENDING",
     "SLOT_WORDS",
     "RingCursor",
     "StoreCursor",
@@ -54,8 +51,6 @@ FRAME_DATA, FRAME_PAD = 1, 2
 BATCH_MAGIC = b"RRB1"
 BATCH_HEADER_BYTES = 24
 SLOT_WORDS = 6  # sequence, status, queue offset, physical offset, store timestamp, count
-SLOT_PENDING, SLOT_OK = 0, 1
-DURABILITY_MEMORY, DURABILITY_DISK = 0, 1
 _MAGIC_NUMBER = int.from_bytes(BATCH_MAGIC, "little")
 _WORD = 0xFFFFFFFF
 _COLUMNS_MIN = 4096  # numbers of a frame that are copied without memory of its own

@@ -17,6 +17,7 @@ from pathlib import Path
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError
 from rocketray.message import PhysicalOffset
+from rocketray.store.queues.gaps_file import read_gaps, write_gaps
 
 from .files.checkpoint import (
     Checkpoint,
@@ -33,7 +34,7 @@ from .index.key_index import KeyIndex
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ConsumeQueue
 from .queues.consume_queue_ext import BitmapSource
-from .queues.queue_gaps import QueueGaps, read_gaps, write_gaps
+from .queues.queue_gaps import QueueGaps
 from .queues.queue_recovery import continue_at
 from .queues.queue_table import QueueTable
 from .recovery.clean_stop import CleanStop

@@ -19,7 +19,7 @@ from rocketray.actors.calls.endpoint import Endpoint
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.ipc.ring import Ack, AppendStatus
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import ShardApi
 from rocketray.actors.topics.catalog import SHARED_PROCESS

@@ -15,7 +15,8 @@ import pytest
 from oracles import drain
 from support.shard_process import open_writer
 
-from rocketray.actors.ipc.ring import AppendStatus, Durability, ProducerRing
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.message import Message

@@ -26,7 +26,7 @@ from support.rocketmq_client import RocketMQClient
 
 from rocketray.actors.files.paths import filters_file
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.topics.catalog import TopicCatalog

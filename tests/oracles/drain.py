@@ -19,13 +19,12 @@ from rocketray.kernels.drain import (
     FRAME_DATA,
     FRAME_HEADER_BYTES,
     FRAME_PAD,
-    SLOT_OK,
-    SLOT_PENDING,
     SLOT_WORDS,
     RingCursor,
     StoreCursor,
 )
 from rocketray.kernels.layout import ENTRY_BYTES
+from rocketray.kernels.ring_numbers import SLOT_OK, SLOT_PENDING
 
 __all__ = ["drain_frames"]
 

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.stores import SMALL, kill
 
-from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.message import SHARDING_KEY, Message

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from support.faults import more_memory_at_most
 
+from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
-from rocketray.actors.ipc.ring import SLOT_COUNT, Durability, ProducerRing, ShardRing
+from rocketray.actors.ipc.ring import SLOT_COUNT, ProducerRing, ShardRing
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.subscription import Subscription
 

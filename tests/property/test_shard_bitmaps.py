@@ -22,7 +22,8 @@ from rocketray.actors.files.paths import filters_file
 from rocketray.actors.filtering.filter_stream import scan_block
 from rocketray.actors.filtering.shard_bitmaps import StreamBits
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.ring import Durability, ProducerRing
+from rocketray.actors.ipc.acknowledgement import Durability
+from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig

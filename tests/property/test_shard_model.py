@@ -21,7 +21,8 @@ from oracles import drain
 
 from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.files.runtime_lock import remove_runtime
-from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.actors.ipc.ring import ProducerRing, ShardRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards import shard_appends
 from rocketray.actors.shards.owned_shard import OwnedShard

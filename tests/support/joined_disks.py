@@ -29,8 +29,8 @@ import rocketray as rr
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.standalone import Client
+from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import MovedQueue
-from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.producers.batch import SendResult
 from rocketray.actors.ray_process.ray_runtime import namespace_of
 from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rocketray.actors.disks.copy_rounds import FileSums, Known, RoundProgress
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import CopiedQueue
-from rocketray.actors.disks.queue_copy import FileSums, Known, RoundProgress
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ConfigError
 

@@ -34,8 +34,8 @@ from rocketray.actors.calls.endpoint import InProcess, ServedObjects
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import DiskReport, DisksApi
-from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.files.runtime_lock import remove_runtime

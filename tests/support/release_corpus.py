@@ -53,8 +53,8 @@ from rocketray.message import Message
 from rocketray.store.files.failed_disk import note_failed_disk
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
+from rocketray.store.recovery.problem import Problem
 from rocketray.store.recovery.scrub_progress import ScrubProgress, write_progress
-from rocketray.store.recovery.verify import Problem
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, stepped_node
 from rocketray.topology.spark import positions

@@ -47,7 +47,7 @@ from rocketray.file_form import FileForm
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
-from rocketray.store.queues.queue_gaps import read_gaps
+from rocketray.store.queues.gaps_file import read_gaps
 from rocketray.store.recovery.recovery import read_past_recovery
 from rocketray.store.recovery.scrub_progress import read_progress
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.ipc.append_status import refusal
-from rocketray.actors.ipc.ring import AppendStatus, Durability
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import (

@@ -14,7 +14,7 @@ from rocketray.actors.calls.endpoint import CallTransport, client_of
 from rocketray.actors.disks.disks_api import DISKS, DisksApi
 from rocketray.actors.fetching.range_api import RangeApi, ranges_of
 from rocketray.actors.filtering.filter_api import FilterApi, filters_of
-from rocketray.actors.filtering.lag import FilteredLag
+from rocketray.actors.filtering.filtered_lag import FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
 from rocketray.actors.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi

@@ -47,7 +47,7 @@ from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.store.files.mapped_file_queue import segment_name
-from rocketray.store.queues.queue_gaps import GAPS_FILE
+from rocketray.store.queues.gaps_file import GAPS_FILE
 from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 
 from .file_copy import FileSum, copy_file, no_room, sum_of

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 
+from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import DiskReport, MovedQueue
-from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.disks.restored_disk import check_places, unknown_queues
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules

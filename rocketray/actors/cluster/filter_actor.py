@@ -13,9 +13,9 @@ from typing import Any
 
 from rocketray.actors.calls.endpoint import ServedObjects, client_of
 from rocketray.actors.client.ray_transport import RayTransport, begin
+from rocketray.actors.disks.copy_rounds import FileSums, Known
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import DiskApi, agent_of
-from rocketray.actors.disks.queue_copy import FileSums, Known
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi

@@ -20,10 +20,10 @@ from typing import Any, Concatenate
 from rocketray.actors.calls.endpoint import Arguments
 from rocketray.actors.client.actor_names import RETRY_AFTER_MS
 from rocketray.actors.client.ray_transport import begin
+from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import CopiedQueue, DiskApi, DiskReport, agent_of
-from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import (

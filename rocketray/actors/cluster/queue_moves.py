@@ -26,8 +26,8 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
-from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.service_queues import may_move

@@ -21,7 +21,7 @@ import orjson
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import disk_use, read_json, write_json
-from rocketray.actors.ipc.ring import AppendStatus
+from rocketray.actors.ipc.acknowledgement import AppendStatus
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess

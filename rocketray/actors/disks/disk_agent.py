@@ -18,8 +18,9 @@ from rocketray.errors import StoreError
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.store_settings import read_settings
 
+from .copy_rounds import FileSums, Known, RoundProgress
 from .disks_api import CopiedQueue, DiskReport, QueueSource
-from .queue_copy import FileSums, Known, QueueCopy, RoundProgress, read_blocks, sums_of
+from .queue_copy import QueueCopy, read_blocks, sums_of
 
 __all__ = ["DiskAgent"]
 

@@ -17,7 +17,7 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 
-from .queue_copy import FileSums, Known, RoundProgress
+from .copy_rounds import FileSums, Known, RoundProgress
 
 __all__ = [
     "DISKS",

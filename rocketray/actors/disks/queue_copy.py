@@ -21,7 +21,6 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.actors.files.paths import CONTROL_PAGE
@@ -30,12 +29,12 @@ from rocketray.actors.topics.topic_files import HANDED_OVER
 from rocketray.errors import StoreError
 from rocketray.store.files.file_system import SYSTEM_FILES, few_enough_files
 
+from .copy_rounds import FileSums, Known, RoundProgress
+
 __all__ = [
     "BLOCKS_AT_ONCE",
     "BLOCK_BYTES",
-    "FileSums",
     "QueueCopy",
-    "RoundProgress",
     "read_blocks",
     "sums_of",
 ]
@@ -49,35 +48,6 @@ Fetch = Callable[[Sequence[tuple[str, list[int]]]], Iterator[bytes]]
 """Takes names with the numbers of blocks, and yields the content of each."""
 _ZEROS = bytes(BLOCK_BYTES)
 _NO_DATA = -1
-
-
-@dataclass(frozen=True, slots=True)
-class FileSums:
-    """The blocks of a file from ``first`` on: the CRC-32 of each, or -1 if it is all zeros.
-
-    ``incarnation`` changes when the file is replaced. The first ``stable`` blocks cannot change.
-    """
-
-    size: int
-    incarnation: int
-    stable: int
-    first: int
-    sums: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RoundProgress:
-    """How far a round is: the bytes that were fetched, of those that differ.
-
-    Both are 0 as long as the blocks are compared.
-    """
-
-    fetched_bytes: int = 0
-    differing_bytes: int = 0
-
-
-Known = Mapping[str, tuple[int, int]]
-"""The incarnation of files, and how many of their blocks the target has for good."""
 
 
 def sums_of(directory: Path, known: Known) -> dict[str, FileSums]:

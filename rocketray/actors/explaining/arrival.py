@@ -20,7 +20,7 @@ from rocketray.delay import (
     TIMER_TOPIC,
     WAITING_QUEUES,
 )
-from rocketray.filters.filter_verdict import ExplainStep
+from rocketray.filters.verdict_values import ExplainStep
 from rocketray.message import StoredMessage
 from rocketray.names import RETRY_PREFIX
 from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION

@@ -17,24 +17,18 @@ from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of,
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.actors.topics.catalog import shard_of_host
 from rocketray.errors import ConfigError, PredicateError
-from rocketray.filters.filter_verdict import ExplainStep, FilterVerdict, explain_filter
+from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription
+from rocketray.filters.verdict_values import ExplainStep, FilterVerdict
 from rocketray.message import StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import arrival_of, copies_with
 from .cause import Cause, time_text
-from .explanation import (
-    Explanation,
-    Found,
-    GroupFacts,
-    Judge,
-    StandsStill,
-    explain_copy,
-    explain_stored,
-)
+from .explanation import Explanation, Found
 from .retry_trace import RetryTrace, first_of, is_given_back, trace
+from .rules import GroupFacts, Judge, StandsStill, explain_copy, explain_stored
 from .suggestions import like, like_keys
 
 __all__ = ["inquire"]

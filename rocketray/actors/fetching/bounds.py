@@ -7,7 +7,7 @@ from pathlib import Path
 from rocketray.actors.files.paths import control_path
 from rocketray.actors.files.restorations import Restoration, restorations_of
 from rocketray.actors.ipc.control_page_reader import ControlView
-from rocketray.store.queues.queue_gaps import gaps_of
+from rocketray.store.queues.gaps_file import gaps_of
 
 from .read_plan import Bounds, QueueKey
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyarrow import flight
 
+from rocketray.actors.calls.sent_errors import SentError, read_error
+
 from .read_plan import FetchService
-from .sent_errors import SentError, read_error
 
 __all__ = ["BROKEN_OFF", "call_options", "error_of", "open_client", "ticket_of", "upload_of"]
 

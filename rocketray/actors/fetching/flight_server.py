@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import flight
 
+from rocketray.actors.calls.sent_errors import SentError, write_error
 from rocketray.errors import ConfigError, StreamError
 
-from .sent_errors import SentError, write_error
 from .service_identity import ServiceIdentity
 
 __all__ = ["NO_CALLS", "FlightCalls", "FlightServer", "Upload", "told"]

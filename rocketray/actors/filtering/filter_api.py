@@ -9,7 +9,7 @@ from rocketray.actors.calls.endpoint import FILTER_NAME, Endpoint, on_disk
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.filters.subscription import Subscription
 
-from .lag import FilteredLag
+from .filtered_lag import FilteredLag
 
 __all__ = ["FilterApi", "FilterStatistics", "filters_of"]
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -26,34 +24,18 @@ from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.store.files.store_settings import settle_config
 from rocketray.store.queues.ext_reader import BitTest
-from rocketray.store.queues.queue_gaps import gaps_of
+from rocketray.store.queues.gaps_file import gaps_of
 from rocketray.store.reading.reader import QueueReader
 
 from .filter_stream import scan_block
+from .filtered_lag import Exactness, FilteredLag
 from .shard_bitmaps import StreamBits
 
-__all__ = ["Exactness", "FilteredLag", "LagCounter"]
+__all__ = ["LagCounter"]
 
 _BLOCK_ENTRIES = 16_384
 _NEW_BLOCKS_MAX = {"TAG": 512, "SQL92": 64}  # per question: 8 million entries, a million records
 _KEPT_BLOCKS = 65_536
-
-
-class Exactness(Enum):
-    """The meaning of a lag's number."""
-
-    EXACT = "exact"
-    AT_LEAST = "at_least"  # the limit of blocks was reached
-    UNFILTERED = "unfiltered"  # a predicate is not run: all messages that are left
-
-
-@dataclass(frozen=True, slots=True)
-class FilteredLag:
-    """The lag: ``count`` unfinished messages match, of ``diff`` unfinished ones in all."""
-
-    count: int
-    diff: int
-    exactness: Exactness
 
 
 class _Block(NamedTuple):

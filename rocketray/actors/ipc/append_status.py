@@ -15,7 +15,7 @@ from rocketray.errors import (
     StreamError,
 )
 
-from .ring import AppendStatus
+from .acknowledgement import AppendStatus
 
 __all__ = ["refusal", "status_of"]
 

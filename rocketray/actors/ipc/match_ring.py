@@ -162,7 +162,7 @@ class MatchRing:
 
     def count(self, amounts: FilterCounters) -> None:
         """Add to the counters."""
-        self._counters += amounts.to_array()
+        self._counters += amounts.numbers()
 
     def note_error(self, queue_offset: int) -> None:
         """Record that SQL92 failed on the message at that offset; only the first one is kept."""
@@ -234,7 +234,7 @@ class MatchRing:
 
     def counters(self) -> FilterCounters:
         """Return the filter actor's counters; none is torn, but one may be ahead of another."""
-        return FilterCounters.from_array(self._counters)
+        return FilterCounters(*self._counters.tolist())
 
     def _write_text(self, start: int, text: bytes, limit: int) -> None:
         assert len(text) <= limit - 4

@@ -28,32 +28,24 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.kernels.drain import (
-    DURABILITY_DISK,
-    DURABILITY_MEMORY,
     FRAME_DATA,
     FRAME_HEADER_BYTES,
     FRAME_PAD,
-    SLOT_OK,
-    SLOT_PENDING,
     RingCursor,
 )
 
+from .acknowledgement import Ack, AppendStatus, Durability
 from .control_page import LINE_BYTES, AdaptiveSpin, SharedFile
 
 __all__ = [
     "RING_BYTES",
     "SLOT_COUNT",
-    "Ack",
-    "AppendStatus",
-    "Durability",
     "Frame",
     "ProducerRing",
     "RingCorruptError",
@@ -75,37 +67,8 @@ class RingCorruptError(StreamError):
     """A ring has content that no producer writes; the shard stops reading it."""
 
 
-class Durability(IntEnum):
-    """The meaning of an acknowledgement."""
-
-    MEMORY = DURABILITY_MEMORY
-    DISK = DURABILITY_DISK
-
-
-class AppendStatus(IntEnum):
-    """The outcome of a frame."""
-
-    PENDING = SLOT_PENDING
-    OK = SLOT_OK
-    MESSAGE_ILLEGAL = 2
-    STORE_FULL = 3
-    FENCED = 4
-    NOT_WRITABLE = 5
-    FAILED = 6
-
-
 _DURABILITY_MAX = max(Durability)
 _STATUSES = tuple(AppendStatus)
-
-
-class Ack(NamedTuple):
-    """The outcome of one batch; physical offsets of its records follow from their sizes."""
-
-    status: AppendStatus
-    first_queue_offset: int = -1
-    first_physical_offset: int = -1
-    store_timestamp_ms: int = 0
-    messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from rocketray.actors.filtering.lag import Exactness, FilteredLag
+from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.filters.counters import FilterCounters
 from rocketray.names import RETRY_PREFIX, is_system_topic

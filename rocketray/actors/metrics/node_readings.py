@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from rocketray.actors.api.node_client import NodeClient, lag_of, of_disks_there
-from rocketray.actors.filtering.lag import FilteredLag
+from rocketray.actors.filtering.filtered_lag import FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.shards.shard_api import ShardStatistics
 from rocketray.errors import StreamError

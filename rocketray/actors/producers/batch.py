@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.ipc.append_status import refusal
-from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.delay import WAITING_QUEUES
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.recall import RecallHandle

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import Message
@@ -30,7 +30,7 @@ from rocketray.names import check_open_topic
 from rocketray.store.batches.encoded_batch import MeasuredTable, Packing, RecordOptions, packed
 from rocketray.store.batches.message_columns import MessageColumns
 from rocketray.store.batches.message_lists import EncodedLists
-from rocketray.store.formats.message_id import UniqueIdGenerator
+from rocketray.store.formats.unique_id import UniqueIdGenerator
 
 from .batch import Batch
 from .links import QueueLinks

@@ -22,7 +22,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocketray.actors.ipc.ring import RING_BYTES, Ack
+from rocketray.actors.ipc.acknowledgement import Ack
+from rocketray.actors.ipc.ring import RING_BYTES
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms, pieces_of
 from rocketray.errors import ShardMovedError, ShardUnavailableError

@@ -17,9 +17,9 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
+from rocketray.actors.calls.sent_errors import error_from_json, error_to_json
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.fetching.flight_link import SentBatch
-from rocketray.actors.fetching.sent_errors import error_from_json, error_to_json
 from rocketray.actors.groups.member_options import FetchCompression
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import ConfigError, InvalidMessageError, StreamError
@@ -49,7 +49,7 @@ _NUMBER_MAX = (1 << 63) - 1
 _QUEUE_MAX = (1 << 31) - 1
 _SUBSCRIPTIONS_MAX = 16
 _SESSION = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_COUNTERS = len(FilterCounters().to_array())
+_COUNTERS = len(FilterCounters().numbers())
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def reply_batches(reply: Mapping[int, FetchedQueue]) -> Iterator[SentBatch]:
             found.next_position,
             found.end,
             found.stream,
-            found.counters.to_array().tolist(),
+            list(found.counters.numbers()),
             None if found.error is None else error_to_json(found.error),
         ]
         for queue_id, found in reply.items()

@@ -24,7 +24,7 @@ import logging
 import threading
 from typing import NamedTuple
 
-from rocketray.actors.ipc.ring import AppendStatus
+from rocketray.actors.ipc.acknowledgement import AppendStatus
 from rocketray.actors.retries.deliveries import portions
 from rocketray.actors.topics.old_files import old_files
 from rocketray.kernels.spans import Field

@@ -19,9 +19,9 @@ from rocketray.actors.files.paths import (
     staged_directory,
 )
 from rocketray.actors.files.state_files import disk_use
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.process_doorbell import QueueBell
-from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.actors.topics.catalog import TopicConfig

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.actors.ipc.append_status import status_of
 from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.actors.ipc.ring import Ack, AppendStatus, ShardRing
+from rocketray.actors.ipc.ring import ShardRing
 from rocketray.errors import InvalidMessageError, ShardUnavailableError
 from rocketray.kernels.drain import StoreCursor, drain_frames
 from rocketray.store.append_window import AppendWindow

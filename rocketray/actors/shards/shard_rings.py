@@ -11,14 +11,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocketray.actors.ipc.ring import (
-    Ack,
-    AppendStatus,
-    Durability,
-    Frame,
-    RingCorruptError,
-    ShardRing,
-)
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.actors.ipc.ring import Frame, RingCorruptError, ShardRing
 from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.errors import CorruptRecordError, InvalidMessageError, OffsetOutOfRangeError
 from rocketray.store.batches.encoded_batch import unpack_batch

@@ -27,8 +27,8 @@ from pathlib import Path
 from rocketray.actors.files.paths import CONTROL_PAGE
 from rocketray.actors.filtering.shard_bitmaps import ShardBitmaps
 from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.topics.topic_files import check_store_host
 from rocketray.config import StoreConfig

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from rocketray.actors.ipc.ring import Ack, AppendStatus
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import UNIQUE_KEY, decode_properties
 from rocketray.store.batches.encoded_batch import EncodedBatch

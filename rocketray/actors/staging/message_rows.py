@@ -40,7 +40,7 @@ from rocketray.message import SHARDING_KEY
 from rocketray.names import check_open_topic, check_topic
 from rocketray.store.batches.encoded_batch import MeasuredTable, packed
 from rocketray.store.batches.text_columns import text_column
-from rocketray.store.formats.message_id import UniqueIdGenerator
+from rocketray.store.formats.unique_id import UniqueIdGenerator
 
 __all__ = ["MESSAGE_COLUMNS", "MessageRows", "RowFrame"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.half_file import HalfFrame, read_frame
+from rocketray.actors.ipc.acknowledgement import AppendStatus
 from rocketray.actors.ipc.append_status import refusal
-from rocketray.actors.ipc.ring import AppendStatus
 from rocketray.actors.retries.deliveries import Place, portions
 from rocketray.delay import WAITING_QUEUES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rocketray.actors.files.state_files import disk_use
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.ipc.append_status import refusal
-from rocketray.actors.ipc.ring import AppendStatus, Durability
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.errors import ShardUnavailableError

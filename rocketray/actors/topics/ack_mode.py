@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.errors import ConfigError
 
 __all__ = ["AckMode", "check_ack", "durability_of"]

@@ -13,7 +13,7 @@ from rocketray.cli.terminal.output import print_json, print_line
 
 if TYPE_CHECKING:
     from rocketray.actors.explaining.explanation import Explanation
-    from rocketray.filters.filter_verdict import ExplainStep
+    from rocketray.filters.verdict_values import ExplainStep
 
 __all__ = ["explain"]
 

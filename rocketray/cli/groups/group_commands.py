@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rocketray.actors.client.connection import Connection
-    from rocketray.actors.filtering.lag import FilteredLag
+    from rocketray.actors.filtering.filtered_lag import FilteredLag
     from rocketray.actors.groups.group_descriptions import GroupDescription
 
 __all__ = ["groups"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rocketray.actors.client.connection import Connection
-    from rocketray.actors.disks.queue_copy import RoundProgress
+    from rocketray.actors.disks.copy_rounds import RoundProgress
     from rocketray.actors.files.home import Home
 
 __all__ = ["drain", "move_queue", "rebalance"]

@@ -29,7 +29,8 @@ from rocketray.store.files.mapped_file import MappedFile
 from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
 from rocketray.store.files.written_sums import WrittenSums
 
-from .consume_queue_ext import ConsumeQueueExt, ExtUnit
+from .consume_queue_ext import ConsumeQueueExt
+from .ext_unit import ExtUnit
 from .queue_gaps import NO_GAPS, QueueGaps
 
 __all__ = [

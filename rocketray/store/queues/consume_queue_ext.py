@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,9 @@ from rocketray.store.files.mapped_file import MappedFile
 from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair, rewrite_files
 from rocketray.store.files.written_sums import WrittenSums
 
-__all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "ExtUnit", "unit_row"]
+from .ext_unit import ExtUnit
+
+__all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "unit_row"]
 
 _UNIT = struct.Struct(">hqqh")
 _UNIT_MAX_BYTES = 32_767  # the maximum of an i16
@@ -52,14 +54,6 @@ class BitmapSource(Protocol):
         Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n].
         """
         ...
-
-
-class ExtUnit(NamedTuple):
-    """One unit. Bit *j* of ``bitmap`` is ``1 << (j % 8)`` of byte ``j // 8``; None: no bitmap."""
-
-    tags_code: int
-    store_timestamp_ms: int
-    bitmap: bytes | None
 
 
 class ConsumeQueueExt:

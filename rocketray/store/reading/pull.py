@@ -21,7 +21,7 @@ from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import StoredMessage
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.queues.consume_queue import ConsumeQueue, QueueEntry
-from rocketray.store.queues.consume_queue_ext import ExtUnit
+from rocketray.store.queues.ext_unit import ExtUnit
 
 __all__ = [
     "GetMessageResult",

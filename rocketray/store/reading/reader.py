@@ -36,7 +36,7 @@ from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.segment_cache import SegmentCache
 from rocketray.store.files.store_settings import settle_config
 from rocketray.store.queues.ext_reader import BitTest, ExtReader
-from rocketray.store.queues.queue_gaps import gaps_of
+from rocketray.store.queues.gaps_file import gaps_of
 
 from .record_spans import EntryColumns, RecordReader, SegmentSpans
 

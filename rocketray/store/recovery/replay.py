@@ -31,6 +31,7 @@ from rocketray.store.log.log_blocks import (
 )
 from rocketray.store.log.log_walk import end_after
 from rocketray.store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
+from rocketray.store.queues.gap_ranks import ranks_of
 from rocketray.store.queues.queue_recovery import continue_at, last_before, put_entries
 from rocketray.store.queues.queue_table import QueueTable
 
@@ -140,7 +141,7 @@ class Replay:
 
         If that record's offset does not lead to the next ones', theirs are trusted.
         """
-        ranks = queue.gaps.ranks(np.maximum(block.queue_offsets, 0))
+        ranks = ranks_of(np.maximum(block.queue_offsets, 0), queue.gaps)
         first = next((first for first, end in _runs(ranks) if end - first > 1), 0)
         begins_at = queue.gaps.back(int(block.queue_offsets[first]) + 1, first + 1)
         if ranks[first] >= first and begins_at != queue.max_offset:

@@ -39,8 +39,8 @@ from rocketray.store.formats.record import BLANK_BYTES, is_blank
 from rocketray.store.log.log_blocks import LogBlock, read_block
 from rocketray.store.queues.consume_queue import ENTRY
 
+from .problem import Problem
 from .scrub_progress import ScrubProgress, read_progress, write_progress
-from .verify import Problem
 
 __all__ = ["PASS_INTERVAL_MS", "Scrubber"]
 

@@ -25,8 +25,8 @@ from rocketray.errors import StoreError
 from rocketray.file_form import FileForm, UnknownVersionError
 from rocketray.store.files.file_system import FileSystem, replace_file
 
+from .problem import Problem
 from .replay import Hole
-from .verify import Problem
 
 __all__ = ["ScrubProgress", "accept_holes", "read_progress", "write_progress"]
 

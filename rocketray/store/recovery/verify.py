@@ -36,19 +36,12 @@ from rocketray.store.log.log_walk import bytes_behind, end_after
 from rocketray.store.queues.consume_queue import ConsumeQueue
 from rocketray.store.queues.queue_table import QueueTable
 
-__all__ = ["Problem", "Verification", "index_agrees", "verify"]
+from .problem import Problem
+
+__all__ = ["Verification", "index_agrees", "verify"]
 
 _SHOWN_OF_A_KIND = 20  # problems per queue or index file; the rest is counted
 _Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A defect at byte ``offset`` of ``file``."""
-
-    file: str
-    offset: int
-    what: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from support.local_node import LocalNode
 
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.files.node_lock import lock_node
+from rocketray.actors.ipc.acknowledgement import AppendStatus
 from rocketray.actors.ipc.append_status import refusal
-from rocketray.actors.ipc.ring import AppendStatus
 from rocketray.cli import main
 from rocketray.cli.groups import group_commands
 from rocketray.errors import ConfigError, StoreError, StoreLockedError

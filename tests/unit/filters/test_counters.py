@@ -15,4 +15,3 @@ def test_counters_add_up_number_by_number(one: FilterCounters, other: FilterCoun
     assert one + NO_COUNTERS == one
     assert (one + other).errors == one.errors + other.errors
     assert (one + other).rejected == one.rejected + other.rejected
-    assert FilterCounters.from_array(one.to_array()) == one

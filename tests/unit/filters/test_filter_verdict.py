@@ -7,14 +7,10 @@ from support.batches import stored
 
 from rocketray.errors import PredicateError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
-from rocketray.filters.filter_verdict import (
-    BitmapFacts,
-    FilterReason,
-    FilterVerdict,
-    explain_filter,
-)
+from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
+from rocketray.filters.verdict_values import BitmapFacts, FilterReason, FilterVerdict
 from rocketray.hashing import tags_code
 from rocketray.message import Message, StoredMessage
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.filtering.lag import Exactness
+from rocketray.actors.filtering.filtered_lag import Exactness
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import PredicateError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription

@@ -15,12 +15,12 @@ from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.cluster.topic_service import TopicService
+from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import MovedQueue
-from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.files.runtime_lock import remove_runtime
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.ipc.ring import AppendStatus, Durability
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import Placement

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.disks import queue_copy
+from rocketray.actors.disks.copy_rounds import FileSums, RoundProgress
 from rocketray.actors.disks.queue_copy import (
     BLOCK_BYTES,
     BLOCKS_AT_ONCE,
-    FileSums,
     QueueCopy,
-    RoundProgress,
     read_blocks,
     sums_of,
 )
-from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.config import StoreConfig

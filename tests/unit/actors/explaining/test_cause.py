@@ -9,7 +9,7 @@ from support.source_tree import ROOT
 
 from rocketray.actors.explaining.cause import Cause, time_text
 from rocketray.cli.filters.explain import explain
-from rocketray.filters.filter_verdict import FilterReason
+from rocketray.filters.verdict_values import FilterReason
 
 PAGE = ROOT / "docs/reference/groups.md"
 CAUSES = [(cause.value, cause.meaning) for cause in Cause]

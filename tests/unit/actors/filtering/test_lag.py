@@ -10,7 +10,8 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.filtering import lag
-from rocketray.actors.filtering.lag import Exactness, FilteredLag, LagCounter
+from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
+from rocketray.actors.filtering.lag import LagCounter
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.subscription_change import FilterPlan
 from rocketray.errors import FilterEvaluationError

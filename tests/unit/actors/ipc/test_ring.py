@@ -8,16 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rocketray.actors.ipc.ring import (
-    SLOT_COUNT,
-    Ack,
-    AppendStatus,
-    Durability,
-    Frame,
-    ProducerRing,
-    RingCorruptError,
-    ShardRing,
-)
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.actors.ipc.ring import SLOT_COUNT, Frame, ProducerRing, RingCorruptError, ShardRing
 from rocketray.errors import StoreVersionError
 
 CAPACITY = 64 * 1024

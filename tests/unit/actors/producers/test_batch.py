@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.producers.batch import Batch, SendResults
 from rocketray.errors import ShardFencedError, StoreFullError
 from rocketray.message import Message

@@ -14,7 +14,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.files.paths import producer_rings_directory
-from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.ipc.acknowledgement import Ack
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.batch import Batch
 from rocketray.actors.producers.producer import NodeProducer, SendResult

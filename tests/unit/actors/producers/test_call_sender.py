@@ -14,7 +14,7 @@ from support import local_node
 from support.local_node import LocalNode
 from support.lossy_calls import LossyCalls
 
-from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.ipc.acknowledgement import Ack
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.call_sender import WAITING_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.errors import ConfigError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.stores import SMALL
 
-from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.message import SHARDING_KEY, Message, StoredMessage

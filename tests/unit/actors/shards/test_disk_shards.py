@@ -16,8 +16,9 @@ import pytest
 from support.stores import repair
 
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.ipc.process_doorbell import SLOTS, ProcessDoorbell
-from rocketray.actors.ipc.ring import AppendStatus, Durability, ProducerRing
+from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards import shard_threads
 from rocketray.actors.shards.owned_shard import OwnedShard

@@ -14,9 +14,9 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.paths import consumer_directory, shard_directory
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.filter_stream import FilterStream
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.match_ring import MatchRing, StreamDescription, StreamState
-from rocketray.actors.ipc.ring import AppendStatus, Durability
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import StoreFullError
 from rocketray.filters.counters import FilterCounters

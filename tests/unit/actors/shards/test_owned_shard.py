@@ -17,16 +17,10 @@ from rocketray.actors.files.paths import (
     producer_rings_directory,
     shard_directory,
 )
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.control_page import Doorbell
-from rocketray.actors.ipc.ring import (
-    RING_BYTES,
-    Ack,
-    AppendStatus,
-    Durability,
-    ProducerRing,
-    ShardRing,
-)
+from rocketray.actors.ipc.ring import RING_BYTES, ProducerRing, ShardRing
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.owned_shard import OwnedShard

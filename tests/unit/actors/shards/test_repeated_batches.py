@@ -11,7 +11,7 @@ import pytest
 from support.ladder import stored_in
 from support.local_node import LocalNode
 
-from rocketray.actors.ipc.ring import Ack, Durability
+from rocketray.actors.ipc.acknowledgement import Ack, Durability
 from rocketray.actors.producers.batcher import Handling
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
 from rocketray.actors.shards import repeated_batches

@@ -18,7 +18,8 @@ from support.source_tree import ROOT
 
 from rocketray.actors.cluster.system_services import step_each
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
-from rocketray.actors.ipc.ring import AppendStatus, Durability, ProducerRing
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_process import ShardProcess

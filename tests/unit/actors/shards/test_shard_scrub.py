@@ -13,7 +13,7 @@ import pytest
 from support.stores import FakeClock, repair
 
 from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.ipc.ring import AppendStatus, Durability
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.shards import shard_threads
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import ScrubState
@@ -24,8 +24,8 @@ from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.recovery.problem import Problem
 from rocketray.store.recovery.scrub import PASS_INTERVAL_MS
-from rocketray.store.recovery.verify import Problem
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
 SIZES = {

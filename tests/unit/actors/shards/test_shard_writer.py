@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.files.paths import CONTROL_PAGE
-from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
+from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.actors.ipc.ring import ProducerRing, ShardRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.repeated_batches import BatchIdentity
 from rocketray.actors.shards.shard_writer import ShardWriter

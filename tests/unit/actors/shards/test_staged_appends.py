@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.ipc.ring import AppendStatus, Durability
+from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.message import Message

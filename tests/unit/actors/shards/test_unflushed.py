@@ -11,7 +11,8 @@ from typing import cast
 
 import pytest
 
-from rocketray.actors.ipc.ring import Durability, ProducerRing
+from rocketray.actors.ipc.acknowledgement import Durability
+from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.shards.unflushed import Unflushed

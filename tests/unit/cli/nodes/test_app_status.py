@@ -24,7 +24,7 @@ from rocketray.cli.nodes.app_status import (
 from rocketray.cli.terminal import output
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
-from rocketray.store.recovery.verify import Problem
+from rocketray.store.recovery.problem import Problem
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 from rocketray.topology.hosting.host import HostStatus

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import MovedQueue
-from rocketray.actors.disks.queue_copy import RoundProgress
 from rocketray.actors.files.home import Home
 from rocketray.actors.topics.placement import QueueMove
 from rocketray.cli.nodes import moves

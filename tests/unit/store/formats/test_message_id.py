@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from support.stores import FakeClock
 
 from rocketray.errors import ConfigError
-from rocketray.store.formats import message_id
-from rocketray.store.formats.message_id import (
-    UniqueIdGenerator,
-    decode_offset_id,
-    encode_offset_id,
-)
+from rocketray.store.formats import unique_id
+from rocketray.store.formats.message_id import decode_offset_id, encode_offset_id
+from rocketray.store.formats.unique_id import UniqueIdGenerator
 
 NOW_MS = 1_700_000_000_123
 
@@ -92,7 +89,7 @@ def test_the_parts_of_an_id_that_rocketmq_made() -> None:
 def test_an_id_tells_who_made_it_and_when(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", zone)
     time.tzset()
-    message_id._month_start_of.cache_clear()
+    unique_id._month_start_of.cache_clear()
     try:
         parts = decode_unique_id(generator(FakeClock(NOW_MS)).next_id())
         assert parts.address == "10.1.2.3"
@@ -104,7 +101,7 @@ def test_an_id_tells_who_made_it_and_when(zone: str, monkeypatch: pytest.MonkeyP
         monkeypatch.undo()
         os.environ.pop("TZ", None)
         time.tzset()
-        message_id._month_start_of.cache_clear()
+        unique_id._month_start_of.cache_clear()
 
 
 def test_many_ids_at_once_are_those_that_one_by_one_would_be() -> None:

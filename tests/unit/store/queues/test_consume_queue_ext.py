@@ -18,7 +18,8 @@ from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
 from rocketray.hashing import tags_code
 from rocketray.store.message_store import MessageStore
-from rocketray.store.queues.consume_queue_ext import ConsumeQueueExt, ExtUnit
+from rocketray.store.queues.consume_queue_ext import ConsumeQueueExt
+from rocketray.store.queues.ext_unit import ExtUnit
 
 FIRST = -(1 << 63)
 CONFIG = replace(SMALL, consume_queue_ext=True, consume_queue_ext_segment_bytes=1024)

@@ -11,13 +11,9 @@ import pytest
 
 from rocketray.errors import CorruptRecordError, StoreVersionError
 from rocketray.store.files.file_system import SYSTEM_FILES
-from rocketray.store.queues.queue_gaps import (
-    GAPS_FILE,
-    QueueGaps,
-    gaps_of,
-    read_gaps,
-    write_gaps,
-)
+from rocketray.store.queues.gap_ranks import ranks_of
+from rocketray.store.queues.gaps_file import GAPS_FILE, gaps_of, read_gaps, write_gaps
+from rocketray.store.queues.queue_gaps import QueueGaps
 
 END = 60
 
@@ -44,7 +40,7 @@ def test_every_question_has_the_answer_of_a_set(seed: int) -> None:
         )
         between = set(chain.from_iterable(range(*each) for each in gaps.between(start, stop)))
         assert between == missing & set(range(start, stop))
-        assert gaps.ranks(np.array(there)).tolist() == list(range(len(there)))
+        assert ranks_of(np.array(there), gaps).tolist() == list(range(len(there)))
         count = chance.randrange(1, 20)
         assert gaps.ahead(start, count) == [one for one in there if one >= start][count - 1] + 1
         older = [offset for offset in there if offset < stop]

@@ -17,9 +17,9 @@ from support.stores import SMALL, FakeClock, message, open_golden
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
+from rocketray.store.recovery.problem import Problem
 from rocketray.store.recovery.scrub import PASS_INTERVAL_MS, Scrubber
 from rocketray.store.recovery.scrub_progress import read_progress
-from rocketray.store.recovery.verify import Problem
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
 STORE = Path("/store")

@@ -11,7 +11,7 @@ from support.command_server import run_here
 from support.stores import NO_CRC, FakeClock, message, open_golden
 
 from rocketray.store.message_store import MessageStore
-from rocketray.store.recovery.verify import Problem
+from rocketray.store.recovery.problem import Problem
 
 MESSAGES = 30
 

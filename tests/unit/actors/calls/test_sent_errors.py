@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketray import errors
-from rocketray.actors.fetching.sent_errors import (
+from rocketray.actors.calls.sent_errors import (
     error_from_json,
     error_to_json,
     read_error,
@@ -72,7 +72,7 @@ def test_what_is_not_plain_is_told_in_its_words(error: StreamError) -> None:
 def test_another_value_makes_an_error_of_the_root_class_only(value: Any) -> None:
     again = error_from_json(value)
     assert type(again) is StreamError
-    assert "the fetch service failed" in str(again)
+    assert "the node failed" in str(again)
 
 
 def test_a_text_that_is_no_json_is_no_error_of_the_service() -> None:

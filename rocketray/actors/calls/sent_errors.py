@@ -1,4 +1,4 @@
-"""Errors as JSON: what a fetch service says to its clients.
+"""Errors as JSON: what a service says to its clients.
 
 An error of rocketray is its class's name and its arguments, if those are texts and numbers; another
 one is sent as its text. The receiver makes errors of known classes only.
@@ -42,14 +42,14 @@ def error_to_json(error: SentError) -> list[Any]:
 def error_from_json(value: Any) -> SentError:
     """Return the error that :func:`error_to_json` wrote; a ``StreamError`` for anything else."""
     if not isinstance(value, list) or not value or not _is_plain(value):
-        return StreamError(f"the fetch service failed: {value!r:.500}")
+        return StreamError(f"the node failed: {value!r:.500}")
     name, *arguments = value
     try:
         if name == _SYSTEM:
             return OSError(*arguments)
         return _CLASSES[name](*arguments)
     except (KeyError, TypeError):
-        return StreamError(f"the fetch service failed: {value!r:.500}")
+        return StreamError(f"the node failed: {value!r:.500}")
 
 
 def write_error(error: SentError) -> bytes:

@@ -1,0 +1,25 @@
+"""The lag of a group in a queue: a number, and how exact it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Exactness", "FilteredLag"]
+
+
+class Exactness(Enum):
+    """The meaning of a lag's number."""
+
+    EXACT = "exact"
+    AT_LEAST = "at_least"  # the limit of blocks was reached
+    UNFILTERED = "unfiltered"  # a predicate is not run: all messages that are left
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredLag:
+    """The lag: ``count`` unfinished messages match, of ``diff`` unfinished ones in all."""
+
+    count: int
+    diff: int
+    exactness: Exactness

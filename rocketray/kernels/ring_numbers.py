@@ -1,0 +1,8 @@
+"""The numbers of a ring that kernels and Python share; this module imports none of the others."""
+
+from __future__ import annotations
+
+__all__ = ["DURABILITY_DISK", "DURABILITY_MEMORY", "SLOT_OK", "SLOT_PENDING"]
+
+SLOT_PENDING, SLOT_OK = 0, 1
+DURABILITY_MEMORY, DURABILITY_DISK = 0, 1

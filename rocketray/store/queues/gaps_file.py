@@ -1,0 +1,79 @@
+"""``gaps.json``, in the store's directory: the gaps of its queues (queue_gaps.py).
+
+    {"version": 1, "queues": {"Trade/0": [[12, 1036]]}}
+
+It is written before a queue continues behind a gap. If it is lost, a repair finds the gaps again:
+the queue offsets in the log leave them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rocketray.errors import CorruptRecordError
+from rocketray.file_form import FileForm
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
+
+from .queue_gaps import NO_GAPS, OFFSET_MAX, QueueGaps
+
+__all__ = ["GAPS_FILE", "gaps_of", "read_gaps", "write_gaps"]
+
+GAPS_FILE = "gaps.json"
+_FORM = FileForm(GAPS_FILE)
+_MAX_BYTES = 64 * 1024 * 1024
+
+
+def read_gaps(
+    directory: Path, file_system: FileSystem = SYSTEM_FILES
+) -> dict[tuple[str, int], QueueGaps]:
+    """Return the gaps of the queues in the store *directory* that have any.
+
+    Raises:
+        CorruptRecordError: the file is damaged.
+        UnknownVersionError: a later release wrote it.
+    """
+    path = directory / GAPS_FILE
+    try:
+        value = _FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)), path)
+        return {_queue(name): _gaps(pairs) for name, pairs in value["queues"].items()}
+    except FileNotFoundError:
+        return {}
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{error}; have the gaps found in the log: rocketray store recover {directory}"
+        raise CorruptRecordError(str(path), 0, reason) from None
+
+
+def gaps_of(
+    directory: Path, topic: str, queue_id: int, file_system: FileSystem = SYSTEM_FILES
+) -> QueueGaps:
+    """Return the gaps of one queue of the store *directory*; raise as :func:`read_gaps`."""
+    return read_gaps(directory, file_system).get((topic, queue_id), NO_GAPS)
+
+
+def write_gaps(
+    directory: Path, gaps: Mapping[tuple[str, int], QueueGaps], file_system: FileSystem
+) -> None:
+    """Write the file; durable on return."""
+    queues = {f"{topic}/{queue_id}": held.pairs for (topic, queue_id), held in gaps.items()}
+    content = orjson.dumps(_FORM.of({"queues": queues}))
+    replace_file(file_system, directory / GAPS_FILE, content)
+
+
+def _queue(name: str) -> tuple[str, int]:
+    topic, queue_id = name.rsplit("/", 1)
+    return topic, int(queue_id)
+
+
+def _gaps(pairs: Any) -> QueueGaps:
+    checked = [(_offset(start), _offset(stop)) for start, stop in pairs]
+    return QueueGaps(checked)
+
+
+def _offset(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < OFFSET_MAX:
+        raise ValueError(f"{value} is no queue offset")
+    return value

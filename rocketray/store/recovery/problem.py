@@ -1,0 +1,16 @@
+"""A defect of a store, as verification and scrubs report it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A defect at byte ``offset`` of ``file``."""
+
+    file: str
+    offset: int
+    what: str
