@@ -68,11 +68,12 @@ class Connection(NodeClient):
         self, data: Path, cluster: str = DEFAULT_CLUSTER, node: Mapping[str, Any] | None = None
     ) -> None:
         """Connect to the node on the Ray that is joined; *node* is the content of node.json."""
-        self._ray = RayTransport(data, cluster, node)
-        super().__init__(data, self._ray, cluster=cluster)
+        self.transport = RayTransport(data, cluster, node)
+        """The way of its calls."""
+        super().__init__(data, self.transport, cluster=cluster)
         self.node = node
         """The content of node.json at first; None if the node was found by its cluster's name."""
-        self._node = client_of(self._ray, NODE)
+        self._node = client_of(self.transport, NODE)
         self.unflushed = self._node.unflushed
         """See :meth:`NodeApi.unflushed`."""
         self.scrubs = self._node.scrubs
@@ -121,7 +122,7 @@ class Connection(NodeClient):
 
     def lose(self, error: StreamError) -> None:
         """Raise *error* from now on: Ray is lost, and a call would wait or start another Ray."""
-        self._ray.lose(error)
+        self.transport.lose(error)
         for producer in self._producers:
             producer.lose(error)
 
@@ -158,7 +159,7 @@ class Connection(NodeClient):
 
     def _gateway(self, compression: FetchCompression | None, disk: str) -> FetchApi:
         """Return the calls of a disk's gateway."""
-        return SentFetches(FlightLink(client_of(self._ray, ranges_of(disk))), compression)
+        return SentFetches(FlightLink(client_of(self.transport, ranges_of(disk))), compression)
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
         """Explain why the message with id or key *message* was, or was not, delivered to *group*.

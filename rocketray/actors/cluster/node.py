@@ -64,6 +64,7 @@ from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .coordinator_settings import CoordinatorSettings
 from .filter_actor import FILTER_THREADS, FilterActor
 from .gateway_actor import GatewayActor
+from .local_service import LocalService, open_service
 from .node_options import NodeOptions, settle_rules
 from .one_node import (
     coordinator_elsewhere,
@@ -119,6 +120,7 @@ class Node:
         """Whether the node has actors that would outlive it, on a Ray that it joined."""
         self._lost: str | None = None
         self._standby: Standby | None = None
+        self._service: LocalService | None = None
         self._superseded: Any = None
         """The call that returns when another coordinator has taken over the register."""
         self._stopped = threading.Event()
@@ -154,6 +156,7 @@ class Node:
         else:
             self._begin()
         write_description(self.data, self.description())
+        self._service = open_service(self.data, self.connection())
 
     def _check_register(self, disk: str) -> str:
         """Return the id of the cluster that would have its coordinator here, "" on a joined disk.
@@ -430,6 +433,8 @@ class Node:
             self._let_go_of_directory()
 
     def _let_go_of_memory(self) -> None:
+        if self._service is not None:
+            self._service.close()
         if self._standby is not None:
             self._standby.close()
         if self._runtime is not None:

@@ -17,7 +17,8 @@
                                         and config/consumerFilter.json, the filters of its bitmaps
     DATA/copies/<topic>.<queueId>/      a queue that is being copied here (disks/queue_copy.py)
     DATA/staged/                        the halves of staged batches (half_file.py)
-    RUNTIME/                            rings and doorbells in shared memory, removed with the node
+    RUNTIME/                            rings and doorbells in shared memory, and the socket of
+                                        commands, removed with the node
 
 RUNTIME is on ``/dev/shm`` if that exists, else in DATA/run. Its name on ``/dev/shm`` can be
 guessed, and every user can create directories there. If another user has created one of that name,
@@ -49,6 +50,7 @@ __all__ = [
     "free_runtime_directory",
     "identity_file",
     "journal_directory",
+    "local_socket",
     "node_file",
     "process_doorbell_path",
     "producer_rings_directory",
@@ -200,6 +202,11 @@ def fetch_service_file(data: Path) -> Path:
 def process_doorbell_path(data: Path, process: str) -> Path:
     """Return the doorbell that producers ring for all shards of one process."""
     return runtime_directory(data) / "processes" / process
+
+
+def local_socket(data: Path) -> Path:
+    """Return the socket on which the node's process answers commands on its machine."""
+    return runtime_directory(data) / "calls"
 
 
 def filter_doorbell_path(data: Path) -> Path:

@@ -1,5 +1,8 @@
 """The connection from a command to the node; Ray is imported here, and only if a command needs it.
 
+Most commands only :func:`ask` the node, over its own socket; those that send, consume or start
+something :func:`connect`.
+
 If the node is gone, Ray does not answer a call. The command would wait for a minute, then Ray ends
 the process without a message meant for users. So a thread checks the node's process, and ends the
 command some seconds after it, unless the command has ended itself.
@@ -27,8 +30,16 @@ from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
+    from rocketray.actors.client.local_client import LocalClient
 
-__all__ = ["choose_cluster", "chosen_cluster", "connect", "end_with_node", "ray_stderr_in_file"]
+__all__ = [
+    "ask",
+    "choose_cluster",
+    "chosen_cluster",
+    "connect",
+    "end_with_node",
+    "ray_stderr_in_file",
+]
 
 _LOOK_AGAIN_S = 1.0
 _GRACE_S = 10.0  # the command notices it by itself within a few
@@ -69,6 +80,20 @@ def connect(data: Path, *, stays: bool = False) -> Connection:
     if is_command and not stays:
         threading.Thread(target=end_with_node, args=(connection,), daemon=True).start()
     return connection
+
+
+def ask(data: Path) -> LocalClient | Connection:
+    """Return a client of the node on *data*, or of the cluster, for questions and changes.
+
+    On the node's machine it uses the node's own socket, without Ray; else it connects. Raises as
+    :func:`connect`.
+    """
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+    from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - the same
+
+    place = _place(data)
+    local = open_local(place.resolve()) if isinstance(place, Path) else None
+    return connect(data) if local is None else LocalClient(local)
 
 
 def _place(data: Path) -> Path | Cluster:

@@ -21,6 +21,7 @@ from rocketray.names import check_group, check_queue_count, check_topic
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
+    from rocketray.actors.client.local_client import LocalClient
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.filters.sql92 import Dialect
     from rocketray.filters.subscription import ErrorPolicy, Subscription
@@ -192,7 +193,15 @@ def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -
         progress(f"warning: {line}")
 
 
-def tell_doubts_of(node: Connection, topics: Iterable[str], subscription: Subscription) -> None:
+def tell_doubts_of(
+    node: LocalClient | Connection, topics: Iterable[str], subscription: Subscription
+) -> None:
     """Do the same on the node's machine; on others the messages are not at hand."""
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+
+    if isinstance(node, LocalClient):
+        for line in node.doubts([*topics], subscription):
+            progress(f"warning: {line}")
+        return
     with suppress(NodeElsewhereError):
         tell_doubts(node.files("comparing a filter with messages"), topics, subscription)

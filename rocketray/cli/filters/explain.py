@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.explaining.cause import Cause
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line
 
@@ -43,7 +43,7 @@ def explain(
     prints one object: cause, offsetMsgId, and steps, each with stage, result and detail. The exit
     code is 1 for not_found, and 0 for each other cause.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    with connect(data) as connection:
+    with ask(data) as connection:
         found = connection.explain(message, group, topic)
     print_json(found.to_json()) if as_json else _print(found)
     if found.cause is Cause.NOT_FOUND:

@@ -9,7 +9,7 @@ import typer
 
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.messages import one_line, to_json
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     AnyDataOption,
@@ -264,7 +264,7 @@ def stats(
     A member reports about once a second. --json names every counter, and errors by their kind:
     evaluationErrors, predicateErrors, predicateTimeouts.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    with connect(data) as connection:
+    with ask(data) as connection:
         chosen = chosen_groups(connection.groups.all(), group)
         stuck = connection.filters.statistics().stuck_calls
     if stuck:

@@ -11,7 +11,7 @@ import typer
 
 from rocketray.actors.runtime.machine import user_name
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     DataOption,
@@ -140,7 +140,7 @@ def _move(
 ) -> None:
     from rocketray.actors.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - the node
 
-    with connect(options.data) as connection:
+    with ask(options.data) as connection:
         found = [
             each
             for each in chosen_groups(connection.groups.all(), options.group)
@@ -207,7 +207,7 @@ def migrate(
         raise typer.BadParameter(
             "give the new filter with --tags, --sql or --where; --tags '*' is all messages"
         )
-    with connect(data) as connection:
+    with ask(data) as connection:
         if abort:
             connection.groups.abort_change(group, topic)
             print_result({"aborted": True}, "the change was dropped", as_json=as_json)

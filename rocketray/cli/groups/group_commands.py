@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     DataOption,
@@ -35,7 +35,7 @@ from .group_changes import migrate, reset, seek, skip
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.filtering.filtered_lag import FilteredLag
     from rocketray.actors.groups.group_descriptions import GroupDescription
 
@@ -72,7 +72,7 @@ def progress(
     numbers. Below the table are the queues that are held at a failing message, and the number of
     messages on which a group's filter failed since the coordinator started.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         found = chosen_groups(connection.groups.all(), group)
         rows = [row for each in found for row in _rows(connection, each)]
     errors = {(each.group, each.topic): each.counters.errors for each in found}
@@ -98,13 +98,13 @@ def progress(
         print_line(f"{name} total: {sum(row[name] or 0 for row in rows)}")
 
 
-def _lag_of(connection: Connection, group: GroupDescription) -> dict[int, FilteredLag]:
+def _lag_of(connection: NodeClient, group: GroupDescription) -> dict[int, FilteredLag]:
     from rocketray.actors.api.node_client import lag_of  # noqa: PLC0415 - imports NumPy
 
     return lag_of(connection, group)
 
 
-def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str, Any]]:
+def _rows(connection: NodeClient, group: GroupDescription) -> Iterator[dict[str, Any]]:
     lags = _lag_of(connection, group)
     for queue, shard in enumerate(connection.shard_statistics(group.topic)):
         offset = group.offsets.get(queue, -1)
@@ -155,7 +155,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     that are redelivered, dead letters those that are not. The counts begin when the coordinator
     starts.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         found = chosen_groups(connection.groups.all(), None)
     if as_json:
         for group in found:
@@ -192,7 +192,7 @@ def lag(
     command, and the count continues from there. A predicate is not evaluated: then lag counts all
     messages ("unfiltered").
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         rows = [
             {
                 "group": each.group,
@@ -216,7 +216,7 @@ def delete(
     group: GroupArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
     """Delete a group without members. A new group of that name starts afresh."""
-    with connect(data) as connection:
+    with ask(data) as connection:
         connection.groups.delete(group)
     print_result({"group": group, "deleted": True}, f"group {group} was deleted", as_json=as_json)
 

@@ -14,7 +14,7 @@ from rocketray.cli.arguments.lookup_options import (
     span_of,
 )
 from rocketray.cli.arguments.messages import print_found
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
 from rocketray.cli.terminal.output import progress
 from rocketray.errors import ConfigError
@@ -61,7 +61,7 @@ def query(
     begin, end = span_of(begin_ms, end_ms)
     from rocketray.actors.api.node_client import of_disks_there  # noqa: PLC0415 - imports NumPy
 
-    with connect(data) as connection:
+    with ask(data) as connection:
         node = of_disks_there(connection)
         for disk in sorted(node.away & {*node.topics.get(topic).by_disk()}):
             progress(f"disk {disk or '(the first)'} does not answer: its queues are left out")

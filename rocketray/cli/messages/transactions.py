@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
 
@@ -31,7 +31,7 @@ def transactions(
     of the group runs, the node does not check. The unique key finds the message: see "rocketray
     explain". The sums are of transactions that ended since the node started.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         found = connection.transactions.overview(most)
     for disk in found.unknown:
         progress(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import typer
 
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     DataOption,
@@ -36,7 +36,7 @@ from rocketray.cli.terminal.waiting import AGAIN_S
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.topics.catalog import TopicConfig
     from rocketray.actors.topics.topic_start import TopicProgress
     from rocketray.store.retention import RetentionPolicy
@@ -144,7 +144,7 @@ def create(
     """
     policy = _retention(retention, retention_bytes)
     per_process = parse_queues_per_process(queues_per_process)
-    with connect(data) as connection:
+    with ask(data) as connection:
         exists = topic in connection.topics.all()
         with TopicWait() as wait:
             config = connection.topics.ensure(
@@ -178,7 +178,7 @@ def list_all(
     as_json: JsonOption = False,
 ) -> None:
     """List the topics, with their queues and permissions."""
-    with connect(data) as connection:
+    with ask(data) as connection:
         configs = sorted(connection.topics.all().values(), key=lambda config: config.name)
     configs = [config for config in configs if with_system or not config.internal]
     if as_json:
@@ -204,7 +204,7 @@ def describe(
     minOffset is the first message that is stored, maxOffset the next one to come. A storeHost only
     makes the ids of the queue's messages unique: nothing listens there.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         _show(connection, connection.topics.get(topic), as_json=as_json)
 
 
@@ -246,7 +246,7 @@ def alter(
             "--ack"
         )
     _retention(retention, retention_bytes)
-    with connect(data) as connection:
+    with ask(data) as connection:
         config = connection.topics.get(topic)
         if queues is not None:
             with TopicWait() as wait:
@@ -272,7 +272,7 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a topic and all its messages. Asks first, unless --yes is given."""
-    with connect(data) as connection:
+    with ask(data) as connection:
         connection.topics.get(topic)
         if not yes and not _is_wanted(topic):
             raise typer.Exit(1)
@@ -291,7 +291,7 @@ def _is_wanted(topic: str) -> bool:
     return False
 
 
-def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None:
+def _show(connection: NodeClient, config: TopicConfig, *, as_json: bool) -> None:
     statistics = connection.shard_statistics(config.name)
     queues = [
         {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.cli.terminal.quantities import format_bytes
@@ -15,7 +15,7 @@ from rocketray.cli.terminal.quantities import format_bytes
 from .topology_svg import topology_svg
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.topics.catalog import TopicConfig
 
 __all__ = ["topology"]
@@ -36,7 +36,7 @@ def topology(
     an object with the key "disk", and each topic one with the key "topic" and its queues by disk.
     With --svg, the same is drawn.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         topics = connection.topics.all()
         disks = _disks(connection, topics)
     names = {disk["name"]: disk["disk"] for disk in disks}
@@ -78,7 +78,7 @@ def topology(
         )
 
 
-def _disks(connection: Connection, topics: dict[str, TopicConfig]) -> list[dict[str, Any]]:
+def _disks(connection: NodeClient, topics: dict[str, TopicConfig]) -> list[dict[str, Any]]:
     """Return the disks, the first one of the cluster first; ``name`` is the one in the catalog."""
     reports, draining = connection.disks.reports(), connection.disks.draining()
     place = connection.disks.coordinator_place()

@@ -1,0 +1,54 @@
+"""A client of the node on this machine that does not join Ray: for commands, which end soon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.calls.endpoint import client_of
+from rocketray.actors.explaining.explanation import Explanation
+from rocketray.filters.subscription import Subscription
+
+from .local_transport import LocalTransport
+from .node_api import NODE
+from .node_process_api import NODE_PROCESS
+
+__all__ = ["LocalClient"]
+
+
+class LocalClient(NodeClient):
+    """The calls of a node over its own socket; what :class:`Connection` has, but no streams."""
+
+    def __init__(self, transport: LocalTransport) -> None:
+        """Take over an open *transport*."""
+        super().__init__(transport.coordinator_data, transport, cluster=transport.cluster)
+        self._link = transport
+        self._process = client_of(transport, NODE_PROCESS)
+        node = client_of(transport, NODE)
+        self.problems = node.problems
+        """See :meth:`NodeApi.problems`."""
+        self.unflushed = node.unflushed
+        """See :meth:`NodeApi.unflushed`."""
+        self.scrubs = node.scrubs
+        """See :meth:`NodeApi.scrubs`."""
+
+    def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
+        """See :meth:`Connection.explain`; the node's process looks."""
+        return self._process.explain(message, group, topic)
+
+    def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
+        """See :meth:`NodeProcessApi.doubts`."""
+        return self._process.doubts(topics, subscription)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        """Return the client itself; it is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()

@@ -1,0 +1,31 @@
+"""The service of the process that runs a node, for commands on its machine.
+
+It does for them what they would load slow modules for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rocketray.actors.calls.endpoint import Endpoint
+from rocketray.actors.explaining.explanation import Explanation
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["NODE_PROCESS", "NodeProcessApi"]
+
+
+class NodeProcessApi(Protocol):
+    """The calls of the node's process; see ``NodeProcess``."""
+
+    def has_files(self, disk: str) -> bool:
+        """Return whether the files of a disk are on this machine."""
+
+    def explain(self, message: str, group: str, topic: str | None) -> Explanation:
+        """See :meth:`Connection.explain`."""
+
+    def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
+        """Return doubts about a filter of *topics* (filter_advice.py); none without their files."""
+
+
+NODE_PROCESS = Endpoint("node", NodeProcessApi)

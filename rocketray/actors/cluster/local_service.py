@@ -1,0 +1,223 @@
+"""The service of a node's own socket: commands on its machine ask it, and need not join Ray.
+
+The process that runs the node listens. Each connection has a thread, which passes one call after
+the other to the node's actors (local_frames.py has the frames). RUNTIME, the directory of the
+socket, can be entered by this user alone, and so can the socket; a connection of another user's
+process is ended at once. There are at most ``_CONNECTIONS_MAX``: further ones wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rocketray import __version__
+from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
+from rocketray.actors.calls.endpoint import (
+    CallTransport,
+    Endpoint,
+    InProcess,
+    ServedObjects,
+    method_of,
+)
+from rocketray.actors.calls.local_frames import (
+    REPLY_MAX_BYTES,
+    REQUEST_MAX_BYTES,
+    FrameError,
+    peer_user,
+    read_frame,
+    write_frame,
+)
+from rocketray.actors.calls.sent_errors import error_to_json
+from rocketray.actors.calls.value_forms import call_form
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.node_api import NodeApi
+from rocketray.actors.client.node_process_api import NODE_PROCESS, NodeProcessApi
+from rocketray.actors.disks.disks_api import DisksApi
+from rocketray.actors.explaining.explanation import Explanation
+from rocketray.actors.files.paths import local_socket
+from rocketray.actors.filtering.filter_advice import doubts
+from rocketray.actors.filtering.filter_api import FilterApi
+from rocketray.actors.groups.groups_api import GroupsApi
+from rocketray.actors.shards.shard_api import LookupApi, ShardApi
+from rocketray.actors.topics.topics import TopicsApi
+from rocketray.errors import ConfigError, NodeElsewhereError, StreamError
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["LocalService", "open_service"]
+
+_LOG = logging.getLogger(__name__)
+_CONNECTIONS_MAX = 32
+_HELLO_S = 10.0
+_INTERFACES: dict[str, type] = {
+    each.__name__: each
+    for each in (
+        DelaysApi,
+        DisksApi,
+        FilterApi,
+        GroupsApi,
+        LookupApi,
+        NodeApi,
+        NodeProcessApi,
+        ShardApi,
+        TopicsApi,
+        TransactionsApi,
+    )
+}
+
+
+def open_service(data: Path, connection: Connection) -> LocalService | None:
+    """Open the socket of the node on *data*; None if it cannot be: then commands join Ray."""
+    hello = {"data": str(connection.data), "cluster": connection.cluster}
+    try:
+        return LocalService(data, connection.transport, NodeProcess(connection), hello)
+    except OSError as error:
+        _LOG.info("commands have to join Ray, as %s: %s", local_socket(data), error)
+        return None
+
+
+class NodeProcess:
+    """The object behind ``NodeProcessApi``; any thread may call."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def has_files(self, disk: str) -> bool:
+        """See :meth:`NodeProcessApi.has_files`."""
+        return self._connection.transport.has_files(disk)
+
+    def explain(self, message: str, group: str, topic: str | None) -> Explanation:
+        """See :meth:`NodeProcessApi.explain`."""
+        return self._connection.explain(message, group, topic)
+
+    def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
+        """See :meth:`NodeProcessApi.doubts`."""
+        with suppress(NodeElsewhereError):
+            directory = self._connection.files("comparing a filter with messages")
+            return doubts(directory, topics, subscription)
+        return []
+
+
+class LocalService:
+    """The socket of the node on *data*; it listens from its creation until :meth:`close`."""
+
+    def __init__(
+        self, data: Path, transport: CallTransport, process: NodeProcessApi, hello: dict[str, str]
+    ) -> None:
+        """Answer by *process*, and by the actors behind *transport*; *hello* tells what they are.
+
+        Raises:
+            OSError: the socket cannot be made, for example because its path is too long.
+        """
+        self._transport = transport
+        served = ServedObjects()
+        served.serve(NodeProcessApi, lambda: process)
+        self._here = InProcess(served)
+        self._hello = {"rocketray": __version__, **hello}
+        self._free = threading.BoundedSemaphore(_CONNECTIONS_MAX)
+        self._socket = _listen(local_socket(data))
+        self._links: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True, name="commands").start()
+
+    def close(self) -> None:
+        """Accept no connections any more, and end those that there are."""
+        for link in (self._socket, *self._links):
+            with suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            self._free.acquire()
+            try:
+                link, _ = self._socket.accept()
+            except OSError:
+                return  # it is closed
+            self._links.add(link)
+            threading.Thread(target=self._serve, args=[link], daemon=True, name="command").start()
+
+    def _serve(self, link: socket.socket) -> None:
+        try:
+            with link:
+                self._answer_all(link)
+        except (OSError, FrameError) as error:
+            _LOG.debug("a command's connection ended: %s", error)
+        finally:
+            self._links.discard(link)
+            self._free.release()
+
+    def _answer_all(self, link: socket.socket) -> None:
+        if peer_user(link) != os.getuid():
+            return
+        link.settimeout(_HELLO_S)
+        hello = read_frame(link, REQUEST_MAX_BYTES)
+        write_frame(link, self._hello, REPLY_MAX_BYTES)
+        if hello is None or hello.get("rocketray") != __version__:
+            return
+        link.settimeout(None)
+        while (request := read_frame(link, REQUEST_MAX_BYTES)) is not None:
+            try:
+                write_frame(link, self._answer(request), REPLY_MAX_BYTES)
+            except FrameError as error:
+                refusal = ConfigError(f"the answer is {error}; ask for less, as with --max")
+                write_frame(link, {"error": error_to_json(refusal)}, REPLY_MAX_BYTES)
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Make the calls of a request, and return their results, or the error of one."""
+        try:
+            return {"results": self._results(request)}
+        except (StreamError, OSError) as error:
+            return {"error": error_to_json(error)}
+        except Exception as error:  # noqa: BLE001  # else no log has its traceback
+            _LOG.exception("a command's call failed: %r", request.get("method"))
+            text = f"the node failed at {request.get('method')!r:.40}: {error!r:.200}; "
+            return {"error": error_to_json(StreamError(f"{text}its log has the traceback"))}
+
+    def _results(self, request: dict[str, Any]) -> list[Any]:
+        endpoints, method, form = _asked(request)
+        try:
+            arguments, options = form.read(request.get("given"))
+        except ValueError as error:
+            raise ConfigError(f"the arguments of {method.__name__} are invalid: {error}") from None
+        of_node = endpoints[0].actor == NODE_PROCESS.actor
+        transport: CallTransport = self._here if of_node else self._transport
+        found = transport.call_each(endpoints, method, *arguments, **options)
+        return [form.result.write(each) for each in found]
+
+
+def _asked(request: dict[str, Any]) -> tuple[Sequence[Endpoint[Any]], Any, Any]:
+    """Return the endpoints of a request, the method, and the form of its calls.
+
+    Raises:
+        ConfigError: there is no such call.
+    """
+    try:
+        interface = _INTERFACES[request["interface"]]
+        method = method_of(interface, request["method"])
+        endpoints: list[Endpoint[Any]] = [
+            Endpoint(str(actor), interface, tuple(key)) for actor, key in request["to"]
+        ]
+        endpoints[0]
+        return endpoints, method, call_form(method)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"the node's process has no such call: {error!r:.200}") from None
+
+
+def _listen(path: Path) -> socket.socket:
+    """Return a socket that listens at *path*, for this user alone."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.unlink(missing_ok=True)
+        listening.bind(str(path))
+        path.chmod(0o600)  # its directory is closed to others meanwhile
+        listening.listen(_CONNECTIONS_MAX)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,249 @@
+"""A node's own socket: its answers are those of direct calls, and strangers get none."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray import __version__
+from rocketray.actors.api.node_client import NodeClient, lag_of
+from rocketray.actors.calls import local_frames
+from rocketray.actors.client import local_transport
+from rocketray.actors.client.local_client import LocalClient
+from rocketray.actors.client.local_transport import open_local
+from rocketray.actors.cluster import local_service
+from rocketray.actors.cluster.local_service import LocalService
+from rocketray.actors.explaining.explanation import Explanation
+from rocketray.actors.files.paths import local_socket
+from rocketray.actors.files.runtime_lock import RuntimeLock
+from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, TopicNotFoundError
+from rocketray.filters.subscription import Subscription
+from rocketray.store.retention import RetentionPolicy
+
+
+class Process:
+    """The node's process: of a node in this one."""
+
+    def __init__(self, node: LocalNode) -> None:
+        self.node = node
+
+    def has_files(self, disk: str) -> bool:
+        return disk == ""
+
+    def explain(self, message: str, group: str, topic: str | None) -> Explanation:
+        return self.node.explain(message, group, topic)
+
+    def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
+        return [f"{topic}: {subscription}" for topic in topics]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as node:
+        lock = RuntimeLock(tmp_path)
+        yield node
+        lock.close()
+
+
+@pytest.fixture
+def service(node: LocalNode) -> Iterator[LocalService]:
+    hello = {"data": str(node.data), "cluster": node.cluster}
+    service = LocalService(node.data, node.calls, Process(node), hello)
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def client(node: LocalNode, service: LocalService) -> Iterator[LocalClient]:
+    del service
+    link = open_local(node.data)
+    assert link is not None
+    with LocalClient(link) as client:
+        yield client
+
+
+def answers(node: NodeClient) -> list[Any]:
+    """What commands ask."""
+    [group] = node.groups.all()
+    messages = node.messages.query("Trade", "k1")
+    return [
+        node.topics.all(),
+        node.topics.get("Trade"),
+        node.shard_statistics("Trade"),
+        group,
+        lag_of(node, group),
+        node.groups.journal("g"),
+        node.groups.change_progress("g", "Trade"),
+        node.filters.statistics(),
+        messages,
+        node.messages.view(messages[0].offset_message_id),
+        node.messages.at("Trade", 0, 99),
+        node.messages.offset_at_time("Trade", 0, 0),
+        node.messages.query_by_time("Trade", 0, 2**60),
+        node.transactions.overview(9),
+        node.delays.waiting(""),
+        node.files("a test"),
+    ]
+
+
+def test_each_answer_is_that_of_a_direct_call(node: LocalNode, client: LocalClient) -> None:
+    client.topics.ensure(
+        "Trade", 2, retention=RetentionPolicy(60_000), queues_per_process="shared", ack="disk"
+    )
+    body = bytes(range(256))
+    with node.producer() as producer:
+        for _ in range(3):
+            producer.send("Trade", body, tags="a", keys=["k1"], properties={"x": "ü"})
+    with node.consumer("g", "Trade", Subscription("SQL92", "x = 'ü'")) as member:
+        member.poll(1.0)
+    assert answers(client) == answers(node)
+    assert client.explain("k1", "g") == node.explain("k1", "g")
+    assert client.doubts(["Trade"], Subscription("TAG", "b")) == ["Trade: tags 'b'"]
+    plan = client.groups.prepare_change("g", "Trade", Subscription("TAG", "a"))
+    assert node.groups.all()[0].plan == plan
+    client.groups.abort_change("g", "Trade")
+    assert client.groups.moves_left("g", "Trade", "none") == set()
+
+
+def test_errors_come_as_they_were_raised(client: LocalClient) -> None:
+    with pytest.raises(TopicNotFoundError, match="'Trde'"):
+        client.topics.get("Trde")
+    with pytest.raises(ConfigError):
+        client.topics.create("Trade", -1)
+    assert client.topics.all() == {}, "and the connection goes on"
+
+
+def test_a_call_that_no_command_makes_is_refused(service: LocalService, node: LocalNode) -> None:
+    del service
+    with connected(node.data) as link:
+        for request in (
+            {},
+            {"interface": "Path", "method": "unlink", "to": [["", []]], "given": [[], {}]},
+            {
+                "interface": "TopicsApi",
+                "method": "_secret",
+                "to": [["coordinator", []]],
+                "given": [],
+            },
+            {"interface": "TopicsApi", "method": "get", "to": [], "given": [["Trade"], {}]},
+            {
+                "interface": "TopicsApi",
+                "method": "get",
+                "to": [["coordinator", []]],
+                "given": [[1], {}],
+            },
+            {
+                "interface": "DisksApi",
+                "method": "join",
+                "to": [["coordinator", []]],
+                "given": [[], {}],
+            },
+        ):
+            local_frames.write_frame(link, request, 1 << 20)
+            answer = local_frames.read_frame(link, 1 << 20)
+            assert answer is not None
+            assert answer["error"][0] == "ConfigError", request
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\0\0",
+        struct.pack(">I", 0),
+        struct.pack(">I", 1 << 31) + b"x",
+        struct.pack(">I", 4) + b"nope",
+        struct.pack(">I", 2) + b"[]",
+        struct.pack(">I", 100_000) + b"[" * 100_000,
+        struct.pack(">I", 9) + b"{}",
+    ],
+)
+def test_a_frame_of_another_form_ends_the_connection(
+    service: LocalService, node: LocalNode, sent: bytes
+) -> None:
+    del service
+    with connected(node.data) as link:
+        link.sendall(sent)
+        link.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):  # where it left some unread
+            assert link.recv(1) == b""
+    assert is_answered(node.data), "others are answered"
+
+
+def test_another_release_is_named(
+    service: LocalService, node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del service
+    monkeypatch.setattr(local_transport, "__version__", "9.8.7")
+    with pytest.raises(ActorError, match=r"is of release '0\.1\.0', and this command of '9\.8\.7'"):
+        open_local(node.data)
+
+
+def test_another_user_gets_no_answer(
+    service: LocalService, node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del service
+    monkeypatch.setattr(local_service, "peer_user", lambda _: os.getuid() + 1)
+    assert not is_answered(node.data)
+    monkeypatch.undo()
+    monkeypatch.setattr(local_transport, "peer_user", lambda _: os.getuid() + 1)
+    assert not is_answered(node.data)
+
+
+def test_a_socket_that_another_user_may_have_made_is_not_used(
+    service: LocalService, node: LocalNode
+) -> None:
+    del service
+    path = local_socket(node.data)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.parent.chmod(0o755)
+    assert not is_answered(node.data)
+    path.parent.chmod(0o700)
+    assert is_answered(node.data)
+    path.unlink()
+    path.touch()
+    assert not is_answered(node.data)
+
+
+def test_without_a_service_the_caller_joins_ray(node: LocalNode, service: LocalService) -> None:
+    client = open_local(node.data)
+    assert client is not None
+    service.close()
+    assert not is_answered(node.data), "a socket is left, and no process listens"
+    with pytest.raises(NodeNotRunningError, match="has ended"), LocalClient(client) as left:
+        left.topics.all()
+
+
+def test_an_answer_that_is_too_large_is_refused_and_the_next_one_is_not(
+    client: LocalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.topics.ensure("Trade", 8)
+    monkeypatch.setattr(local_service, "REPLY_MAX_BYTES", 300)
+    with pytest.raises(ConfigError, match="ask for less"):
+        client.topics.all()
+    assert client.groups.all() == []
+
+
+def is_answered(data: Path) -> bool:
+    found = open_local(data)
+    if found is not None:
+        found.close()
+    return found is not None
+
+
+def connected(data: Path) -> socket.socket:
+    """Return a connection after both hellos."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.connect(str(local_socket(data)))
+    local_frames.write_frame(link, {"rocketray": __version__}, 1 << 20)
+    assert json.dumps(local_frames.read_frame(link, 1 << 20))
+    return link
