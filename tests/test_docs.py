@@ -20,7 +20,7 @@ from rocketray.actors.client.standalone import Producer
 from rocketray.actors.ipc import match_ring, ring
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.producers.producer_options import ProducerOptions, SendOptions
-from rocketray.cli.application import application
+from rocketray.cli.application import command_tree
 from rocketray.cli.terminal.output import json_fields
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
@@ -33,7 +33,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 Command = TyperCommand | TyperGroup
 PROOFS = ROOT / "docs/explanation/proofs.md"
 TESTS = list((ROOT / "tests").rglob("test_*.py"))
-COMMAND = typer.main.get_group(application)
+COMMAND = command_tree()
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = ("", "sh", "bash", "console", "shell")
 

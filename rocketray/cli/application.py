@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import entry_points
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,39 +21,45 @@ from rocketray.meant import meant
 
 from .arguments.node import choose_cluster
 from .arguments.options import checked
-from .filters.explain import explain
-from .filters.filter_commands import filters
-from .groups.dlq import dlq
-from .groups.group_commands import groups
-from .messages.consume import consume
-from .messages.query import query
-from .messages.send import recall, send
-from .messages.staged import staged
-from .messages.transactions import transactions
-from .nodes.apps import down, scale, status, up
-from .nodes.backups import backup, restore
-from .nodes.metrics import metrics
-from .nodes.moves import drain, move_queue, rebalance
-from .nodes.start import disk, start
-from .nodes.topics import topics
-from .nodes.topology import topology
-from .store.store_commands import stores
 from .terminal.output import OutputClosedError, drop_output, print_any_text
 
-__all__ = ["application", "main"]
+__all__ = ["application", "command_tree", "main"]
 
 _COMMAND_ERROR: Any = typer.BadParameter.__mro__[2]  # click's ClickException, wherever typer has it
 _INTERRUPTED = 128 + signal.SIGINT
 _READER_GONE = 128 + signal.SIGPIPE
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-application = typer.Typer(
-    name="rocketray",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,  # a frame would wrap the caret under a wrong expression away
-    pretty_exceptions_enable=False,
-)
+_PLACES = {
+    "disk": "nodes.start",
+    "topology": "nodes.topology",
+    "move-queue": "nodes.moves",
+    "drain": "nodes.moves",
+    "rebalance": "nodes.moves",
+    "backup": "nodes.backups",
+    "restore": "nodes.backups",
+    "start": "nodes.start",
+    "up": "nodes.apps",
+    "status": "nodes.apps",
+    "scale": "nodes.apps",
+    "down": "nodes.apps",
+    "metrics": "nodes.metrics",
+    "topics": "nodes.topics",
+    "groups": "groups.group_commands",
+    "dlq": "groups.dlq",
+    "send": "messages.send",
+    "recall": "messages.send",
+    "consume": "messages.consume",
+    "query": "messages.query",
+    "explain": "filters.explain",
+    "transactions": "messages.transactions",
+    "staged": "messages.staged",
+    "filter": "filters.filter_commands",
+    "store": "store.store_commands",
+}
+"""The modules of the commands, in the order of the help. One that is named is loaded alone."""
+_OTHER_NAMES = {"filter": "filters", "store": "stores"}  # of what a module has
+_ROOT_OPTIONS = ("--cluster", "--ray-address")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -61,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT, stream=sys.stderr)
     print_any_text()
     try:
-        code = _command()(arguments, prog_name="rocketray", standalone_mode=False)
+        tree = command_tree(_named(sys.argv[1:] if arguments is None else arguments))
+        code = tree(arguments, prog_name="rocketray", standalone_mode=False)
     except _COMMAND_ERROR as error:
         _say_plainly(error)
         error.show()
@@ -78,9 +85,55 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 @cache
-def _command() -> Any:
-    """Return the tree of all commands, which takes 40 ms to build."""
-    return get_command(application)
+def command_tree(named: str = "") -> Any:
+    """Return the commands of :func:`application`, ready to be called."""
+    return get_command(application(named))
+
+
+def application(named: str = "") -> typer.Typer:
+    """Return the command with all sub-commands, or with that which is *named* alone, if it exists.
+
+    Loading and building all of them takes longer than most commands.
+    """
+    tree = typer.Typer(
+        name="rocketray",
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,  # a frame would wrap the caret under a wrong expression away
+        pretty_exceptions_enable=False,
+    )
+    tree.callback()(_root)
+    named = {"group": "groups"}.get(named, named)
+    for name, module in _PLACES.items():
+        if named not in _PLACES or name == named:
+            loaded = import_module(f"{__package__}.{module}")
+            command = getattr(loaded, _OTHER_NAMES.get(name, name.replace("-", "_")))
+            if isinstance(command, typer.Typer):
+                tree.add_typer(command, name=name)
+            else:
+                tree.command(name)(command)
+            if name == "groups":  # who thinks of one group writes it so
+                tree.add_typer(command, name="group", hidden=True)
+    if named not in _PLACES:
+        from importlib.metadata import entry_points  # noqa: PLC0415 - slow
+
+        found = entry_points(group="rocketray.commands")
+        for entry in sorted(found, key=lambda each: each.name):
+            tree.command(entry.name)(entry.load())
+    return tree
+
+
+def _named(arguments: Sequence[str]) -> str:
+    """Return the command that is named first in *arguments*; "" where only the whole tree knows."""
+    rest = iter(arguments)
+    for each in rest:
+        if each in _ROOT_OPTIONS:
+            next(rest, None)
+        elif not each.startswith("-"):
+            return each
+        elif not each.startswith(tuple(f"{option}=" for option in _ROOT_OPTIONS)):
+            break
+    return ""
 
 
 def _said(error: Exception) -> str:
@@ -110,7 +163,6 @@ def _checked_cluster(name: str) -> str:
     return name
 
 
-@application.callback()
 def _root(
     *,
     _version: Annotated[
@@ -149,19 +201,3 @@ def _root(
     choose_cluster(None if cluster is None else Cluster(cluster, ray_address))
     if cluster is None and ray_address is not None:
         raise typer.BadParameter("--ray-address before a command needs --cluster NAME, too")
-
-
-for of_disks in (disk, topology, move_queue, drain, rebalance, backup, restore):
-    application.command()(of_disks)
-for of_node in (start, up, status, scale, down, metrics):
-    application.command()(of_node)
-application.add_typer(topics, name="topics")
-application.add_typer(groups, name="groups")
-application.add_typer(groups, name="group", hidden=True)  # who thinks of one group writes it so
-application.add_typer(dlq, name="dlq")
-for of_messages in (send, recall, consume, query, explain, transactions, staged):
-    application.command()(of_messages)
-application.add_typer(filters, name="filter")
-application.add_typer(stores, name="store")
-for command in sorted(entry_points(group="rocketray.commands"), key=lambda each: each.name):
-    application.command(command.name)(command.load())

@@ -7,7 +7,7 @@ import pyarrow as pa
 import ray
 
 import rocketray
-import rocketray.cli.application
+from rocketray.cli.application import command_tree
 from rocketray.kernels import warm
 
 __all__ = ["PARTS"]
@@ -16,3 +16,4 @@ PARTS = (faust, pa, ray, rocketray.App, rocketray.Client, rocketray.Producer)
 """Those that every second program uses."""
 
 warm()
+command_tree()

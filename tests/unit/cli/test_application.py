@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-import typer.main
 from support.command_server import run_here
 from support.commands import rocketray
 
 from rocketray import __version__
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.actors.topics.catalog import BitmapMode
-from rocketray.cli.application import application
+from rocketray.cli.application import command_tree
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy
 from rocketray.store.formats.compression import CompressionKind
@@ -39,7 +38,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
         yield from commands(below, (*path, name))
 
 
-ALL = dict(commands(typer.main.get_command(application)))
+ALL = dict(commands(command_tree()))
 
 
 def test_the_commands_are_those_that_were_promised() -> None:

@@ -104,7 +104,8 @@ def test_importing_the_command_imports_nothing_slow() -> None:
 
 def test_a_command_loads_numba_only_when_it_handles_records() -> None:
     code = (
-        "import sys, rocketray.cli.application, rocketray.filters.sql92.advice; "
+        "import sys, rocketray.filters.sql92.advice; "
+        "from rocketray.cli.application import command_tree; command_tree(); "
         "print({'numba', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -116,7 +116,7 @@ def test_a_command_uses_the_node_that_its_line_names_before_that_of_the_environm
 ) -> None:
     for variable, value in environ.items():
         monkeypatch.setenv(variable, value)
-    ended = CliRunner().invoke(application, arguments.split())
+    ended = CliRunner().invoke(application(), arguments.split())
     assert isinstance(ended.exception, _StopError), ended.output
     assert places == [Path(place) if isinstance(place, str) else place]
 
@@ -125,8 +125,8 @@ def test_a_cluster_before_one_command_is_not_used_by_the_next_one(
     places: list[Path | Cluster],
 ) -> None:
     runner = CliRunner()
-    runner.invoke(application, ["--cluster", "trade", "topics", "list"])
-    runner.invoke(application, ["topics", "list", "--data", "."])
+    runner.invoke(application(), ["--cluster", "trade", "topics", "list"])
+    runner.invoke(application(), ["topics", "list", "--data", "."])
     assert places == [TRADE, HERE]
     assert node.chosen_cluster() is None
 
@@ -142,7 +142,7 @@ def test_a_cluster_before_one_command_is_not_used_by_the_next_one(
 def test_two_nodes_or_half_a_node_are_refused_before_anything_is_asked(
     places: list[Path | Cluster], arguments: str, said: str
 ) -> None:
-    ended = CliRunner().invoke(application, arguments.split())
+    ended = CliRunner().invoke(application(), arguments.split())
     assert ended.exit_code != 0
     assert places == []
     assert said in " ".join(f"{ended.output} {ended.exception}".replace("│", " ").split())
