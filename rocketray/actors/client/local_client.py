@@ -33,6 +33,10 @@ class LocalClient(NodeClient):
         self.scrubs = node.scrubs
         """See :meth:`NodeApi.scrubs`."""
 
+    def has_apps(self) -> bool:
+        """See :meth:`NodeProcessApi.has_apps`."""
+        return self._process.has_apps()
+
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
         """See :meth:`Connection.explain`; the node's process looks."""
         return self._process.explain(message, group, topic)

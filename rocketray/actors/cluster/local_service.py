@@ -36,6 +36,7 @@ from rocketray.actors.calls.local_frames import (
 )
 from rocketray.actors.calls.sent_errors import error_to_json
 from rocketray.actors.calls.value_forms import call_form
+from rocketray.actors.client.actor_names import has_apps
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.node_process_api import NODE_PROCESS, NodeProcessApi
@@ -91,6 +92,10 @@ class NodeProcess:
     def has_files(self, disk: str) -> bool:
         """See :meth:`NodeProcessApi.has_files`."""
         return self._connection.transport.has_files(disk)
+
+    def has_apps(self) -> bool:
+        """See :meth:`NodeProcessApi.has_apps`."""
+        return has_apps(self._connection.cluster)
 
     def explain(self, message: str, group: str, topic: str | None) -> Explanation:
         """See :meth:`NodeProcessApi.explain`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_line, print_result, progress
 from rocketray.cli.terminal.waiting import waiting
@@ -29,7 +29,9 @@ from .app_status import (
 )
 
 if TYPE_CHECKING:
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
+    from rocketray.actors.client.local_client import LocalClient
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.topology.hosting.hosting import Host
 
@@ -175,14 +177,11 @@ def status(
     messages, a damaged file of its state, or a flush that hangs; with --json it is an object with
     the key "problem". If consumer groups are closed because of it, the exit code is 1.
     """
-    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
-
-    with connect(data) as connection, waiting("querying the node and the hosts of apps"):
-        problems = connection.problems()
-        unflushed, scrubs = connection.unflushed(), connection.scrubs()
-        groups = _groups_unless_closed(connection, problems)
-        cluster = connection.cluster
-        hosts = hosting.find_hosts(cluster) if app is None else _hosts_of(cluster, app)
+    with ask(data) as node, waiting("querying the node and the hosts of apps"):
+        problems = node.problems()
+        unflushed, scrubs = node.unflushed(), node.scrubs()
+        groups = _groups_unless_closed(node, problems)
+        hosts = _hosts_there(node, app, data)
     if hosts or as_json:
         show_hosts(hosts, as_json=as_json)
     else:
@@ -225,6 +224,19 @@ def scale(
     _say_what_is_left(said)
 
 
+def _hosts_there(node: LocalClient | Connection, app: str | None, data: Path) -> list[Host]:
+    """Return all hosts, or those of *app*; without any, Ray and Faust are not imported."""
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+
+    if app is None and isinstance(node, LocalClient) and not node.has_apps():
+        return []
+    from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
+
+    with connect(data) as connection:
+        cluster = connection.cluster
+        return find_hosts(cluster) if app is None else _hosts_of(cluster, app)
+
+
 def _hosts_of(cluster: str, app: str) -> list[Host]:
     from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
 
@@ -250,12 +262,10 @@ def _check_is_no_sink(cluster: str, name: str) -> None:
         )
 
 
-def _groups_unless_closed(
-    connection: Connection, problems: list[str]
-) -> list[GroupDescription] | None:
+def _groups_unless_closed(node: NodeClient, problems: list[str]) -> list[GroupDescription] | None:
     """Return the node's groups; None if they are closed, which is one of its *problems*."""
     try:
-        return connection.groups.all()
+        return node.groups.all()
     except StoreError as error:
         if str(error) not in problems:
             raise

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import ray
 
+from rocketray.actors.client.actor_names import APP_PREFIX
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayActorError,
@@ -49,7 +50,6 @@ __all__ = [
     "take_down",
 ]
 
-_PREFIX = "app:"
 SINKS: Literal["sinks"] = "sinks"
 """The number of the host of an app's sinks."""
 HostNumber = int | Literal["sinks"]
@@ -108,8 +108,8 @@ def find_hosts(cluster: str, app: str | None = None) -> list[Host]:
     handles: dict[tuple[str, HostNumber], Any] = {}
     namespace = namespace_of(cluster)
     for entry in ray.util.list_named_actors(all_namespaces=True):
-        found, _, number = entry["name"].removeprefix(_PREFIX).rpartition(":")
-        is_host = entry["namespace"] == namespace and entry["name"].startswith(_PREFIX)
+        found, _, number = entry["name"].removeprefix(APP_PREFIX).rpartition(":")
+        is_host = entry["namespace"] == namespace and entry["name"].startswith(APP_PREFIX)
         handle = _handle(cluster, entry["name"]) if is_host and app in (None, found) else None
         if handle is not None:
             handles[found, SINKS if number == SINKS else int(number)] = handle
@@ -396,8 +396,8 @@ def _nodes_of_hosts(app: str) -> tuple[list[str], list[str]]:
     own: list[str] = []
     others: list[str] = []
     for fact in ray._private.state.actors().values():  # noqa: SLF001  # the same
-        if fact["State"] == _ALIVE and fact["Name"].startswith(_PREFIX):
-            is_own = fact["Name"].rpartition(":")[0] == f"{_PREFIX}{app}"
+        if fact["State"] == _ALIVE and fact["Name"].startswith(APP_PREFIX):
+            is_own = fact["Name"].rpartition(":")[0] == f"{APP_PREFIX}{app}"
             (own if is_own else others).append(fact["Address"]["NodeID"])
     return own, others
 
@@ -425,7 +425,7 @@ def _full_name(cluster: str, name: str) -> str:
 
 
 def _name(app: str, number: HostNumber) -> str:
-    return f"{_PREFIX}{app}:{number}"
+    return f"{APP_PREFIX}{app}:{number}"
 
 
 def _order(key: tuple[str, HostNumber]) -> tuple[str, bool, HostNumber]:

@@ -39,6 +39,9 @@ class Process:
     def has_files(self, disk: str) -> bool:
         return disk == ""
 
+    def has_apps(self) -> bool:
+        return True
+
     def explain(self, message: str, group: str, topic: str | None) -> Explanation:
         return self.node.explain(message, group, topic)
 
@@ -108,6 +111,7 @@ def test_each_answer_is_that_of_a_direct_call(node: LocalNode, client: LocalClie
     assert answers(client) == answers(node)
     assert client.explain("k1", "g") == node.explain("k1", "g")
     assert client.doubts(["Trade"], Subscription("TAG", "b")) == ["Trade: tags 'b'"]
+    assert client.has_apps()
     plan = client.groups.prepare_change("g", "Trade", Subscription("TAG", "a"))
     assert node.groups.all()[0].plan == plan
     client.groups.abort_change("g", "Trade")
