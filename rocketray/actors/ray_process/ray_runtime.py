@@ -24,8 +24,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ from .ray_access import (
     token_for_node,
     using_token,
 )
+from .ray_start import small_and_soon
 from .ray_watch import RayWatch, connect_error, gcs_away_s
 
 __all__ = [
@@ -118,7 +118,7 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
     directory = os.environ.get(_DIRECTORY_VARIABLE) or str(ray_directory())
     made = token_for_node(token)
     try:
-        with using_token("", made), _only_what_is_used(), interrupted_behind():
+        with using_token("", made), small_and_soon(), interrupted_behind():
             ray.init(
                 address="local",  # else Ray joins any cluster that its session directory names
                 namespace=_NAMESPACE,
@@ -140,25 +140,6 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
             "machine try again"
         ) from error
     return made
-
-
-@contextmanager
-def _only_what_is_used() -> Iterator[None]:
-    """Leave out three Python processes of 43 to 60 MiB for which ``ray.init`` has no option.
-
-    They are the autoscaler, which has nothing to scale, the log reader, whose output is not shown,
-    and the dashboard server: with the dashboard off, it only reports usage, and detects the cloud
-    that it runs in. Ray also starts if that server fails. The agents of the raylet stay: it ends
-    with them.
-    """
-    parameters, services = ray._private.parameter, ray._private.services  # noqa: SLF001 - as above
-    made, started = parameters.RayParams, services.start_api_server
-    parameters.RayParams = partial(made, no_monitor=True, include_log_monitor=False)
-    services.start_api_server = lambda *_, **__: (None, None)
-    try:
-        yield
-    finally:
-        parameters.RayParams, services.start_api_server = made, started
 
 
 def join_ray(
