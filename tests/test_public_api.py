@@ -41,6 +41,12 @@ def test_importing_it_loads_no_engine(module: str) -> None:
     assert loaded_by(module).isdisjoint(ENGINES)
 
 
+def test_importing_the_package_alone_loads_no_library() -> None:
+    """It takes 30 ms; each name of it loads what it needs."""
+    slow = {"numpy", "pyarrow", "numba", "orjson", "typer", "asyncio", "logging", "subprocess"}
+    assert loaded_by("rocketray").isdisjoint({*ENGINES, *slow})
+
+
 def test_every_listed_name_is_there() -> None:
     modules = map(import_module, MODULES)
     listed = {module: getattr(module, "__all__", ()) for module in modules}

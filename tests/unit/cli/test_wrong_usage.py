@@ -130,7 +130,7 @@ def test_a_table_is_printed_where_the_encoding_has_no_lines_to_draw_it_with(
 ) -> None:
     out = io.TextIOWrapper(io.BytesIO(), "ascii")
     with LocalNode(tmp_path) as node, redirect_stdout(out):
-        monkeypatch.setattr(group_commands, "connect", lambda _data: nullcontext(node))
+        monkeypatch.setattr(group_commands, "ask", lambda _data: nullcontext(node))
         node.topics.ensure("T", 1)
         node.consumer("audit", "T", Subscription.tags("Zürich")).close()
         with pytest.raises(SystemExit) as end:

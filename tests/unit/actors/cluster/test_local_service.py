@@ -6,13 +6,15 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.local_node import LocalNode
+from support.serving_node import serving
 
 from rocketray import __version__
 from rocketray.actors.api.node_client import NodeClient, lag_of
@@ -22,47 +24,22 @@ from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.local_transport import open_local
 from rocketray.actors.cluster import local_service
 from rocketray.actors.cluster.local_service import LocalService
-from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.files.paths import local_socket
-from rocketray.actors.files.runtime_lock import RuntimeLock
 from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
 
 
-class Process:
-    """The node's process: of a node in this one."""
-
-    def __init__(self, node: LocalNode) -> None:
-        self.node = node
-
-    def has_files(self, disk: str) -> bool:
-        return disk == ""
-
-    def has_apps(self) -> bool:
-        return True
-
-    def explain(self, message: str, group: str, topic: str | None) -> Explanation:
-        return self.node.explain(message, group, topic)
-
-    def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
-        return [f"{topic}: {subscription}" for topic in topics]
-
-
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as node:
-        lock = RuntimeLock(tmp_path)
         yield node
-        lock.close()
 
 
 @pytest.fixture
 def service(node: LocalNode) -> Iterator[LocalService]:
-    hello = {"data": str(node.data), "cluster": node.cluster}
-    service = LocalService(node.data, node.calls, Process(node), hello)
-    yield service
-    service.close()
+    with serving(node) as service:
+        yield service
 
 
 @pytest.fixture
@@ -108,6 +85,8 @@ def test_each_answer_is_that_of_a_direct_call(node: LocalNode, client: LocalClie
             producer.send("Trade", body, tags="a", keys=["k1"], properties={"x": "ü"})
     with node.consumer("g", "Trade", Subscription("SQL92", "x = 'ü'")) as member:
         member.poll(1.0)
+    while any(shard.rings for shard in node.shard_statistics("Trade")):
+        time.sleep(0.01)  # those of the producer are let go of
     assert answers(client) == answers(node)
     assert client.explain("k1", "g") == node.explain("k1", "g")
     assert client.doubts(["Trade"], Subscription("TAG", "b")) == ["Trade: tags 'b'"]

@@ -56,7 +56,7 @@ def test_ray_is_asked_for_its_node_when_that_is_registered(
     monkeypatch.setattr(ray._private.state, "GlobalState", State)
     monkeypatch.setattr(services, "_get_gcs_client_options", "options of {}".format)
     pauses: list[float] = []
-    monkeypatch.setattr(ray_start.time, "sleep", pauses.append)
+    monkeypatch.setattr("rocketray.actors.ray_process.ray_start.time.sleep", pauses.append)
     monkeypatch.setattr(services, "get_node", lambda *asked: (State.asked, asked))
     with small_and_soon():
         assert services.get_node("gcs:1", "ours") == (3, ("gcs:1", "ours"))

@@ -20,7 +20,7 @@ from rocketray.filters.subscription import Subscription
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
         for module in (explain, query):
-            monkeypatch.setattr(module, "connect", lambda _data: nullcontext(local))
+            monkeypatch.setattr(module, "ask", lambda _data: nullcontext(local))
         local.topics.ensure("T", 1)
         with local.producer() as producer:
             producer.send("T", b"one", keys="k")

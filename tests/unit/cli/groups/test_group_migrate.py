@@ -22,7 +22,7 @@ OLD = Subscription.tags("a")
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        monkeypatch.setattr(group_changes, "connect", lambda _data: nullcontext(local))
+        monkeypatch.setattr(group_changes, "ask", lambda _data: nullcontext(local))
         local.topics.ensure("T", 1)
         yield local
 

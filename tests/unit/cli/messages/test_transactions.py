@@ -20,7 +20,7 @@ def test_what_nobody_has_decided_is_shown_until_somebody_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LocalNode(tmp_path) as node:
-        monkeypatch.setattr(transactions, "connect", lambda _data: nullcontext(node))
+        monkeypatch.setattr(transactions, "ask", lambda _data: nullcontext(node))
         empty = run_here("transactions")
         assert (empty.code, "undecided: 0" in empty.out) == (0, True)
         node.topics.ensure("T", 1)

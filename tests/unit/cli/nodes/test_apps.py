@@ -39,7 +39,8 @@ def connect_to(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(node, "unflushed", unflushed, raising=False)
     monkeypatch.setattr(node, "scrubs", scrubs, raising=False)
-    monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(node))
+    for name in ("ask", "connect"):
+        monkeypatch.setattr(apps, name, lambda _data: nullcontext(node))
 
 
 @pytest.fixture

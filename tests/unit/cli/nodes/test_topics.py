@@ -24,7 +24,7 @@ from rocketray.cli.nodes.topics import TopicWait
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as made:
-        monkeypatch.setattr(topics, "connect", lambda _data: nullcontext(made))
+        monkeypatch.setattr(topics, "ask", lambda _data: nullcontext(made))
         yield made
 
 
@@ -60,7 +60,7 @@ def test_the_same_command_completes_what_was_interrupted_and_says_so(
         == 5
     )
     monkeypatch.undo()
-    monkeypatch.setattr(topics, "connect", lambda _data: nullcontext(node))
+    monkeypatch.setattr(topics, "ask", lambda _data: nullcontext(node))
     done = run_here(*command, "--json")
     assert done.lines()[0]["bitmaps"] == "on"
     assert done.err == (

@@ -1,0 +1,47 @@
+"""A node in this process that answers commands on its socket, as the process of a node does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rocketray.actors.cluster.local_service import LocalService
+from rocketray.actors.explaining.explanation import Explanation
+from rocketray.actors.files.runtime_lock import RuntimeLock
+from rocketray.filters.subscription import Subscription
+
+from .local_node import LocalNode
+
+__all__ = ["serving"]
+
+
+@contextmanager
+def serving(node: LocalNode) -> Iterator[LocalService]:
+    """Answer commands on the node's directory for the time of the block."""
+    lock = RuntimeLock(node.data)
+    hello = {"data": str(node.data), "cluster": node.cluster}
+    service = LocalService(node.data, node.calls, _Process(node), hello)
+    try:
+        yield service
+    finally:
+        service.close()
+        lock.close()
+
+
+class _Process:
+    """The node's process: of a node in this one."""
+
+    def __init__(self, node: LocalNode) -> None:
+        self.node = node
+
+    def has_files(self, disk: str) -> bool:
+        return disk == ""
+
+    def has_apps(self) -> bool:
+        return True
+
+    def explain(self, message: str, group: str, topic: str | None) -> Explanation:
+        return self.node.explain(message, group, topic)
+
+    def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
+        return [f"{topic}: {subscription}" for topic in topics]
