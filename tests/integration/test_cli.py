@@ -21,6 +21,8 @@ from support.command_server import CommandServer
 from support.commands import COMMAND, ONE_PROCESS, rocketray
 from support.stores import GOLDEN_STORE, open_golden
 
+from rocketray.actors.files.paths import local_socket
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
@@ -333,3 +335,28 @@ def test_a_rocketmq_store_is_imported_and_its_ids_still_answer(
     assert len(run(*group, "--max", str(expected)).lines()) == expected
     [again] = run(*importing).lines()
     assert (again["imported"], again["alreadyThere"]) == (0, len(theirs))
+
+
+def test_without_the_nodes_socket_commands_join_ray_and_say_the_same(
+    run: CommandServer, environ: dict[str, str]
+) -> None:
+    run("topics", "create", "Asked", "--queues", "2")
+    run("send", "Asked", "hello", "--key", "k")
+    commands = (
+        ("topics", "list", "--json"),
+        ("topics", "describe", "Asked", "--json"),
+        ("query", "Asked", "--key", "k", "--json"),
+        ("explain", "k", "--group", "nobody", "--json"),
+        ("groups", "list", "--json"),
+        ("dlq", "list", "--json"),
+        ("transactions", "--json"),
+        ("topics", "describe", "Askd"),
+    )
+    asked = [run(*command) for command in commands]
+    assert asked[1].lines()[0]["topic"] == "Asked"
+    socket = local_socket(Path(environ["ROCKETRAY_DATA"]))
+    away = socket.rename(socket.with_name("away"))
+    try:
+        assert [run(*command) for command in commands] == asked
+    finally:
+        away.rename(socket)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rocketray.actors.admin.dead_letter_service import DeadLetterService
+from rocketray.actors.client.node_process_api import NodeProcessApi
 from rocketray.actors.cluster.local_service import LocalService
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.files.runtime_lock import RuntimeLock
+from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.filters.subscription import Subscription
 
 from .local_node import LocalNode
@@ -20,7 +23,11 @@ def serving(node: LocalNode) -> Iterator[LocalService]:
     """Answer commands on the node's directory for the time of the block."""
     lock = RuntimeLock(node.data)
     hello = {"data": str(node.data), "cluster": node.cluster}
-    service = LocalService(node.data, node.calls, _Process(node), hello)
+    here: dict[type, object] = {
+        NodeProcessApi: _Process(node),
+        DeadLettersApi: DeadLetterService(node),
+    }
+    service = LocalService(node.data, node.calls, here, hello)
     try:
         yield service
     finally:

@@ -65,12 +65,13 @@ from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.formats.sys_flag import TRANSACTION
 
+from .letters_there import letters_there, redrive_there
+
 __all__ = ["Journal", "letter_boxes", "letters", "redrive"]
 
 _FORM = FileForm("config/redriven/TOPIC.json")
 _DONE_MAX = 100_000_000
 _BATCH_MAX = 256
-_CALL_MAX = 1000  # a call has a minute
 _BATCH_BYTES = 4 * 1024 * 1024
 
 
@@ -163,7 +164,7 @@ def letters(
     """
     data = _files_of(node)
     if data is None:
-        yield from _paged(node, group, subscription, topic, start)
+        yield from letters_there(node.letters, group, subscription, topic, start)
         return
     config = _topic(node, group, topic)
     done = Journal(data, config).done
@@ -192,7 +193,7 @@ def redrive(
     """
     data = _files_of(node)
     if data is None:
-        return _redrive_there(node, group, subscription, topic, limit)
+        return redrive_there(node.letters, group, subscription, topic, limit)
     config = _topic(node, group, topic)
     count = 0
     with _alone(data, config.name):
@@ -221,31 +222,6 @@ def _files_of(node: NodeClient) -> Path | None:
         return node.files("reading dead letters")
     except NodeElsewhereError:
         return None
-
-
-def _paged(
-    node: NodeClient, group: str, subscription: Subscription, topic: str | None, start: int
-) -> Iterator[tuple[StoredMessage, bool]]:
-    """Yield letters that are on another machine."""
-    begin: int | None = start
-    while begin is not None:
-        page = node.letters.page(group, subscription, topic, begin)
-        yield from page.letters
-        begin = page.next_queue_offset
-
-
-def _redrive_there(
-    node: NodeClient, group: str, subscription: Subscription, topic: str | None, limit: int | None
-) -> int:
-    """Redrive letters that are on another machine, some with each call."""
-    count = 0
-    while limit is None or count < limit:
-        some = _CALL_MAX if limit is None else min(_CALL_MAX, limit - count)
-        sent = node.letters.redrive(group, subscription, topic, some)
-        count += sent
-        if sent < some:
-            break
-    return count
 
 
 def _with_targets(

@@ -12,12 +12,14 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rocketray import __version__
+from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
 from rocketray.actors.calls.endpoint import (
     CallTransport,
@@ -39,13 +41,14 @@ from rocketray.actors.calls.value_forms import call_form
 from rocketray.actors.client.actor_names import has_apps
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.node_api import NodeApi
-from rocketray.actors.client.node_process_api import NODE_PROCESS, NodeProcessApi
+from rocketray.actors.client.node_process_api import NodeProcessApi
 from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.files.paths import local_socket
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.groups_api import GroupsApi
+from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ConfigError, NodeElsewhereError, StreamError
@@ -59,6 +62,7 @@ _HELLO_S = 10.0
 _INTERFACES: dict[str, type] = {
     each.__name__: each
     for each in (
+        DeadLettersApi,
         DelaysApi,
         DisksApi,
         FilterApi,
@@ -75,9 +79,13 @@ _INTERFACES: dict[str, type] = {
 
 def open_service(data: Path, connection: Connection) -> LocalService | None:
     """Open the socket of the node on *data*; None if it cannot be: then commands join Ray."""
+    here: dict[type, object] = {
+        NodeProcessApi: NodeProcess(connection),
+        DeadLettersApi: DeadLetterService(connection),
+    }
     hello = {"data": str(connection.data), "cluster": connection.cluster}
     try:
-        return LocalService(data, connection.transport, NodeProcess(connection), hello)
+        return LocalService(data, connection.transport, here, hello)
     except OSError as error:
         _LOG.info("commands have to join Ray, as %s: %s", local_socket(data), error)
         return None
@@ -113,17 +121,24 @@ class LocalService:
     """The socket of the node on *data*; it listens from its creation until :meth:`close`."""
 
     def __init__(
-        self, data: Path, transport: CallTransport, process: NodeProcessApi, hello: dict[str, str]
+        self,
+        data: Path,
+        transport: CallTransport,
+        here: Mapping[type, object],
+        hello: Mapping[str, str],
     ) -> None:
-        """Answer by *process*, and by the actors behind *transport*; *hello* tells what they are.
+        """Answer by the objects that are *here*, by interface, else by the actors of *transport*.
+
+        *hello* says what the node is.
 
         Raises:
             OSError: the socket cannot be made, for example because its path is too long.
         """
         self._transport = transport
         served = ServedObjects()
-        served.serve(NodeProcessApi, lambda: process)
-        self._here = InProcess(served)
+        for interface, found in here.items():
+            served.serve(interface, partial(_as_it_is, found))
+        self._are_here, self._here = here.keys(), InProcess(served)
         self._hello = {"rocketray": __version__, **hello}
         self._free = threading.BoundedSemaphore(_CONNECTIONS_MAX)
         self._socket = _listen(local_socket(data))
@@ -190,10 +205,14 @@ class LocalService:
             arguments, options = form.read(request.get("given"))
         except ValueError as error:
             raise ConfigError(f"the arguments of {method.__name__} are invalid: {error}") from None
-        of_node = endpoints[0].actor == NODE_PROCESS.actor
-        transport: CallTransport = self._here if of_node else self._transport
+        is_here = endpoints[0].interface in self._are_here
+        transport: CallTransport = self._here if is_here else self._transport
         found = transport.call_each(endpoints, method, *arguments, **options)
         return [form.result.write(each) for each in found]
+
+
+def _as_it_is(found: Any) -> Any:
+    return found
 
 
 def _asked(request: dict[str, Any]) -> tuple[Sequence[Endpoint[Any]], Any, Any]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.actors.admin.letters_there import letters_there, redrive_there
 from rocketray.actors.retries.retry_records import FAILURE_REASON, origin_of, topic_of
 from rocketray.cli.arguments.messages import one_line, printable, to_json
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     DataOption,
@@ -30,6 +31,14 @@ from rocketray.cli.terminal.output import (
 from rocketray.names import DEAD_LETTER_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import TypeIs
+
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.retries.dead_letter_api import LetterBox
+    from rocketray.filters.subscription import Subscription
     from rocketray.message import StoredMessage
 
 __all__ = ["dlq"]
@@ -53,10 +62,8 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
 
     Shows how many there are, how many were redriven, and the last error of the newest one.
     """
-    from rocketray.actors.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
-
-    with connect(data) as connection:
-        boxes = letter_boxes(connection)
+    with ask(data) as node:
+        boxes = _boxes(node)
     columns = ("group", "topic", "letters", "redriven", "newest error")
     print_records(
         map(json_fields, boxes), columns, {"newest error": "newestReason"}, as_json=as_json
@@ -83,12 +90,10 @@ def show(
     does, and attempts, originTopic, originMsgId, redriven and reason: the exception's type and
     text, null if the letter has none.
     """
-    from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
-
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
-    with connect(data) as connection:
-        tell_doubts_of(connection, [topic or DEAD_LETTER_PREFIX + group], subscription)
-        for letter, is_redriven in islice(letters(connection, group, subscription, topic), limit):
+    with ask(data) as node:
+        tell_doubts_of(node, [topic or DEAD_LETTER_PREFIX + group], subscription)
+        for letter, is_redriven in islice(_letters(node, group, subscription, topic), limit):
             if as_json:
                 print_json(_fields(letter, is_redriven=is_redriven))
             else:
@@ -123,19 +128,15 @@ def redrive(
     counted from 0 again. A redriven letter stays stored. It is not redriven twice, even if this
     command is interrupted and repeated.
     """
-    from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
-    from rocketray.actors.admin.dead_letters import redrive as run  # noqa: PLC0415 - the same
-
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
-    with connect(data) as connection:
-        tell_doubts_of(connection, [topic or DEAD_LETTER_PREFIX + group], subscription)
+    with ask(data) as node:
+        tell_doubts_of(node, [topic or DEAD_LETTER_PREFIX + group], subscription)
         if dry_run:
-            found = letters(connection, group, subscription, topic)
+            found = _letters(node, group, subscription, topic)
             new = (letter for letter, is_redriven in found if not is_redriven)
             count = sum(1 for _ in islice(new, limit))
         else:
-            producer = connection.producer(ack="disk")
-            count = run(connection, producer, group, subscription, topic=topic, limit=limit)
+            count = _redrive(node, group, subscription, topic, limit)
     record = {"group": group, "count": count, "dryRun": dry_run}
     text = f"{count} dead letters of group {group} {'would be' if dry_run else 'are'} redelivered"
     print_result(record, text, as_json=as_json)
@@ -150,3 +151,43 @@ def _fields(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:
         "redriven": is_redriven,
         "reason": letter.properties.get(FAILURE_REASON),
     }
+
+
+def _boxes(node: LocalClient | Connection) -> list[LetterBox]:
+    if _has_no_ray(node):
+        return node.letters.boxes()
+    from rocketray.actors.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
+
+    return letter_boxes(node)
+
+
+def _letters(
+    node: LocalClient | Connection, group: str, subscription: Subscription, topic: str | None
+) -> Iterator[tuple[StoredMessage, bool]]:
+    if _has_no_ray(node):
+        return letters_there(node.letters, group, subscription, topic)
+    from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
+
+    return letters(node, group, subscription, topic)
+
+
+def _redrive(
+    node: LocalClient | Connection,
+    group: str,
+    subscription: Subscription,
+    topic: str | None,
+    limit: int | None,
+) -> int:
+    if _has_no_ray(node):
+        return redrive_there(node.letters, group, subscription, topic, limit)
+    from rocketray.actors.admin.dead_letters import redrive as run  # noqa: PLC0415 - imports NumPy
+
+    producer = node.producer(ack="disk")
+    return run(node, producer, group, subscription, topic=topic, limit=limit)
+
+
+def _has_no_ray(node: LocalClient | Connection) -> TypeIs[LocalClient]:
+    """Return whether the node's process reads the letters, so that this one need not."""
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+
+    return isinstance(node, LocalClient)

@@ -25,6 +25,9 @@ COMMANDS = (
     "query Trade --key k1",
     "explain k1 --group g",
     "transactions",
+    "dlq list",
+    "dlq show g",
+    "dlq redrive g --sql a>1",
 )
 PROGRAM = f"""
 import json, sys
@@ -41,7 +44,8 @@ for command in json.loads(sys.argv[1]):
 
 def test_a_command_that_asks_loads_nothing_slow(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node, serving(node):
-        node.topics.ensure("Trade", 1, queues_per_process="shared")
+        for topic in ("Trade", "%DLQ%g"):
+            node.topics.ensure(topic, 1, queues_per_process="shared")
         with node.producer() as producer:
             producer.send("Trade", b"body", tags="a", keys=["k1"])
         node.consumer("g", "Trade", Subscription.tags("a")).close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocketray.actors.admin import dead_letter_service, dead_letters
+from rocketray.actors.admin import dead_letter_service, letters_there
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.admin.dead_letters import Journal, letter_boxes, letters, redrive
 from rocketray.actors.api.node_client import NodeClient
@@ -137,7 +137,7 @@ def test_from_another_machine_letters_are_the_same_and_redriven_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter_service, "_PAGE_LETTERS", 3)
-    monkeypatch.setattr(dead_letters, "_CALL_MAX", 2)
+    monkeypatch.setattr(letters_there, "_CALL_MAX", 2)
     served = ServedObjects()
     served.serve(DeadLettersApi, lambda: DeadLetterService(broker.node))
     there = NodeClient(Path("/not/here"), Elsewhere(served))

@@ -17,6 +17,8 @@ from support.local_node import LocalNode
 from support.serving_node import serving
 
 from rocketray import __version__
+from rocketray.actors.admin.dead_letters import letter_boxes, letters
+from rocketray.actors.admin.letters_there import letters_there, redrive_there
 from rocketray.actors.api.node_client import NodeClient, lag_of
 from rocketray.actors.calls import local_frames
 from rocketray.actors.client import local_transport
@@ -25,6 +27,7 @@ from rocketray.actors.client.local_transport import open_local
 from rocketray.actors.cluster import local_service
 from rocketray.actors.cluster.local_service import LocalService
 from rocketray.actors.files.paths import local_socket
+from rocketray.actors.retries.retry_records import dead_lettered
 from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
@@ -95,6 +98,25 @@ def test_each_answer_is_that_of_a_direct_call(node: LocalNode, client: LocalClie
     assert node.groups.all()[0].plan == plan
     client.groups.abort_change("g", "Trade")
     assert client.groups.moves_left("g", "Trade", "none") == set()
+
+
+def test_dead_letters_are_read_and_redriven_there(node: LocalNode, client: LocalClient) -> None:
+    for topic in ("Trade", "%DLQ%g"):
+        node.topics.ensure(topic, 1, queues_per_process="shared")
+    with node.producer() as producer:
+        for number in range(3):
+            sent = producer.send("Trade", bytes([number]), tags="a")
+            stored = node.messages.view(sent.offset_message_id)
+            assert stored is not None
+            letter = dead_lettered(stored, "g", "%DLQ%g", 16, reason="ValueError: no")
+            producer.forward("%DLQ%g", 0, [letter.message])
+    everything = Subscription("TAG", "*")
+    assert client.letters.boxes() == letter_boxes(node)
+    found = list(letters_there(client.letters, "g", everything))
+    assert found == list(letters(node, "g", everything))
+    assert [letter.body for letter, _ in found] == [b"\0", b"\1", b"\2"]
+    assert redrive_there(client.letters, "g", everything, None, 2) == 2
+    assert redrive_there(client.letters, "g", everything, None, None) == 1
 
 
 def test_errors_come_as_they_were_raised(client: LocalClient) -> None:

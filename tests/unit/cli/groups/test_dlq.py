@@ -21,7 +21,7 @@ LETTERS = "%DLQ%g"
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     """Group g has one dead letter, a message from Mars."""
     with LocalNode(tmp_path) as local:
-        monkeypatch.setattr(dlq, "connect", lambda _data: nullcontext(local))
+        monkeypatch.setattr(dlq, "ask", lambda _data: nullcontext(local))
         local.topics.ensure("Trade", 1)
         local.topics.ensure(LETTERS, 1)
         with local.producer() as producer:
