@@ -16,7 +16,7 @@ from importlib.metadata import version
 from os import W_OK, access
 from pathlib import Path
 
-from rocketray.environment import process_environ
+from rocketray import environment
 
 __all__ = ["compile_once", "warm", "warm_imported"]
 
@@ -55,7 +55,9 @@ def warm_imported() -> None:
 
 def _is_cached_here() -> bool:
     """Return whether this process's cache is the folder of the key; see Numba's documentation."""
-    return not process_environ().get("NUMBA_CACHE_DIR") and access(_KEY_FILE.parent, W_OK)
+    return not environment.process_environ().get("NUMBA_CACHE_DIR") and access(
+        _KEY_FILE.parent, W_OK
+    )
 
 
 def _key() -> str:
