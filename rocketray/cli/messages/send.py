@@ -15,7 +15,7 @@ import typer
 
 from rocketray.cli.arguments.lookup_options import parse_time_ms
 from rocketray.cli.arguments.messages import Outgoing, from_json
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
 from rocketray.cli.terminal.lines import parse_object, read_lines
 from rocketray.cli.terminal.output import as_time, print_json, print_line
@@ -231,8 +231,8 @@ def recall(
 
     The exit code is 1 if it is too late: the message was delivered, or recalled before.
     """
-    with connect(data) as connection:
-        if connection.delays.recall(handle):
+    with ask(data) as node:
+        if node.delays.recall(handle):
             print_line("recalled: it will not be delivered")
             return
     print_line("too late: it was delivered, or recalled before")

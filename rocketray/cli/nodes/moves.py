@@ -9,7 +9,7 @@ import typer
 
 from rocketray.actors.topics.placement import DiskSpace, QueueMove, drained, rebalanced
 from rocketray.actors.topics.service_queues import may_move
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import counted, print_json, print_line, progress
 from rocketray.errors import ConfigError
@@ -17,7 +17,7 @@ from rocketray.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.disks.copy_rounds import RoundProgress
     from rocketray.actors.files.home import Home
 
@@ -45,7 +45,7 @@ def move_queue(
     used; then it stores nothing for a moment. Producers and groups follow by themselves. If the
     move fails, the queue stays where it is.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         homes = connection.disks.homes()
         target = _disk(homes, disk)
         source = connection.topics.get(topic)
@@ -71,7 +71,7 @@ def drain(
     changelogs and replies stay on the first disk. Repeat the command after an interruption: it
     continues.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         homes = connection.disks.homes()
         leaving = _disk(homes, disk)
         if not dry_run:
@@ -112,7 +112,7 @@ def rebalance(
     They are spread as those of a new topic. As few queues as possible are moved, one by one. Disks
     that do not answer, or are being drained, take no part.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         homes, targets = connection.disks.homes(), _targets(connection)
         moves = [
             (topic.name, move)
@@ -125,7 +125,7 @@ def rebalance(
         _carry_out(connection, homes, moves, dry_run=dry_run, as_json=as_json)
 
 
-def _targets(connection: Connection) -> list[DiskSpace]:
+def _targets(connection: NodeClient) -> list[DiskSpace]:
     """Return the disks that take queues."""
     draining = connection.disks.draining()
     return [
@@ -146,7 +146,7 @@ def _disk(homes: Mapping[str, Home], given: str) -> str:
 
 
 def _carry_out(
-    connection: Connection,
+    connection: NodeClient,
     homes: Mapping[str, Home],
     moves: Sequence[tuple[str, QueueMove]],
     *,
@@ -172,7 +172,7 @@ def _carry_out(
 
 
 def _move_shown(
-    connection: Connection, topic: str, move: QueueMove, what: str
+    connection: NodeClient, topic: str, move: QueueMove, what: str
 ) -> tuple[dict[str, Any], str]:
     """Make a move, and show how far it is."""
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
@@ -191,13 +191,13 @@ def _text(done: RoundProgress) -> str:
 
 
 def _move(
-    connection: Connection,
+    connection: NodeClient,
     topic: str,
     move: QueueMove,
     on_progress: Callable[[RoundProgress], object],
 ) -> tuple[dict[str, Any], str]:
     """Make a move; return its figures, and a text of them."""
-    from rocketray.actors.disks.disks_api import MovedQueue  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.disks.disks_api import MovedQueue  # noqa: PLC0415 - not for help
 
     moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
     while not isinstance(moved, MovedQueue):

@@ -20,7 +20,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]
     module = importlib.import_module("rocketray.cli.messages.send")
     with LocalNode(tmp_path) as made:
         made.topics.ensure("Trade", 1)
-        monkeypatch.setattr(module, "connect", lambda _data: nullcontext(made))
+        for name in {"ask", "connect"} & vars(module).keys():
+            monkeypatch.setattr(module, name, lambda _data: nullcontext(made))
         yield made
 
 
