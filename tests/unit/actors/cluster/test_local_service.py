@@ -90,6 +90,8 @@ def test_each_answer_is_that_of_a_direct_call(node: LocalNode, client: LocalClie
         member.poll(1.0)
     while any(shard.rings for shard in node.shard_statistics("Trade")):
         time.sleep(0.01)  # those of the producer are let go of
+    while node.filters.statistics().streams:
+        time.sleep(0.01)  # and those of the member
     assert answers(client) == answers(node)
     assert client.explain("k1", "g") == node.explain("k1", "g")
     assert client.doubts(["Trade"], Subscription("TAG", "b")) == ["Trade: tags 'b'"]
