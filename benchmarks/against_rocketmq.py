@@ -11,7 +11,7 @@ rocketray_side.py ours. Where the two clocks cannot be the same, RocketMQ's is t
 messages are made outside the clock, and its reading begins with the first message, ours with
 joining the group.
 
-The sides alternate after a turn that warms up. Two turns are thrown away, and others measured, if
+The sides alternate after turns that warm up. Two turns are thrown away, and others measured, if
 all other processes, the idle side among them, used more than ``--others`` cores meanwhile. A ratio
 is the median of the ratios of adjacent turns, above 1 where rocketray is better: "ahead" from 1.1
 on, "behind" below 1/1.1, else "level". ``--write`` puts the table into
@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -49,8 +49,10 @@ JYTHON = "2.7.4"
 PAGE = ROOT / "docs/reference/performance.md"
 BEGIN, END = "<!-- against RocketMQ: begin -->\n", "<!-- against RocketMQ: end -->\n"
 QUEUES, IDLE_QUEUES = 4, 32
-TOPICS = {"Back": QUEUES, "Pace": QUEUES, "Idle": IDLE_QUEUES}
+TOPICS = {"Back": QUEUES, "Scan": QUEUES, "Pace": QUEUES, "Idle": IDLE_QUEUES}
 SQL = "amount BETWEEN 10 AND 20 AND region IN ('eu', 'us')"
+_WARM_TURNS = 3
+"""Turns before those that count, in which a JVM compiles what is used."""
 _TRIES = 3
 _BROKER_JAVA = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -212,8 +214,8 @@ class Case:
     """How many messages a turn is about, for the processor time of each."""
 
 
-def cases(rows: int, scale: int) -> Iterator[Case]:
-    """Return what is measured: in turns whose length is *scale*, with *rows* in the backlog."""
+def cases(backlogs: Mapping[str, int], scale: int) -> Iterator[Case]:
+    """Return what is measured, in turns of a length of *scale*, with messages in *backlogs*."""
 
     def rate(count: int, do: str, **question: Any) -> Callable[[Side], float]:
         def measure(side: Side) -> float:
@@ -228,11 +230,11 @@ def cases(rows: int, scale: int) -> Iterator[Case]:
         return float(side.producer.ask("one", topic="Load", count=1000 * scale)["p50_us"])
 
     def read(
-        entries: int, matching: int, tags: str = "*", sql: str = ""
+        topic: str, matching: int, tags: str = "*", sql: str | None = None
     ) -> Callable[[Side], float]:
         def measure(side: Side) -> float:
-            question = {"topic": "Back", "tags": tags, "sql": sql or None, "matching": matching}
-            return entries / float(side.consumer.ask("read", **question)["seconds"]) / 1000
+            question = {"topic": topic, "tags": tags, "sql": sql, "matching": matching}
+            return backlogs[topic] / float(side.consumer.ask("read", **question)["seconds"]) / 1000
 
         return measure
 
@@ -249,11 +251,13 @@ def cases(rows: int, scale: int) -> Iterator[Case]:
         yield Case(figure, rate(count, do, size=size), count)
     count = 5000 * scale
     yield Case(rates("unbatched, acknowledgements later"), rate(count, "unbatched"), count)
-    yield Case(rates("a backlog, message by message"), read(rows, rows), rows)
+    rows = backlogs["Back"]
+    yield Case(rates("a backlog, message by message"), read("Back", rows), rows)
+    rows = backlogs["Scan"]
     scans = partial(Figure, unit="k entries/s")
-    yield Case(scans("1 % of a backlog by tag"), read(rows, rows // 100, "rare"), rows)
+    yield Case(scans("1 % of a backlog by tag"), read("Scan", rows // 100, "rare"), rows)
     matching = sum(10 <= number % 1000 <= 20 for number in range(rows))
-    yield Case(scans(f"a backlog by SQL92: `{SQL}`"), read(rows, matching, sql=SQL), rows)
+    yield Case(scans(f"a backlog by SQL92: `{SQL}`"), read("Scan", matching, sql=SQL), rows)
     for percentile in ("p50", "p99"):
         question = f"1,000 messages/s, from publishing to the handler, {percentile}"
         measure = partial(latency, count=250 * scale, figure=f"{percentile}_ms")
@@ -305,8 +309,8 @@ def machine_s() -> float:
 def compare(case: Case, sides: tuple[Side, Side], rounds: int, others: float) -> Result:
     """Measure both sides in turns."""
     result, ours_first = Result(case.figure), True
-    for side in sides:
-        case.measure(side)  # warms up
+    for side in sides * _WARM_TURNS:
+        case.measure(side)
     tries = rounds * _TRIES
     while len(result.ours) < rounds and tries:
         tries -= 1
@@ -366,7 +370,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
     arguments = parser.parse_args()
     scale = 1 if arguments.quick else arguments.scale
-    rows = 25_000 * scale
+    backlogs = {"Back": 25_000 * scale, "Scan": 100_000 * scale}
     load, results = os.getloadavg()[0], []
     with tempfile.TemporaryDirectory(prefix="against-") as directory, ExitStack() as stack:
         try:
@@ -376,8 +380,9 @@ def main() -> None:
         ours = Rocketray(Path(directory, "rocketray"), stack)
         sides: tuple[Side, Side] = (ours, theirs)
         for side in sides:
-            side.producer.ask("lists", topic="Back", count=rows, size=1000)
-        for case in cases(rows, scale):
+            for topic, rows in backlogs.items():
+                side.producer.ask("lists", topic=topic, count=rows, size=1000)
+        for case in cases(backlogs, scale):
             if arguments.only in case.figure.question:
                 results.append(compare(case, sides, arguments.rounds, arguments.others))
                 print(results[-1].row(), flush=True)

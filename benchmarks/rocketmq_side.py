@@ -220,3 +220,4 @@ def main(role, name_server):
 
 
 main(*sys.argv[1:])
+System.exit(0)  # threads of the client would keep the JVM

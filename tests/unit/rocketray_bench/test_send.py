@@ -40,12 +40,18 @@ def test_no_message_is_made_before_the_clock_or_sent_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lists: list[list[Message]] = []
+    columns: list[int] = []
     send_many = NodeProducer.send_many
 
     def note(
-        producer: NodeProducer, topic: str, messages: Sequence[Message] | pa.Table, **options: Any
+        producer: NodeProducer,
+        topic: str,
+        messages: Sequence[Message] | pa.Table | None = None,
+        **options: Any,
     ) -> SendResults:
-        if not isinstance(messages, pa.Table):
+        if messages is None:
+            columns.append(len(options["bodies"]))
+        elif not isinstance(messages, pa.Table):
             lists.append([*messages])
         results: SendResults = send_many(producer, topic, messages, **options)
         return results
@@ -56,6 +62,7 @@ def test_no_message_is_made_before_the_clock_or_sent_twice(
         rows = send.run(Few(quick=True))
         assert all(row.value > 0 for row in rows)
         assert {len(batch) for batch in lists} >= {32, 1024}
+        assert {*columns} >= {32, 1024}
         assert len({id(one) for batch in lists for one in batch}) == sum(map(len, lists))
         for batch in lists:
             assert len({one.keys[0] for one in batch}) == len(batch)
