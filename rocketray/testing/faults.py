@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rocketray.actors.filtering.engine import FilterEngine
-from rocketray.actors.topics.catalog import SHARED_PROCESS
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.store.retention import DiskUse
 
 from .member import Member

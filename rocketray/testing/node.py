@@ -29,7 +29,8 @@ from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.staging.staged_targets import StagedTargets
 from rocketray.actors.staging.staging_service import StagingService
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.process_names import SHARED_PROCESS, is_shared
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.message import StoredMessage
@@ -187,7 +188,7 @@ class _LocalShards:
             process = self._node.processes.get(name)
             if process is not None:
                 process.remove(topic.name)
-                if name != SHARED_PROCESS:
+                if not is_shared(name):
                     self._node.end_process(name)
 
     def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:

@@ -22,7 +22,7 @@ from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import ShardApi
-from rocketray.actors.topics.catalog import SHARED_PROCESS
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.errors import ShardUnavailableError
 from rocketray.store.age_clock import AgeClock
 from rocketray.transaction import END_TOPIC

@@ -27,7 +27,8 @@ from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.ack_mode import AckMode
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.filters.subscription import Subscription
 from rocketray.store.formats.compression import CompressionKind
 from rocketray.testing import node

@@ -13,7 +13,8 @@ from rocketray.actors.calls.endpoint import (
     process_actor,
 )
 from rocketray.actors.disks.disks_api import DisksApi
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.actors.topics.topics import Topics
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import StreamError

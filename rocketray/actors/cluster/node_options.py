@@ -42,8 +42,8 @@ class NodeOptions:
     ``property_filter``: whether groups may subscribe by SQL92, at first True.
     ``own_predicates``: predicates of the program that starts the node, allowed while this node
     runs.
-    ``queues_per_process``: how many queues of a new topic share a process, or ``shared``; None has
-    as many processes as cores for each topic (see placement.py).
+    ``queues_per_process``: how many queues of a new topic share a process of its own, or
+    ``shared``; None has as many processes as cores for all topics (see placement.py).
     ``scrub_rate``: how many bytes a second each shard process reads again of its stored messages,
     to find damage (see rocketray/store/recovery/scrub.py); with 0 none.
     ``data_mode``: the permissions of a new data directory; an existing one keeps its own.

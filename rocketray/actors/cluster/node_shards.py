@@ -25,7 +25,8 @@ from rocketray.actors.shards.owned_shard import why_closed
 from rocketray.actors.shards.shard_api import ScrubState, ShardApi, shard_of, shards_of
 from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import Opened
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, is_shared
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.process_names import is_shared
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ActorError, ShardUnavailableError, StreamError
 

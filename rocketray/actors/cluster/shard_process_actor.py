@@ -21,7 +21,8 @@ from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.shards.shard_api import LookupApi, ScrubState, ShardApi
 from rocketray.actors.shards.shard_process import Opened, ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
-from rocketray.actors.topics.catalog import TopicConfig, is_shared
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.process_names import has_services
 from rocketray.config import StoreConfig
 from rocketray.kernels import compile_once
 from rocketray.store.age_clock import AgeClock
@@ -47,7 +48,7 @@ class ShardProcessActor(ServedObjects):
         self.serve(ShardApi, self._process.shard)
         self.serve(LookupApi, lambda *place: self._process.shard(*place).lookups)
         self._services: SystemServices | None = None
-        if is_shared(name):
+        if has_services(name):
             self._deliveries = ThreadPoolExecutor(
                 DELIVERIES_AT_ONCE, thread_name_prefix="deliveries"
             )

@@ -1,9 +1,9 @@
 """A shard process: one to many shards of a node, behind one doorbell.
 
-A process costs 170 MB, whatever the number of its shards. So the queues of a topic share a few, and
-those of many small topics, the node's own among them, share one on each disk: ``SHARED_PROCESS``,
-whose files are smaller than those of others. The unit of ownership stays the shard, with its own
-directory, lock and epoch.
+A process costs 120 MB, and little more with many shards. So the queues of all topics of a disk
+share a few, one for each core, and the node's own topics share one, whose files are smaller. A
+topic may have processes of its own (topics/placement.py). The unit of ownership stays the shard,
+with its own directory, lock and epoch.
 
 :class:`ShardProcess` is plain Python; shard_threads.py gives it threads, and
 cluster/shard_process_actor.py an address.
@@ -35,7 +35,8 @@ from rocketray.actors.files.paths import (
 )
 from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, is_shared
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.process_names import has_services
 from rocketray.actors.topics.topic_files import HANDED_OVER
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardMovedError, ShardUnavailableError, StoreError, StreamError
@@ -90,7 +91,7 @@ class ShardProcess:
         """
         self.data = data
         self.name = name
-        self._sizes = {**sizes, **_smaller(sizes)} if is_shared(name) else {**sizes}
+        self._sizes = {**sizes, **_smaller(sizes)} if has_services(name) else {**sizes}
         self._clock_ms = clock_ms
         self._opening = threading.Lock()
         self._is_ended = False

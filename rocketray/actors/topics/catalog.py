@@ -17,10 +17,12 @@ Invariants
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, cast, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.files.paths import config_directory
@@ -41,34 +43,35 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .ack_mode import AckMode, check_ack, durability_of
 from .placement import ONE_EACH, Placement
+from .process_names import SHARED_PROCESS, common_process, process_of_topic
 from .service_queues import disks_of, is_on_each_disk
 from .system_retention import default_retention, is_kept_by_node
-from .topic_attributes import disks_in, processes_in, queues_per_process_in, topic_id_in
+from .topic_attributes import (
+    disks_in,
+    processes_in,
+    queues_per_process_in,
+    retention_in,
+    topic_id_in,
+)
+from .topic_options import TopicOptions
 
 __all__ = [
-    "SHARED_PROCESS",
     "BitmapMode",
     "TopicCatalog",
     "TopicConfig",
-    "TopicOptions",
     "catalog_json",
-    "is_shared",
     "parse_catalog",
     "shard_of_host",
 ]
 
 _SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
-SHARED_PROCESS = "shared"
-"""The name of the process with the queues of many small topics, the node's own among them.
-
-It is the one on the coordinator's disk; each joined disk has another one.
-"""
 _SHARD_NUMBER_MAX = (1 << 24) - 1  # the rest of 10.0.0.0/8
 _PERM_READ_WRITE = 6
 _READABLE = 4
 _WRITABLE = 2
 _INTERNAL = "topic.internal"
 _PROCESSES, _QUEUES_PER_PROCESS = "queues.processes", "queues.per.process"
+_COMMON = "queues.common"
 _DISKS = "queues.disks"
 _MOVES = "queues.moves"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
@@ -83,23 +86,6 @@ _NEAR = 0.75
 _CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
 
 
-class TopicOptions(TypedDict, total=False):
-    """What a new topic may have; an existing one keeps its own.
-
-    ``retention``: how long, or up to how many bytes a queue, messages are kept; by default, all.
-    ``internal``: it belongs to an app itself; patterns and lists leave it out.
-    ``queues_per_process``: how many of its queues share a process, ``"shared"`` with those of other
-    topics, which suits topics with few messages. None leaves that to the node.
-    ``ack``: when a message to it counts as stored, unless its sender says; None leaves that to the
-    node (see ack_mode.py).
-    """
-
-    retention: RetentionPolicy
-    internal: bool
-    queues_per_process: QueuesPerProcess
-    ack: AckMode | None
-
-
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """One topic: its queues, permissions, retention and store hosts.
@@ -107,10 +93,11 @@ class TopicConfig:
     ``topic_id`` is 32 hexadecimal digits (invariant 3). It is saved with the topic's offsets
     wherever they are kept: offsets are invalid in a topic with another id. An ``internal`` topic
     belongs to the node or to an app itself, such as retries, changelogs and replies.
-    ``processes`` has the number of each queue's process among those of the topic; it is empty if
-    they are in the shared processes (see placement.py). ``queues_per_process`` is what was asked
-    for. ``disks`` has the disk of each queue: the UUID of a joined disk, or empty text for the disk
-    that has the coordinator; it is empty if all queues are there.
+    ``processes`` has the number of each queue's process, among those of the topic, or with
+    ``common`` among those of its disk; it is empty if they are in the shared processes (see
+    placement.py). ``queues_per_process`` is what was asked for. ``disks`` has the disk of each
+    queue: the UUID of a joined disk, or empty text for the disk that has the coordinator; it is
+    empty if all queues are there.
     ``bitmaps`` says whether the shards keep filter bitmaps: always, never, or if that pays off (see
     bitmap_orders.py). ``made`` are the queues that have answered once. ``moves`` counts how
     often a queue was moved to another disk. ``ack`` is that of :class:`TopicOptions`, ``node_ack``
@@ -125,6 +112,7 @@ class TopicConfig:
     retention: RetentionPolicy = KEEP_ALL
     internal: bool = False
     processes: tuple[int, ...] = ()
+    common: bool = False
     queues_per_process: QueuesPerProcess = None
     bitmaps: BitmapMode = "auto"
     made: frozenset[int] = field(default=frozenset(), compare=False)
@@ -150,7 +138,10 @@ class TopicConfig:
 
     def process_of(self, queue_id: int) -> str:
         """Return the name of the process that has the shard of a queue."""
-        name = f"{self.name}:{self.processes[queue_id]}" if self.processes else SHARED_PROCESS
+        name = SHARED_PROCESS
+        if self.processes:
+            number = self.processes[queue_id]
+            name = common_process(number) if self.common else process_of_topic(self.name, number)
         return on_disk(name, self.disk_of(queue_id))
 
     def disk_of(self, queue_id: int) -> str:
@@ -195,6 +186,7 @@ class TopicConfig:
             _CLEANUP: _COMPACTION if self.retention.compacts else None,
             _INTERNAL: "true" if self.internal else None,
             _PROCESSES: ",".join(map(str, self.processes)),
+            _COMMON: "true" if self.common else None,
             _QUEUES_PER_PROCESS: self.queues_per_process,
             _DISKS: ",".join(self.disks) if self.disks else None,
             _MOVES: self.moves or None,
@@ -228,9 +220,14 @@ class TopicConfig:
                 store_hosts=hosts,
                 topic_id=topic_id_in(attributes.get(_TOPIC_ID), name, hosts[0]),
                 perm=int(value["perm"]),
-                retention=_retention(attributes),
+                retention=retention_in(
+                    attributes.get(_RETENTION_MS),
+                    attributes.get(_RETENTION_BYTES),
+                    compacts=attributes.get(_CLEANUP) == _COMPACTION,
+                ),
                 internal=attributes.get(_INTERNAL) == "true" or is_internal_by_name(name),
                 processes=processes_in(attributes.get(_PROCESSES), name, len(hosts)),
+                common=attributes.get(_COMMON) == "true",
                 queues_per_process=queues_per_process_in(attributes.get(_QUEUES_PER_PROCESS)),
                 bitmaps=_bitmap_mode(attributes.get(_BITMAPS, "auto")),
                 made=frozenset(map(int, filter(None, attributes.get(_MADE, "").split(",")))),
@@ -343,14 +340,26 @@ class TopicCatalog:
             ack=check_ack(options.get("ack")),
             node_ack=self.ack,
         )
-        stays_shared = existing is not None and not existing.processes
-        processes: tuple[int, ...] = ()
-        if not stays_shared:
-            processes = placement.place(topic.processes, disks, topic.queues_per_process)
-        if not any(disks):
-            disks = ()
-        topic = replace(topic, queues=queues, store_hosts=hosts, processes=processes, disks=disks)
+        topic = self._placed(topic, disks, placement, is_new=existing is None)
+        topic = replace(topic, queues=queues, store_hosts=hosts)
         return replace(self._with(topic), next_shard_number=self.next_shard_number + added)
+
+    def _placed(
+        self, topic: TopicConfig, disks: Sequence[str], placement: Placement, *, is_new: bool
+    ) -> TopicConfig:
+        """Return a topic whose queues are on *disks*, and in processes there."""
+        processes, own = topic.processes, topic.queues_per_process
+        common = (own or placement.queues_per_process) is None if is_new else topic.common
+        if common:
+            loads = Counter[tuple[str, int]]()
+            for each in self.topics.values():
+                if each.common:
+                    loads.update(zip(each.disks or repeat(""), each.processes, strict=False))
+            processes = placement.place_common(processes, disks, loads)
+        elif is_new or processes:  # else it stays in the shared processes
+            processes = placement.place(processes, disks, own)
+        placed = tuple(disks) if any(disks) else ()
+        return replace(topic, disks=placed, processes=processes, common=common)
 
     def with_disk(self, name: str, queue_id: int, disk: str) -> TopicCatalog:
         """Return the catalog in which a queue is on another disk."""
@@ -472,11 +481,6 @@ def shard_of_host(
     return None
 
 
-def is_shared(process: str) -> bool:
-    """Return whether a process, of any disk, has the queues of many small topics."""
-    return process.partition("@")[0] == SHARED_PROCESS
-
-
 def _bitmap_mode(mode: str) -> BitmapMode:
     if mode not in get_args(BitmapMode):
         raise ConfigError(f"bitmaps are {mode!r}; give auto, on or off")
@@ -485,12 +489,3 @@ def _bitmap_mode(mode: str) -> BitmapMode:
 
 def _store_host(number: int) -> tuple[str, int]:
     return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", _SHARD_PORT
-
-
-def _retention(attributes: Mapping[str, str]) -> RetentionPolicy:
-    age, size = attributes.get(_RETENTION_MS), attributes.get(_RETENTION_BYTES)
-    return RetentionPolicy(
-        None if age is None else int(age),
-        None if size is None else int(size),
-        compacts=attributes.get(_CLEANUP) == _COMPACTION,
-    )

@@ -4,15 +4,16 @@ The queues of a topic are spread over the disks of the cluster: over zones first
 disks of a zone, then to where there is most room. The topics of the services have queues on each
 disk (service_queues.py); the node's other topics are on the coordinator's disk.
 
-A process has up to *queues per process* queues of one topic. Where neither the topic nor the node
-says how many, a topic has as many processes on a disk as the machine has cores, or as queues if
-these are fewer: more processes than cores store no faster, and each costs 170 MB. The queues of a
-topic whose queues per process are ``shared`` are in the shared process of their disk, with those of
-other topics.
+Where neither the topic nor the node says how many queues share a process, they are in the *common*
+processes of their disk, together with those of all such topics: as many processes as the machine
+has cores, since more store no faster, and each costs 120 MB. Otherwise a topic has processes of its
+own, with up to *queues per process* queues each. The queues of a topic whose queues per process are
+``shared`` are in the shared process of their disk, with those of the services.
 
 Invariants
   1. A queue stays on its disk, and in its process, unless an operator moves it. A topic that gets
-     more queues has them added to the processes with the fewest queues, and to new ones.
+     more queues has them in processes of the same kind: in those with the fewest queues, and, if
+     they are its own, in new ones.
   2. All queues of a process are on one disk.
 """
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count as numbers
 from typing import NamedTuple
@@ -140,10 +141,11 @@ class Placement:
     def place(
         self, present: tuple[int, ...], disks: Sequence[str], own: QueuesPerProcess
     ) -> tuple[int, ...]:
-        """Return the number of the process of each queue; none if they are shared.
+        """Return the number of the process of each queue among its topic's own; none if shared.
 
         *disks* are those of all queues. *present* are the processes of the queues that the topic
-        has, if they are not shared; *own* are its own queues per process.
+        has, if they are not shared; *own* are its own queues per process. A topic whose number is
+        not known any more gets as many processes as there are cores.
         """
         wanted = own or self.queues_per_process
         if wanted == SHARED and not present:
@@ -163,6 +165,26 @@ class Placement:
                     load, process = waiting[0]
                     placed[queue] = process
                     heapq.heapreplace(waiting, (load + 1, process))
+        return (*placed,)
+
+    def place_common(
+        self, present: tuple[int, ...], disks: Sequence[str], loads: Mapping[tuple[str, int], int]
+    ) -> tuple[int, ...]:
+        """Return the number of the process of each queue among the common ones of its disk.
+
+        *disks* are those of all queues of the topic, *present* the processes of those that it has,
+        and *loads* the numbers of queues of all topics by disk and process. A queue goes where the
+        fewest queues of its topic are, and of such processes to that with the fewest of all.
+        """
+        own = Counter(zip(disks, present, strict=False))
+        placed = [*present]
+        for disk in disks[len(present) :]:
+            process = min(
+                range(self.cores),
+                key=lambda each: (own[disk, each], loads.get((disk, each), 0)),
+            )
+            own[disk, process] += 1
+            placed.append(process)
         return (*placed,)
 
 

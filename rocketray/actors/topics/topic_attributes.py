@@ -7,8 +7,9 @@ import uuid
 
 from rocketray.errors import ConfigError
 from rocketray.names import SHARED, QueuesPerProcess, check_queues_per_process, is_internal_by_name
+from rocketray.store.retention import RetentionPolicy
 
-__all__ = ["disks_in", "processes_in", "queues_per_process_in", "topic_id_in"]
+__all__ = ["disks_in", "processes_in", "queues_per_process_in", "retention_in", "topic_id_in"]
 
 _TOPIC_ID_FORM = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _IDS_OF_OLD_TOPICS = uuid.UUID("6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11")
@@ -39,6 +40,15 @@ def queues_per_process_in(written: str | None) -> QueuesPerProcess:
     if written is None:
         return None
     return check_queues_per_process(written if written == SHARED else int(written))
+
+
+def retention_in(age_ms: str | None, size: str | None, *, compacts: bool) -> RetentionPolicy:
+    """Return the limits of a topic's messages."""
+    return RetentionPolicy(
+        None if age_ms is None else int(age_ms),
+        None if size is None else int(size),
+        compacts=compacts,
+    )
 
 
 def topic_id_in(written: str | None, name: str, first_host: tuple[str, int]) -> str:

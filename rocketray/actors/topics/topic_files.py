@@ -21,7 +21,8 @@ from rocketray.errors import StoreError
 from rocketray.store.files.store_settings import read_settings
 from rocketray.whole_file import sync_directory
 
-from .catalog import TopicConfig, is_shared
+from .catalog import TopicConfig
+from .process_names import is_shared
 
 __all__ = [
     "HANDED_OVER",

@@ -17,10 +17,11 @@ from typing import Unpack
 from rocketray.actors.files.file_documents import Documents
 
 from .ack_mode import AckMode
-from .catalog import TopicCatalog, TopicConfig, TopicOptions, catalog_json, parse_catalog
+from .catalog import TopicCatalog, TopicConfig, catalog_json, parse_catalog
 from .placement import Placement
 from .service_queues import is_on_each_disk
 from .topic_files import check_no_files, remove_files
+from .topic_options import TopicOptions
 
 __all__ = ["TopicRegistry"]
 

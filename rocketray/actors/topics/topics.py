@@ -13,7 +13,8 @@ from rocketray.names import check_queue_count, check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .ack_mode import AckMode, check_ack, durability_of
-from .catalog import TopicConfig, TopicOptions
+from .catalog import TopicConfig
+from .topic_options import TopicOptions
 from .topic_start import STEP_S, QueueStarter, Started, TopicProgress
 
 __all__ = ["TOPICS", "Topics", "TopicsApi"]

@@ -111,8 +111,8 @@ def start(
         str | None,
         typer.Option(
             metavar="N",
-            help="How many queues of a new topic share a process, or shared, for one process of "
-            "all topics.  [default: as many processes as cores for each topic]",
+            help="How many queues of a new topic share a process of its own, or shared, for the "
+            "process of the system topics.  [default: as many processes as cores for all topics]",
         ),
     ] = None,
     ack: Annotated[

@@ -58,8 +58,8 @@ _QueuesPerProcessOption = Annotated[
     str | None,
     typer.Option(
         metavar="N",
-        help="How many of its queues share a process, or shared, for the process that many small "
-        "topics share.  [default: what rocketray start says]",
+        help="How many of its queues share a process of its own, or shared, for the process of "
+        "the system topics.  [default: what rocketray start says]",
     ),
 ]
 _BitmapsOption = Annotated[

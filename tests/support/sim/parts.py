@@ -20,7 +20,8 @@ from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi
 from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicConfig
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ShardUnavailableError, StreamError

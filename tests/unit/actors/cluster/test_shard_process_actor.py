@@ -11,7 +11,7 @@ import pytest
 
 from rocketray.actors.cluster import shard_process_actor
 from rocketray.actors.files.home import Home
-from rocketray.actors.topics.catalog import SHARED_PROCESS
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.testing import Clock
 

@@ -24,7 +24,8 @@ from rocketray.actors.files.state_files import (
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.errors import StoreError
 from rocketray.file_form import FileForm
 from rocketray.testing import node as testing_node

@@ -25,7 +25,8 @@ from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import Message

@@ -25,7 +25,8 @@ from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message

@@ -12,8 +12,9 @@ from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.actors.system.system_log import SystemLog
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.message import Message
 from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC

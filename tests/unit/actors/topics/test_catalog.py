@@ -8,11 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.files.paths import config_directory
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog, TopicConfig, shard_of_host
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, shard_of_host
 from rocketray.actors.topics.placement import Placement
+from rocketray.actors.topics.process_names import (
+    SHARED_PROCESS,
+    common_process,
+    has_services,
+    is_shared,
+    process_of_topic,
+)
 from rocketray.errors import ConfigError, InvalidNameError, StoreError, TopicNotFoundError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+FAR = "7c0f5c9e-0000-4000-8000-000000000002"
 
 
 def test_every_shard_has_its_own_store_host_for_ever() -> None:
@@ -117,9 +127,8 @@ def test_internal_topics_are_so_by_name_or_when_asked_and_stay_so(tmp_path: Path
 
 
 def test_the_process_of_a_queue_is_kept_and_stays_when_the_topic_grows(tmp_path: Path) -> None:
-    two_cores = Placement(cores=2)
-    catalog = TopicCatalog().with_topic("Trade", 3, placement=two_cores)
-    catalog = catalog.with_topic("Small", 2, queues_per_process="shared", placement=two_cores)
+    catalog = TopicCatalog().with_topic("Trade", 3, queues_per_process=2)
+    catalog = catalog.with_topic("Small", 2, queues_per_process="shared")
     catalog.with_topic("Wide", 4, queues_per_process=2, placement=Placement(cores=64)).save(
         tmp_path
     )
@@ -132,10 +141,42 @@ def test_the_process_of_a_queue_is_kept_and_stays_when_the_topic_grows(tmp_path:
         catalog = catalog.with_topic(name, queues, placement=Placement("shared", cores=4))
     catalog.save(tmp_path)
     catalog = TopicCatalog.load(tmp_path)
-    assert catalog.get("Trade").processes == (0, 1, 0, 2, 3)
+    assert catalog.get("Trade").processes == (0, 1, 0, 2, 1)
     assert catalog.get("Small").processes == ()
     assert catalog.get("Wide").processes == (0, 1, 0, 1, 2, 2)
     assert catalog.get("Wide").by_process([0, 5]) == {"Wide:0": [0], "Wide:2": [5]}
+
+
+def test_topics_that_ask_for_nothing_share_the_processes_of_their_disk(tmp_path: Path) -> None:
+    two_cores = Placement(cores=2)
+    catalog = TopicCatalog()
+    for name, queues in (("One", 1), ("Two", 2), ("Three", 3)):
+        catalog = catalog.with_topic(name, queues, two_cores)
+    catalog = catalog.with_topic("Own", 2, two_cores, queues_per_process=1)
+    catalog = catalog.with_topic("Later", 1, two_cores).with_topic("%RETRY%g", 1, two_cores)
+    catalog.with_topic("One", 2, Placement(1, cores=2)).save(tmp_path)
+    catalog = TopicCatalog.load(tmp_path)
+    assert {name: topic.by_process() for name, topic in catalog.topics.items()} == {
+        "One": {"common-0": [0], "common-1": [1]},
+        "Two": {"common-1": [0], "common-0": [1]},
+        "Three": {"common-1": [0, 2], "common-0": [1]},
+        "Own": {"Own:0": [0], "Own:1": [1]},
+        "Later": {"common-0": [0]},
+        "%RETRY%g": {SHARED_PROCESS: [0]},
+    }
+    moved = catalog.with_disk("Two", 1, FAR)
+    assert moved.get("Two").process_of(1) == f"common-0@{FAR}"
+    assert moved.with_topic("New", 1, two_cores).get("New").process_of(0) == "common-0"
+
+
+def test_processes_of_several_topics_are_known_by_their_names() -> None:
+    of_many = [SHARED_PROCESS, common_process(0)]
+    of_many += [on_disk(name, FAR) for name in of_many]
+    of_one = [process_of_topic(name, 0) for name in ("T", SHARED_PROCESS, common_process(0))]
+    of_one += [on_disk(name, FAR) for name in of_one]
+    assert [is_shared(name) for name in of_many + of_one] == [True] * 4 + [False] * 6
+    services = [name for name in of_many + of_one if has_services(name)]
+    assert services == [SHARED_PROCESS, on_disk(SHARED_PROCESS, FAR)]
 
 
 def test_a_directory_that_does_not_say_has_a_process_for_each_queue(tmp_path: Path) -> None:

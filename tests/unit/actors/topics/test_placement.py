@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -55,6 +56,41 @@ def test_a_process_has_queues_of_one_disk_only() -> None:
     assert Placement(3).place((), ("a", "b", "a", "b"), None) == (0, 1, 0, 1)
     assert Placement(None, 1).place((0, 0), ("", "", "b", ""), None) == (0, 0, 1, 0)
     assert Placement(SHARED).place((), ("", "b"), None) == ()
+
+
+def test_a_queue_goes_where_its_topic_has_fewest_then_where_all_topics_have_fewest() -> None:
+    two = Placement(cores=2)
+    loads = {("", 0): 5, ("", 1): 4, ("b", 0): 1}
+    assert two.place_common((), ("",) * 4, {}) == (0, 1, 0, 1)
+    assert two.place_common((), ("",), loads) == (1,)
+    assert two.place_common((), ("", "b"), loads) == (1, 1)
+    assert two.place_common((0, 0), ("",) * 4, loads) == (0, 0, 1, 1)
+    assert two.place_common((7,), ("",) * 3, {}) == (7, 0, 1)
+
+
+def test_however_topics_come_and_grow_no_queue_moves_and_processes_have_equally_many(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    for _ in range(50):
+        placement = Placement(cores=rng.randint(1, 8))
+        disks = [("", "b", "c")[: rng.randint(1, 3)] for _ in range(20)]
+        topics: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
+        for of_topic in disks:
+            places: tuple[str, ...] = ()
+            processes: tuple[int, ...] = ()
+            for _ in range(2):
+                loads = Counter(each for topic in topics for each in zip(*topic, strict=True))
+                loads.update(zip(places, processes, strict=True))
+                places += tuple(rng.choice(of_topic) for _ in range(rng.randint(0, 6)))
+                grown = placement.place_common(processes, places, loads)
+                assert grown[: len(processes)] == processes
+                processes = grown
+            topics.append((places, processes))
+            for disk in of_topic:
+                own = Counter(p for d, p in zip(places, processes, strict=True) if d == disk)
+                numbers = [own[each] for each in range(placement.cores)]
+                assert max(numbers) - min(numbers) <= 1
 
 
 def test_queues_are_spread_over_zones_then_over_disks_then_to_where_there_is_room() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.topics.catalog import SHARED_PROCESS, TopicCatalog
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import DiskSpace, Placement, spread_over
+from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.actors.topics.topic_registry import TopicRegistry
 from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.names import QUEUE_COUNT_MAX

@@ -6,7 +6,8 @@ from typing import Any, Unpack
 
 import pytest
 
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, TopicOptions
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.topic_options import TopicOptions
 from rocketray.actors.topics.topic_start import Started, TopicProgress
 from rocketray.actors.topics.topics import Topics
 from rocketray.delay import SCHEDULE_TOPIC, WAITING_QUEUES
