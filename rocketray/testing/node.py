@@ -136,7 +136,7 @@ class LocalNode(NodeClient):
     def open_shards(self, topic: TopicConfig, queues: range) -> None:
         """Open the shards of queues of a topic; leave those alone that are open."""
         for name, queue_ids in topic.by_process(queues).items():
-            closed = self._process(name).open(topic, queue_ids).closed
+            closed = self._process(name).open([(topic, queue_ids)]).closed
             if closed:
                 raise next(iter(closed.values()))
         for queue_id in queues:

@@ -140,8 +140,7 @@ class SecondDisk:
         closed: dict[str, StreamError] = {}
         for topic in topics:
             for name, wanted in topic.by_process(queues).items():
-                opened = self._node._process(name).open(topic, wanted)
-                closed |= {f"{topic.name}/{at}": why for at, why in opened.closed.items()}
+                closed |= self._node._process(name).open([(topic, wanted)]).closed
         return Started(closed)
 
     def keep_catalog(self) -> None:
@@ -180,7 +179,7 @@ class Moving(Remote):
 
     def _new_moves(self) -> QueueMoves:
         state, disk = self.broker.node.state, self.far_disk
-        locks = self.broker.node.topic_service.comes_or_goes
+        locks = self.broker.node.topic_service.locks
         return QueueMoves(state.documents, state, disk.agents, disk, locks)
 
     join_near = None  # type: ignore[assignment]  # its streams are those of one disk

@@ -131,7 +131,7 @@ class CoordinatorActor(ServedObjects):
         catalog = lambda: self._state.topics.catalog  # noqa: E731
         self._shards = NodeShards(self._home, settings, disks, catalog)
         self._topics = TopicService(self._state, self._shards)
-        moves = QueueMoves(documents, self._state, disks, self._shards, self._topics.comes_or_goes)
+        moves = QueueMoves(documents, self._state, disks, self._shards, self._topics.locks)
         self._disks = DiskService(disks, self._state, self._topics, rules, moves, place=home)
         disks.look()
         self._disks.note_unavailable()

@@ -69,29 +69,29 @@ class NodeShards:
 
         Without *wait_s* it waits until all on the coordinator's own disk answer.
         """
+        wanted = _by_process(topics, queues)
         asked: dict[Any, list[str]] = {}
         began, waiting = [], []
         closed: dict[str, StreamError] = {}
-        unavailable = self._prepare({disk for topic in topics for disk in topic.by_disk(queues)})
+        unavailable = self._prepare({disk for disk, _ in wanted})
         own: list[Any] = []
-        for topic in topics:
-            for process, queue_ids in topic.by_process(queues).items():
-                disk = topic.disk_of(queue_ids[0])
-                places = [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
-                if disk in unavailable:
-                    closed |= dict.fromkeys(places, unavailable[disk])
-                    continue
-                name = process_actor(process)
-                actor = actor_or_none(self._home.cluster, name)
-                if actor is None:
-                    began += places
-                    home = self._disks.register.homes[disk]
-                    arguments = home, process, *self._settings
-                    actor = start_actor(ShardProcessActor, name, _PROCESS_THREADS, *arguments)
-                answer = actor.open.remote(topic, queue_ids)
-                asked[answer] = places
-                if not disk:
-                    own.append(answer)
+        for (disk, process), of_process in wanted.items():
+            places = [
+                f"{topic.name}/{each}" for topic, queue_ids in of_process for each in queue_ids
+            ]
+            if disk in unavailable:
+                closed |= dict.fromkeys(places, unavailable[disk])
+                continue
+            name = process_actor(process)
+            actor = actor_or_none(self._home.cluster, name)
+            if actor is None:
+                began += places
+                arguments = self._disks.register.homes[disk], process, *self._settings
+                actor = start_actor(ShardProcessActor, name, _PROCESS_THREADS, *arguments)
+            answer = actor.open.remote(of_process)
+            asked[answer] = places
+            if not disk:
+                own.append(answer)
         late: set[Any] = set()
         if own and wait_s is None:
             ray.wait(own, num_returns=len(own), timeout=None)
@@ -102,10 +102,10 @@ class NodeShards:
             if answer in late:
                 waiting += places
                 continue
-            new, why = _opened(answer, places)
-            began += [place for place in new if place not in began]
-            closed |= why
-        return Started(closed, tuple(waiting), tuple(began))
+            opened = _opened(answer, places)
+            began += opened.new
+            closed |= opened.closed
+        return Started(closed, tuple(waiting), tuple(dict.fromkeys(began)))
 
     def _prepare(self, disks: Iterable[str]) -> dict[str, StreamError]:
         """Have each disk keep the catalog that its shards read; return why some cannot."""
@@ -302,22 +302,33 @@ def _answer(call: Any, process: str, timeout_s: float) -> Any:
         raise ShardUnavailableError(f"process {process}", 1000, str(error)) from error
 
 
-def _opened(answer: Any, places: list[str]) -> tuple[list[str], dict[str, StreamError]]:
+def _by_process(
+    topics: Iterable[TopicConfig], queues: range | None
+) -> dict[tuple[str, str], list[tuple[TopicConfig, list[int]]]]:
+    """Return the queues of *topics*, or those of *queues*, by their disks and processes."""
+    wanted: dict[tuple[str, str], list[tuple[TopicConfig, list[int]]]] = {}
+    for topic in topics:
+        for process, queue_ids in topic.by_process(queues).items():
+            disk = topic.disk_of(queue_ids[0])
+            wanted.setdefault((disk, process), []).append((topic, queue_ids))
+    return wanted
+
+
+def _opened(answer: Any, places: list[str]) -> Opened:
     """Return which of *places* a process has opened, and why some of them stay closed."""
     try:
         opened: Opened = ray.get(answer)
     except RayError as error:
         cause = error.cause if isinstance(error, RayTaskError) else None
         if isinstance(cause, StreamError):
-            return [], dict.fromkeys(places, cause)
+            return Opened((), dict.fromkeys(places, cause))
         _LOG.warning("shards %s stay closed", ", ".join(places), exc_info=error)
         advice = "see the node's logs, and start the node again"
         if cause is None:  # Ray's text about an ended actor has many lines
             cause = ActorError(next(iter(str(error).splitlines()), type(error).__name__))
-        return [], {place: ActorError(why_closed(place, cause, advice)) for place in places}
-    of_queue = {int(place.rpartition("/")[2]): place for place in places}
-    closed = {of_queue[queue_id]: reason for queue_id, reason in opened.closed.items()}
-    return [of_queue[queue_id] for queue_id in opened.new], closed
+        reasons = {place: ActorError(why_closed(place, cause, advice)) for place in places}
+        return Opened((), reasons)
+    return opened
 
 
 def _answers(order: BitmapOrder, calls: list[Any]) -> list[Answer] | None:

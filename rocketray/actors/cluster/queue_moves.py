@@ -20,9 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -36,6 +34,7 @@ from rocketray.errors import ConfigError, ShardUnavailableError, StoreError, Str
 from rocketray.file_form import FileForm
 
 from .cluster_state import ClusterState
+from .topic_locks import TopicLocks
 
 __all__ = ["MovingDisks", "MovingShards", "QueueMoves"]
 
@@ -119,17 +118,17 @@ class QueueMoves:
         state: ClusterState,
         disks: MovingDisks,
         shards: MovingShards,
-        comes_or_goes: Callable[[str], AbstractContextManager[object]],
+        locks: TopicLocks,
     ) -> None:
         """Load the moves that an earlier coordinator did not complete; :meth:`tidy` ends them.
 
-        *comes_or_goes* returns the lock of the creation and deletion of a topic.
+        *locks* are those of the creation and deletion of topics.
         """
         self._documents = documents
         self._state = state
         self._disks = disks
         self._shards = shards
-        self._comes_or_goes = comes_or_goes
+        self._locks = locks
         self._lock = threading.Lock()
         self._moves: dict[str, _Move] = documents.load(_NAME, _parsed) or {}
         self._threads = ThreadPoolExecutor(_MOVES_AT_ONCE, thread_name_prefix="moves")
@@ -179,7 +178,7 @@ class QueueMoves:
             copied = self._copy_while_used(topic, move)
             moving = self._state.topics.catalog.with_disk(name, queue_id, target).get(name)
             self._shards.start_process(moving, queue_id)
-            with self._comes_or_goes(name):
+            with self._locks.of(name):
                 return self._hand_over(move, copied)
         finally:
             self._tidy_at_s[move.name] = time.monotonic() + _GRACE_S

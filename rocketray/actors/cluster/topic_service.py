@@ -22,16 +22,15 @@ from rocketray.errors import (
     StreamError,
     TopicNotFoundError,
 )
-from rocketray.hashing import java_hash_code
 from rocketray.store.retention import RetentionPolicy
 
 from .cluster_state import ClusterState
+from .topic_locks import TopicLocks
 
 __all__ = ["TopicService", "TopicShards"]
 
 _LOG = logging.getLogger(__name__)
 _COME_BACK_S = 20.0
-_TOPIC_LOCKS = 64  # topics that share a lock only wait for each other
 
 
 class TopicShards(Protocol):
@@ -71,7 +70,8 @@ class TopicService:
         self._state = state
         self._topics = state.topics
         self._shards = shards
-        self._coming_or_going = [threading.Lock() for _ in range(_TOPIC_LOCKS)]
+        self.locks = TopicLocks()
+        """The locks of topics whose shards are started or stopped."""
         self._ordering = threading.Lock()
 
     def start_all(self) -> None:
@@ -107,15 +107,22 @@ class TopicService:
 
     def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
         """Save the topic, or its new queues; :meth:`start_queues` starts them."""
-        with self.comes_or_goes(name):
-            for deleted in self._topics.deleted():
-                if deleted.name == name:
-                    self._remove(deleted)
+        with self.locks.of(name):
+            self._finish_deletion({name})
             return self._topics.create(name, queues, **options)
+
+    def create_many(
+        self, names: Sequence[str], queues: int, wait_s: float, **options: Unpack[TopicOptions]
+    ) -> Started:
+        """See :meth:`TopicsApi.create_many`."""
+        with self.locks.of(*names):
+            self._finish_deletion({*names})
+            topics = self._topics.create_many(names, queues, **options)
+            return self._start_shards(topics, None, wait_s)
 
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
         """See :meth:`TopicsApi.start_queues`."""
-        with self.comes_or_goes(name):
+        with self.locks.of(name):
             topic = self.get(name)
             if topic.topic_id != topic_id:
                 raise TopicNotFoundError(name)
@@ -147,7 +154,7 @@ class TopicService:
 
     def delete(self, name: str) -> None:
         """Remove the topic and all its messages."""
-        with self.comes_or_goes(name):
+        with self.locks.of(name):
             self._remove(self._state.delete_topic(name))
 
     def order_bitmaps(self) -> None:
@@ -164,10 +171,6 @@ class TopicService:
                 self._state.problems.resolve(f"queue {subject}")
             else:
                 self._state.problems.note(f"queue {subject}", line)
-
-    def comes_or_goes(self, name: str) -> threading.Lock:
-        """Return the lock of a topic's start and stop: a new topic waits for the old one's stop."""
-        return self._coming_or_going[java_hash_code(name) % _TOPIC_LOCKS]
 
     def _remove(self, deleted: TopicConfig) -> None:
         """Stop the shards of a deleted topic, and remove its files."""
@@ -190,6 +193,12 @@ class TopicService:
             self._state.problems.note(subject, line)
             raise
         self._state.problems.resolve(subject)
+
+    def _finish_deletion(self, names: set[str]) -> None:
+        """Remove what is left of deleted topics that had these names."""
+        for deleted in self._topics.deleted():
+            if deleted.name in names:
+                self._remove(deleted)
 
     def _finish_deletions(self) -> None:
         """Finish the deletions that an earlier coordinator did not complete before it died."""

@@ -22,11 +22,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rocketray.actors.files.paths import (
     filter_doorbell_path,
@@ -49,6 +49,8 @@ from .shard_api import ScrubState
 __all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess"]
 
 _LOG = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _RETRY_AFTER_MS = 1000
 _MOVED_RETRY_AFTER_MS = 200
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 60.0
@@ -64,10 +66,13 @@ SHARED_FILE_SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The outcome of a call that opens queues: those that were not open, and why some are not."""
+    """The outcome of a call that opens queues, by ``topic/queue``.
 
-    new: tuple[int, ...]
-    closed: Mapping[int, StreamError]
+    ``new`` are those that were not open before; ``closed`` says why some are not open.
+    """
+
+    new: tuple[str, ...]
+    closed: Mapping[str, StreamError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +88,24 @@ class ShardProcess:
     """The shards of one process."""
 
     def __init__(
-        self, data: Path, name: str, sizes: Mapping[str, int], *, clock_ms: Callable[[], int]
+        self,
+        data: Path,
+        name: str,
+        sizes: Mapping[str, int],
+        *,
+        clock_ms: Callable[[], int],
+        at_once: int = 1,
     ) -> None:
         """Open the shards that the catalog has for process *name*.
 
-        *sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards.
+        *sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards. So many shards
+        are opened or closed *at_once*, each in a thread: they wait for the disk most of the time.
         """
         self.data = data
         self.name = name
         self._sizes = {**sizes, **_smaller(sizes)} if has_services(name) else {**sizes}
         self._clock_ms = clock_ms
+        self._at_once = at_once
         self._opening = threading.Lock()
         self._is_ended = False
         self._tables = threading.Lock()  # taken after the other one; never held while waiting
@@ -103,8 +116,8 @@ class ShardProcess:
         self._filter_doorbell = Doorbell(filter_doorbell_path(data))
         self.doorbell = ProcessDoorbell(process_doorbell_path(data, name))
         """Rung by producers, and by other threads to make the draining threads look."""
-        for topic in TopicCatalog.load(data).topics.values():
-            self._open_all(topic, topic.by_process().get(name, ()))
+        topics = TopicCatalog.load(data).topics.values()
+        self._open_all([(topic, topic.by_process().get(name, ())) for topic in topics])
 
     def follow_disks(self, start: Callable[[DiskShards], None]) -> None:
         """Call *start* with the shards of each disk, now and when another disk comes."""
@@ -114,15 +127,15 @@ class ShardProcess:
         for disk in disks:
             start(disk)
 
-    def open(self, topic: TopicConfig, queues: Iterable[int]) -> Opened:
-        """Open the shards of queues that are not open yet; a shard that fails stays closed.
+    def open(self, wanted: Sequence[tuple[TopicConfig, Sequence[int]]]) -> Opened:
+        """Open the shards of topics' queues that are not open yet; one that fails stays closed.
 
         For the coordinator, which knows that the queues are here: also one that was handed over.
         """
-        queues = [*queues]
-        for queue_id in queues:
-            _handed_over(self.data, topic.name, queue_id).unlink(missing_ok=True)
-        return self._open_all(topic, queues)
+        for topic, queues in wanted:
+            for queue_id in queues:
+                _handed_over(self.data, topic.name, queue_id).unlink(missing_ok=True)
+        return self._open_all(wanted)
 
     def hand_over(self, topic: str, queue_id: int) -> None:
         """Close the shard of a queue that moves, all on disk, and open it no more.
@@ -138,18 +151,25 @@ class ShardProcess:
             with self._tables:
                 self._closed.pop((topic, queue_id), None)
 
-    def _open_all(self, topic: TopicConfig, queues: Iterable[int]) -> Opened:
-        new: list[int] = []
-        closed: dict[int, StreamError] = {}
+    def _open_all(self, wanted: Iterable[tuple[TopicConfig, Iterable[int]]]) -> Opened:
         with self._opening:
-            for queue_id in queues:
-                if self.find(topic.name, queue_id) is None:
-                    try:
-                        self._open(topic, queue_id)
-                        new.append(queue_id)
-                    except StreamError as error:
-                        closed[queue_id] = error
-        return Opened((*new,), closed)
+            missing = [
+                (topic, queue_id)
+                for topic, queues in wanted
+                for queue_id in queues
+                if self.find(topic.name, queue_id) is None
+            ]
+            errors = self._each(lambda place: self._why_closed(*place), missing)
+        names = [f"{topic.name}/{queue_id}" for topic, queue_id in missing]
+        closed = {name: why for name, why in zip(names, errors, strict=True) if why is not None}
+        return Opened(tuple(name for name in names if name not in closed), closed)
+
+    def _each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+        """Return the result of *work* for each item."""
+        if min(self._at_once, len(items)) <= 1:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(self._at_once, thread_name_prefix="opener") as threads:
+            return [*threads.map(work, items)]
 
     def open_closed(self, now_s: float | None = None) -> None:
         """Open the closed shards whose pause is over: the reason may be gone; called periodically.
@@ -165,7 +185,7 @@ class ShardProcess:
         topics = TopicCatalog.load(self.data).topics
         for name, queue_id in due:
             if name in topics:
-                self._open_all(topics[name], [queue_id])
+                self._open_all([(topics[name], [queue_id])])
             else:  # deleted: its remaining calls are told so
                 with self._tables:
                     self._closed.pop((name, queue_id), None)
@@ -245,6 +265,14 @@ class ShardProcess:
             self._is_ended = True
             self._close([*self._shards])
 
+    def _why_closed(self, topic: TopicConfig, queue_id: int) -> StreamError | None:
+        """Open a shard; return why it stays closed, None if it does not."""
+        try:
+            self._open(topic, queue_id)
+        except StreamError as error:
+            return error
+        return None
+
     def _open(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
         """Open a shard, and have it drained; called with ``_opening`` held."""
         place = topic.name, queue_id
@@ -306,13 +334,23 @@ class ShardProcess:
 
     def _close(self, places: Iterable[tuple[str, int]]) -> None:
         """Close each of them; raise the error of the last one that cannot be closed cleanly."""
-        with ExitStack() as closing:
-            for place in places:
-                with self._tables:
-                    shard = self._shards.get(place)
-                    self._shards = {key: one for key, one in self._shards.items() if key != place}
-                if shard is not None and self._disks[shard.device].discard(shard):
-                    closing.callback(shard.close)
+        leaving = {*places}
+        with self._tables:
+            shards = [shard for place, shard in self._shards.items() if place in leaving]
+            self._shards = {key: one for key, one in self._shards.items() if key not in leaving}
+        shards = [shard for shard in shards if self._disks[shard.device].discard(shard)]
+        errors = [error for error in self._each(_close, shards) if error is not None]
+        if errors:
+            raise errors[-1]
+
+
+def _close(shard: OwnedShard) -> Exception | None:
+    """Close a shard; return why it cannot be closed cleanly, None if it was."""
+    try:
+        shard.close()
+    except Exception as error:  # noqa: BLE001 - the others are closed nevertheless
+        return error
+    return None
 
 
 def _handed_over(data: Path, topic: str, queue_id: int) -> Path:

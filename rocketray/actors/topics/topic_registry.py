@@ -61,6 +61,20 @@ class TopicRegistry:
                     self._save(changed)
             return self.catalog.get(name)
 
+    def create_many(
+        self, names: Iterable[str], queues: int, **options: Unpack[TopicOptions]
+    ) -> list[TopicConfig]:
+        """Save those of the topics that do not exist; return all of them. One save for all."""
+        with self._changing:
+            changed = self.catalog
+            for name in names:
+                if name not in changed.topics:
+                    changed = changed.with_topic(name, queues, self._placement, **options)
+                    check_no_files(self._data, name)
+            if changed is not self.catalog:
+                self._save(changed)
+            return [changed.get(name) for name in names]
+
     def extend(self) -> list[str]:
         """Save the queues of services on disks that joined; return the topics that got some."""
         with self._changing:

@@ -1,25 +1,35 @@
-"""The start of a topic's queues by a program: a few processes at a time, until all of them answer.
+"""The start of topics' queues by a program: a part at a time, until all of them answer.
 
 A busy machine starts few processes in a minute. So the coordinator first records the whole topic,
-and starts queues on request: each call names those of a few processes, waits for a while, and
-returns those that do not answer yet. Queues that run are left alone, so every call may be repeated,
-and a request for a topic with missing queues has them started.
+and starts queues on request: each call names those of a few processes, or of some dozen topics,
+waits for a while, and returns those that do not answer yet. Queues that run are left alone, so
+every call may be repeated, and a request for a topic with missing queues has them started.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from rocketray.errors import ShardUnavailableError, StreamError
 
 from .catalog import TopicConfig
 
-__all__ = ["PROCESSES_A_STEP", "STEP_S", "QueueStarter", "Started", "TopicProgress"]
+__all__ = [
+    "PROCESSES_A_STEP",
+    "STEP_S",
+    "TOPICS_A_STEP",
+    "QueueStarter",
+    "Started",
+    "TopicProgress",
+    "parts_of",
+]
 
+PartT = TypeVar("PartT")
 PROCESSES_A_STEP = 8
+TOPICS_A_STEP = 64
 STEP_S = 20.0
 """How long the coordinator waits for the queues of one step."""
 _PATIENCE_S = 120.0
@@ -40,7 +50,7 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicProgress:
-    """The number of a topic's queues that answer, and of those that were missing so far."""
+    """The number of queues of topics that answer, and of those that were missing so far."""
 
     topic: str
     queues: int
@@ -49,14 +59,19 @@ class TopicProgress:
 
 
 @dataclass(slots=True)
-class QueueStarter:
-    """The start of the queues of one topic, step by step; ``start`` asks for some of them once."""
+class QueueStarter(Generic[PartT]):
+    """The start of the queues of *topics*, part by part; ``start`` asks for those of one once.
 
-    topic: TopicConfig
-    start: Callable[[range], Started]
+    ``parts`` has each part with the number of its queues.
+    """
+
+    topics: str
+    parts: Sequence[tuple[PartT, int]]
+    start: Callable[[PartT], Started]
     on_progress: Callable[[TopicProgress], None] | None = None
     clock_s: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
+    _queues: int = field(default=0, init=False)
     _began: set[str] = field(default_factory=set, init=False)
     _closed: dict[str, StreamError] = field(default_factory=dict, init=False)
 
@@ -67,19 +82,20 @@ class QueueStarter:
             ShardUnavailableError: no further queue has answered for two minutes. The same call
                 resumes where this one stopped.
         """
-        queues = self.topic.queues
-        step = max(1, PROCESSES_A_STEP * queues // len(self.topic.by_process()))
-        self._report(0)
-        for first in range(0, queues, step):
-            self._run_step(range(first, min(first + step, queues)))
+        self._queues = sum(queues for _, queues in self.parts)
+        running = 0
+        self._report(running)
+        for part, queues in self.parts:
+            running += queues
+            self._run_part(part, queues, running)
         return self._closed
 
-    def _run_step(self, wanted: range) -> None:
-        fewest, heard_s = len(wanted), self.clock_s()
+    def _run_part(self, part: PartT, queues: int, end: int) -> None:
+        fewest, heard_s = queues, self.clock_s()
         while True:
             reason = "it does not answer yet"
             try:
-                report = self.start(wanted)
+                report = self.start(part)
             except ShardUnavailableError as error:  # the coordinator's answer is late, or it died
                 reason, waiting = error.reason, fewest
                 self.pause(error.retry_after_ms / 1000)
@@ -87,22 +103,29 @@ class QueueStarter:
                 self._began.update(report.began)
                 self._closed |= report.closed
                 waiting = len(report.waiting)
-                self._report(wanted.stop - waiting)
+                self._report(end - waiting)
                 if not waiting:
                     return
             if waiting < fewest:
                 fewest, heard_s = waiting, self.clock_s()
             elif self.clock_s() - heard_s >= _PATIENCE_S:
-                running = wanted.stop - fewest
+                running = end - fewest
                 raise ShardUnavailableError(
-                    f"{self.topic.name}/{running}",
+                    f"{self.topics}/{running}",
                     _RETRY_AFTER_MS,
-                    f"{reason}; {running} of the topic's {self.topic.queues} queues run, and no "
-                    f"other has started for {_PATIENCE_S:.0f} s; to start the rest, create the "
-                    "topic again",
+                    f"{reason}; {running} of {self._queues} queues run, and no other has started "
+                    f"for {_PATIENCE_S:.0f} s; to start the rest, repeat the creation",
                 )
 
     def _report(self, running: int) -> None:
         if self.on_progress is not None:
-            topic = self.topic
-            self.on_progress(TopicProgress(topic.name, topic.queues, running, len(self._began)))
+            began = len(self._began)
+            self.on_progress(TopicProgress(self.topics, self._queues, running, began))
+
+
+def parts_of(topic: TopicConfig) -> list[tuple[range, int]]:
+    """Return the queues of one topic in parts, each of the queues of a few processes."""
+    queues = topic.queues
+    size = max(1, PROCESSES_A_STEP * queues // len(topic.by_process()))
+    parts = (range(first, min(first + size, queues)) for first in range(0, queues, size))
+    return [(part, len(part)) for part in parts]

@@ -158,10 +158,10 @@ class SimNode(LocalNode):
             try:
                 process = self._process(name)
                 with self.acting(process_part(name)):
-                    found = process.open(topic, queue_ids).closed
+                    closed |= process.open([(topic, queue_ids)]).closed
             except ShardUnavailableError as error:
-                found = dict.fromkeys(queue_ids, error)
-            closed |= {f"{topic.name}/{queue_id}": why for queue_id, why in found.items()}
+                places = [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
+                closed |= dict.fromkeys(places, error)
         return closed
 
     def serve(self) -> None:

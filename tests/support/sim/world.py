@@ -206,7 +206,7 @@ class World:
                     with node.acting("operator"):
                         store = MessageStore(directory, salvage=Salvage.ALL, clock_ms=node.clock_ms)
                         store.close()
-                    node._process(topic.process_of(queue_id)).open(topic, [queue_id])
+                    node._process(topic.process_of(queue_id)).open([(topic, [queue_id])])
 
     def _lose(self) -> None:
         self.log.append("power lost")

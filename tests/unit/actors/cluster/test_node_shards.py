@@ -24,6 +24,7 @@ from rocketray.actors.shards.shard_api import ShardApi, shard_of
 from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.placement import Placement
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.config import SCRUB_RATE
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
@@ -96,8 +97,9 @@ class StartingRay:
         self.silent: set[str] = set()
         self.failing: dict[str, Exception] = {}
         self.stopped: list[str] = []
-        self.open: set[tuple[str, int]] = set()
-        self.damaged: dict[str, dict[int, StreamError]] = {}
+        self.open: set[str] = set()
+        self.openings = 0
+        self.damaged: dict[str, dict[str, StreamError]] = {}
         self.problems: dict[str, dict[str, str]] = {}
         self.unflushed: dict[str, dict[str, int]] = {}
 
@@ -153,11 +155,10 @@ class Handle:
         self.unflushed = _Call(lambda: self._answer(lambda: dict(cluster.unflushed.get(name, {}))))
         self.stop = _Call(lambda: self._answer(lambda: cluster.stopped.append(name)))
 
-    def _open(self, topic: TopicConfig, queues: list[int]) -> Answer:
-        places = [(topic.name, queue_id) for queue_id in queues]
-        new = tuple(
-            queue_id for name, queue_id in places if (name, queue_id) not in self._cluster.open
-        )
+    def _open(self, wanted: list[tuple[TopicConfig, list[int]]]) -> Answer:
+        self._cluster.openings += 1
+        places = [f"{topic.name}/{queue_id}" for topic, queues in wanted for queue_id in queues]
+        new = tuple(place for place in places if place not in self._cluster.open)
         self._cluster.open.update(places)
         return self._answer(lambda: Opened(new, self._cluster.damaged.get(self._name, {})))
 
@@ -184,7 +185,7 @@ def test_some_queues_of_a_topic_are_started_and_those_that_run_are_left_alone(
 ) -> None:
     topic = TopicCatalog().with_topic("T", 64).get("T")
     cluster.silent = {"shards:T:9"}
-    cluster.damaged = {"shards:T:10": {10: StoreError("damaged")}}
+    cluster.damaged = {"shards:T:10": {"T/10": StoreError("damaged")}}
     first = shards_here().start([topic], range(8, 12), 20.0)
     assert (first.waiting, first.began) == (("T/9",), ("T/8", "T/9", "T/10", "T/11"))
     assert {name: str(error) for name, error in first.closed.items()} == {"T/10": "damaged"}
@@ -201,6 +202,15 @@ def test_the_topics_of_the_shared_process_come_to_one_that_runs(cluster: Startin
     assert shards_here().start([first]).began == ("%RETRY%a/0", "%RETRY%a/1")
     assert shards_here().start([first, second]).began == ("%RETRY%b/0",)
     assert [*cluster.actors] == ["shards:shared"]
+
+
+def test_all_topics_of_a_process_are_opened_by_one_call(cluster: StartingRay) -> None:
+    catalog = TopicCatalog()
+    for number in range(10):
+        catalog = catalog.with_topic(f"T{number}", 4, Placement(cores=2))
+    started = shards_here().start([*catalog.topics.values()])
+    assert (len(started.began), cluster.openings) == (40, 2)
+    assert {*cluster.actors} == {"shards:common-0", "shards:common-1"}
 
 
 def test_the_processes_say_what_is_wrong_with_their_shards(cluster: StartingRay) -> None:

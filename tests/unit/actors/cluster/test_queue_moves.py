@@ -62,7 +62,7 @@ class TwoDisks:
         )
         self.topics = TopicService(self.state, self)  # type: ignore[arg-type]
         self.moves = QueueMoves(
-            self.state.documents, self.state, self.agents, self, self.topics.comes_or_goes
+            self.state.documents, self.state, self.agents, self, self.topics.locks
         )
         self.topics.start_all()
 
@@ -123,8 +123,7 @@ class TwoDisks:
         closed: dict[str, StreamError] = {}
         for topic in topics:
             for name, queue_ids in topic.by_process(queues).items():
-                opened = self._process(name).open(topic, queue_ids)
-                closed |= {f"{topic.name}/{at}": why for at, why in opened.closed.items()}
+                closed |= self._process(name).open([(topic, queue_ids)]).closed
         return Started(closed)
 
     def start_process(self, topic: TopicConfig, queue_id: int) -> None:
@@ -191,7 +190,7 @@ def test_a_process_that_lost_the_queue_says_so_also_after_it_started_again(disks
         with pytest.raises(ShardMovedError, match="it moves to another disk"):
             disks._process("T:0").shard("T", 0)
     assert disks._process("T:0").closed() == {}
-    assert disks._process("T:0").open(topic, [0]).closed == {}
+    assert disks._process("T:0").open([(topic, [0])]).closed == {}
     assert disks.append(b"1") == 1
 
 

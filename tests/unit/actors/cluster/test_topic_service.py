@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,3 +189,35 @@ def test_shards_that_their_processes_closed_are_problems_until_they_are_open(dat
     closed["T/1"] = None
     topics.note_problems()
     assert state.problems.lines() == []
+
+
+def test_many_topics_are_saved_at_once_or_not_at_all(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def start(topics: list[TopicConfig], *_: object) -> Started:
+        started.append([topic.name for topic in topics])
+        return Started({})
+
+    topics, state = service(data, Shards(start))
+    saves: list[str] = []
+    save = state.documents.save
+
+    def count(name: str, value: Mapping[str, Any], **form: bool) -> None:
+        saves.append(name)
+        save(name, value, **form)
+
+    monkeypatch.setattr(state.documents, "save", count)
+    topics.create("A", 1)
+    topics.delete("A")
+    del saves[:], started[:]
+    topics.create_many(["A", "B", "C"], 2, 1.0, internal=True)
+    assert (saves, started) == (["topics", "topics"], [["A", "B", "C"]]), "and what was made"
+    assert {(each.queues, each.internal) for each in topics.all().values()} == {(2, True)}
+    topics.create_many(["B", "C"], 5, 1.0)
+    assert {each.queues for each in topics.all().values()} == {2}
+    shard_directory(data, "Lost", 0).mkdir(parents=True)
+    with pytest.raises(StoreError, match="a topic that this node does not know"):
+        topics.create_many(["D", "Lost"], 1, 1.0)
+    assert {*topics.all()} == {"A", "B", "C"}

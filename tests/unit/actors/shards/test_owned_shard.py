@@ -261,7 +261,7 @@ def test_a_process_closes_its_other_shards_where_one_fails(
         host.close()
     successor = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     for topic in catalog.topics.values():
-        assert not successor.open(topic, range(topic.queues)).closed
+        assert not successor.open([(topic, range(topic.queues))]).closed
     successor.close()
 
 

@@ -22,6 +22,7 @@ from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
+from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
@@ -112,6 +113,36 @@ def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Pat
     other.close()
 
 
+def test_several_shards_are_opened_and_closed_at_once(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = TopicCatalog().with_topic("%RETRY%a", 9)
+    catalog.save(data)
+    (damaged := shard_directory(data, "%RETRY%a", 4)).mkdir(parents=True)
+    (damaged / "store.json").write_text("{half")
+    together, close = threading.Barrier(4), OwnedShard.close
+
+    def close_together(shard: OwnedShard) -> None:
+        together.wait(10)
+        close(shard)
+        if shard.place[1] == 7:
+            raise StoreError("the disk failed")
+
+    monkeypatch.setattr(OwnedShard, "close", close_together)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0, at_once=4)
+    assert [*process.closed()] == ["%RETRY%a/4"]
+    assert process.queues_of("%RETRY%a") == [*range(9)]
+    again = process.open([(catalog.get("%RETRY%a"), range(9))])
+    assert (again.new, [*again.closed]) == ((), ["%RETRY%a/4"])
+    with pytest.raises(StoreError, match="the disk failed"):
+        process.close()
+    damaged.joinpath("store.json").unlink()
+    monkeypatch.setattr(OwnedShard, "close", close)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0, at_once=4)
+    assert process.closed() == {}, "all are free again"
+    process.close()
+
+
 def test_a_process_that_ended_opens_no_shard_for_a_late_call(data: Path) -> None:
     with LocalNode(data) as node:
         topic = node.topics.ensure("%RETRY%a", 1)
@@ -119,7 +150,7 @@ def test_a_process_that_ended_opens_no_shard_for_a_late_call(data: Path) -> None
     ended.close()
     with pytest.raises(ShardUnavailableError, match="its process ends"):
         ended.shard("%RETRY%a", 0)
-    assert "its process ends" in str(ended.open(topic, [0]).closed[0])
+    assert "its process ends" in str(ended.open([(topic, [0])]).closed["%RETRY%a/0"])
     process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
     assert process.closed() == {}
     process.close()
@@ -259,7 +290,7 @@ def test_a_shard_that_fails_while_its_topic_is_removed_does_not_close_its_succes
     def recreate() -> None:
         abandon()
         process.remove("%RETRY%g")
-        process.open(catalog.get("%RETRY%g"), range(2))
+        process.open([(catalog.get("%RETRY%g"), range(2))])
 
     monkeypatch.setattr(failing, "abandon", recreate)
     monkeypatch.setattr(failing.writer.store, "flush", fail)

@@ -59,7 +59,7 @@ def test_their_log_follows_a_topic_that_is_created_again_with_other_queues(
     recreated = TopicCatalog().with_topic(END_TOPIC, 1, Placement(disks=lambda: (FAR,)))
     recreated = TopicCatalog(recreated.topics, next_shard_number=99)
     recreated.save(tmp_path)
-    process.open(recreated.get(END_TOPIC), [0])
+    process.open([(recreated.get(END_TOPIC), [0])])
     log.store(Message(END_TOPIC, b"again"))
     assert [one.queue_id for one in log.read(END_TOPIC, 0, 10)] == [0]
 

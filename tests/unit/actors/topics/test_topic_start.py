@@ -13,6 +13,7 @@ from rocketray.actors.topics.topic_start import (
     QueueStarter,
     Started,
     TopicProgress,
+    parts_of,
 )
 from rocketray.errors import ShardUnavailableError, StoreError
 
@@ -55,7 +56,12 @@ class BusyNode:
     def make(self, topic: TopicConfig = TRADE) -> list[TopicProgress]:
         seen: list[TopicProgress] = []
         starter = QueueStarter(
-            topic, self.start, seen.append, clock_s=lambda: self.now_s, pause=self.pause
+            topic.name,
+            parts_of(topic),
+            self.start,
+            seen.append,
+            clock_s=lambda: self.now_s,
+            pause=self.pause,
         )
         assert starter.run() == self.closed
         return seen
@@ -118,9 +124,8 @@ def test_it_gives_up_when_no_other_queue_answers_and_says_how_to_go_on() -> None
     with pytest.raises(ShardUnavailableError) as caught:
         node.make()
     assert str(caught.value) == (
-        "shard Trade/19 is unavailable: it does not answer yet; 19 of the topic's 64 queues run, "
-        "and no other has started for 120 s; to start the rest, create the topic again; try again "
-        "in 1000 ms"
+        "shard Trade/19 is unavailable: it does not answer yet; 19 of 64 queues run, and no "
+        "other has started for 120 s; to start the rest, repeat the creation; try again in 1000 ms"
     )
     assert node.now_s < 200
     node.on_step = lambda: setattr(node, "pace", 8)
@@ -130,7 +135,7 @@ def test_it_gives_up_when_no_other_queue_answers_and_says_how_to_go_on() -> None
 def test_a_coordinator_that_never_answers_is_given_up_and_its_reason_is_told() -> None:
     node = BusyNode(pace=0)
     node.late = [ShardUnavailableError("or coordinator", 1000, "Get timed out") for _ in range(99)]
-    with pytest.raises(ShardUnavailableError, match=r"Get timed out; 0 of the topic's 64 queues"):
+    with pytest.raises(ShardUnavailableError, match=r"Get timed out; 0 of 64 queues"):
         node.make()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import pytest
 
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.topic_options import TopicOptions
-from rocketray.actors.topics.topic_start import Started, TopicProgress
+from rocketray.actors.topics.topic_start import TOPICS_A_STEP, Started, TopicProgress
 from rocketray.actors.topics.topics import Topics
 from rocketray.delay import SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import ConfigError, StoreError, StreamError
@@ -45,6 +46,16 @@ class Coordinator:
         self.running |= {*queues}
         return Started(self.closed, (), began)
 
+    def create_many(
+        self, names: Sequence[str], queues: int, wait_s: float, **options: Unpack[TopicOptions]
+    ) -> Started:
+        assert 1 <= wait_s <= 60
+        self.calls.append(f"{len(names)} from {names[0]}")
+        new = [name for name in names if name not in self.catalog.topics]
+        for name in new:
+            self.catalog = self.catalog.with_topic(name, queues, **options)
+        return Started(self.closed, (), tuple(f"{name}/0" for name in new))
+
 
 @pytest.fixture
 def coordinator() -> Coordinator:
@@ -71,6 +82,28 @@ def test_a_topic_whose_making_was_interrupted_is_completed_by_the_same_call(
     assert (coordinator.running, seen[-1].started) == ({*range(26)}, 2)
     with pytest.raises(ConfigError, match="cannot be reduced"):
         topics.alter("Trade", 1)
+
+
+def test_many_topics_are_created_by_few_calls_and_existing_ones_stay(
+    coordinator: Coordinator, topics: Topics
+) -> None:
+    topics.create("T7", 3)
+    coordinator.calls.clear()
+    names = [f"T{number}" for number in range(TOPICS_A_STEP + 2)]
+    seen: list[TopicProgress] = []
+    created = topics.create_many([*names, "T0"], 1, on_progress=seen.append, internal=True)
+    assert coordinator.calls == [f"{TOPICS_A_STEP} from T0", f"2 from T{TOPICS_A_STEP}"]
+    assert [*created] == names
+    assert [(each.queues, each.internal) for each in created.values()].count((1, True)) == 65
+    assert (created["T7"].queues, created["T7"].internal) == (3, False)
+    assert [each.running for each in seen] == [0, TOPICS_A_STEP, TOPICS_A_STEP + 2]
+    coordinator.closed = {"T1/0": StoreError("the disk is full")}
+    with pytest.raises(StoreError, match="the disk is full"):
+        topics.create_many(names)
+    for wrong in ({"ack": "tape"}, {"queues": 0}, {"topics": ["a", "../b"]}):
+        with pytest.raises(ConfigError):
+            topics.create_many(**{"topics": ["a"], **wrong})  # type: ignore[arg-type]
+    assert topics.create_many([]) == {}
 
 
 def test_a_queue_that_stays_closed_fails_who_makes_the_topic_and_nobody_after(
