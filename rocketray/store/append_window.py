@@ -1,8 +1,8 @@
 """The window for the next records of one queue: the ends of log, queue and index, for a kernel.
 
-A window is open while each of the three has a file with room. It is a fast path: records that do
-not fit go through :meth:`~.message_store.MessageStore.append`, which creates files, and after
-which a new window is opened.
+A window is open while each of the three has a file with room, up to the bytes that have blocks. It
+is a fast path: records that do not fit go through :meth:`~.message_store.MessageStore.append`,
+which creates and extends files, and after which a new window is opened.
 
 The kernel does not write ConsumeQueueExt. If entries get units, these are added after the kernel,
 for all entries of a pass at once, before the end of the queue moves behind the entries.
@@ -66,7 +66,8 @@ class AppendWindow:
         self._index_file = index.newest()
         self.log: _Bytes = log_file.data
         position = queue.max_offset * ENTRY_BYTES - queue_file.start
-        self.queue_entries: _Bytes = queue_file.data[: position + room * ENTRY_BYTES]
+        entries_end = min(position + room * ENTRY_BYTES, queue_file.reserved)
+        self.queue_entries: _Bytes = queue_file.data[:entries_end]
         self.store_host = log.store_host
         self.index = _NO_INDEX
         self.hash_slots = self.max_entries = index_room = 0
@@ -78,7 +79,7 @@ class AppendWindow:
         self.cursor = np.zeros(len(StoreCursor), np.int64)
         self.cursor[StoreCursor.LOG_START] = log_file.start
         self.cursor[StoreCursor.LOG_POSITION] = log.max_offset - log_file.start
-        self.cursor[StoreCursor.LOG_END] = log_file.size - BLANK_BYTES
+        self.cursor[StoreCursor.LOG_END] = log_file.reserved - BLANK_BYTES
         self.cursor[StoreCursor.QUEUE_POSITION] = position
         self.cursor[StoreCursor.QUEUE_OFFSET] = queue.max_offset
         self.cursor[StoreCursor.INDEX_ROOM] = index_room

@@ -321,6 +321,7 @@ class _SimFile(OpenFile):
         self._path = path
         self._inode = inode
         self.size = inode.size
+        self.allocated = 0
 
     def map(self) -> mmap.mmap:
         return self._inode.map()
@@ -328,6 +329,9 @@ class _SimFile(OpenFile):
     def allocate(self, start: int, size: int) -> None:
         self._disk.before("allocate", self._path)
         self._inode.resize(max(self._inode.size, start + size))
+
+    def data_end(self) -> int:
+        return len(self._inode.content().rstrip(b"\0"))
 
     def cut(self, size: int) -> None:
         self._disk.before("cut", self._path)

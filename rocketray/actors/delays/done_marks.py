@@ -34,7 +34,7 @@ class DoneMarks:
             directory, _FILE_BYTES, read_only=False, repair=Repair.SHORT, file_system=file_system
         )
         if not self._files.starts:
-            self._files.ensure(begin // _BITS)
+            self._files.ensure(begin // _BITS, _FILE_BYTES)
         self._first_open = self._files.min_offset * _BITS
 
     def mark(self, offsets: npt.NDArray[np.int64]) -> None:
@@ -47,10 +47,11 @@ class DoneMarks:
             return
         places, bits = offsets // _BITS, np.left_shift(1, offsets % _BITS).astype(np.uint8)
         while self._files.end <= int(places.max()):
-            self._files.ensure(self._files.end)
+            self._files.ensure(self._files.end, _FILE_BYTES)
         for file in self._files.files_between(int(places.min()), int(places.max()) + 1):
             inside = (places >= file.start) & (places < file.start + file.size)
             if inside.any():
+                file.reserve(file.size, 0)  # a copied file may be sparse
                 np.bitwise_or.at(file.data, places[inside] - file.start, bits[inside])
                 file.flush()
         self._files.flush(0, 0)  # the names of new files

@@ -47,6 +47,8 @@ _ZEROS = bytes(1 << 20)
 _TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PARENTS = 3
+_PARTS_MAX = 10_000
+_BLOCK_BYTES = 512  # in st_blocks, whatever the file system's own are
 _NO_FILE = "{} is a directory, and should be a file of the store; restore it from a copy"
 
 
@@ -165,8 +167,11 @@ class OpenFile:
         self._path = path
         self._descriptor = _open(path, os.O_RDONLY if read_only else os.O_RDWR)
         self._access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
-        self.size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        self.size = found.st_size
         """The number of bytes when the file was opened."""
+        self.allocated = found.st_blocks * _BLOCK_BYTES
+        """The number of bytes that had blocks then."""
 
     def map(self) -> mmap.mmap:
         """Map the whole file; raise ``ValueError`` for an empty file."""
@@ -176,6 +181,20 @@ class OpenFile:
     def allocate(self, start: int, size: int) -> None:
         """Allocate blocks for *size* bytes from *start*; existing content stays."""
         _allocate(self._descriptor, start, size)
+
+    def data_end(self) -> int:
+        """Return an offset from which on all bytes are zero, because they have no data.
+
+        A file system that does not know returns the size.
+        """
+        end = 0
+        for _ in range(_PARTS_MAX):
+            try:
+                start = os.lseek(self._descriptor, end, os.SEEK_DATA)
+                end = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            except OSError as error:
+                return end if error.errno == errno.ENXIO else self.size
+        return self.size
 
     def cut(self, size: int) -> None:
         """Cut the file to its first *size* bytes."""

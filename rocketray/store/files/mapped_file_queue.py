@@ -31,6 +31,7 @@ _LOG = logging.getLogger(__name__)
 _BROKEN = "broken"
 _NAME = re.compile(r"\d{20}\Z")
 _SEARCH_BYTES = 1 << 20
+_AHEAD_FACTOR, _AHEAD_MIN_BYTES, _AHEAD_MAX_BYTES = 3, 1 << 16, 1 << 24
 _MISSING_MAX = 256  # files created in gaps; a file beyond such a gap is a stray file
 _OFFSET_MAX = 1 << 62
 
@@ -51,7 +52,9 @@ class Repair(Enum):
 def rewrite_files(files: MappedFileQueue, start: int, end: int) -> None:
     """Have the next flush write the bytes from *start* to *end*, whatever failed; for recovery."""
     for file in files.files_between(start, end):
-        file.rewrite(max(start - file.start, 0), min(end - file.start, file.size))
+        stop = min(end - file.start, file.size)
+        file.reserve(stop, 0)  # a copied file may be sparse
+        file.rewrite(max(start - file.start, 0), stop)
 
 
 class MappedFileQueue:
@@ -132,26 +135,32 @@ class MappedFileQueue:
             if first < end and first + self.segment_bytes > start:
                 yield self._open(first)
 
-    def ensure(self, offset: int) -> MappedFile:
+    def ensure(self, offset: int, size: int) -> MappedFile:
         """Return the file that holds *offset*, created behind the last one if needed.
 
-        Files that are skipped are created too, without blocks on disk.
+        It has blocks for *size* bytes from there, as far as it reaches, and for some more: a file
+        without messages takes no space, and one that grows is seldom extended. Files that are
+        skipped are created too, without blocks.
 
         Raises:
-            StoreFullError: there is no space for it; nothing changed.
+            StoreFullError: there is no space for it; nothing was written.
         """
         start = offset - offset % self.segment_bytes
+        end = min(offset - start + size, self.segment_bytes)
+        ahead = min(max(_AHEAD_FACTOR * end, _AHEAD_MIN_BYTES), _AHEAD_MAX_BYTES)
         found = self._files.get(start)
-        if found is not None:
-            return found
-        with self._lock:
-            if start not in self._starts:
-                assert not self._starts or start >= self.end
-                for skipped in range(self.end, start, self.segment_bytes) if self._starts else ():
-                    self._create(skipped, allocated_bytes=0)
-                    self._file_system.sync(self.directory / segment_name(skipped))
-                self._create(start)
-        return self._open(start)
+        if found is None:
+            with self._lock:
+                if start not in self._starts:
+                    assert not self._starts or start >= self.end
+                    behind = self.end if self._starts else start
+                    for skipped in range(behind, start, self.segment_bytes):
+                        self._create(skipped, 0)
+                        self._file_system.sync(self.directory / segment_name(skipped))
+                    self._create(start, min(end + ahead, self.segment_bytes))
+            found = self._open(start)
+        found.reserve(end, ahead)
+        return found
 
     def prepare_next(self, written: int) -> None:
         """Create the next file and touch its pages, once the file of *written* is half full.
@@ -165,8 +174,10 @@ class MappedFileQueue:
             start = self.end
             if not self._starts or start > self.start_of(written) + self.segment_bytes:
                 return
-            self._create(start)
-        self._open(start).populate()
+            self._create(start, self.segment_bytes)
+        file = self._open(start)
+        file.reserve(self.segment_bytes, 0)
+        file.populate()
 
     def flush(self, start: int, end: int) -> None:
         """Sync the bytes from *start* to *end* to disk, and the files' names."""
@@ -324,7 +335,7 @@ class MappedFileQueue:
                     f"from a copy, or {remedy}",
                 )
 
-    def _create(self, start: int, allocated_bytes: int | None = None) -> None:
+    def _create(self, start: int, allocated_bytes: int) -> None:
         """Create the file after the last one; its name is durable on return.
 
         So a power failure cannot lose a file and keep a later one, as if the first had been
@@ -333,10 +344,7 @@ class MappedFileQueue:
         make_directory(self._file_system, self.directory)
         self._sync_names()
         path = self.directory / segment_name(start)
-        size = self.segment_bytes
-        create_file(
-            self._file_system, path, size, size if allocated_bytes is None else allocated_bytes
-        )
+        create_file(self._file_system, path, self.segment_bytes, allocated_bytes)
         self._starts.append(start)
         self._names_changed = True
 
@@ -361,19 +369,18 @@ class MappedFileQueue:
                     read_only=self.read_only,
                     file_system=self._file_system,
                 )
-                if not self.read_only and start == self._starts[-1]:
-                    file.allocate(0, self.segment_bytes)  # a copied file may be sparse
                 self._files[start] = file
             return file
 
     def _cut_file(self, file: MappedFile, position: int, *, keep: bool) -> int:
         """Zero *file* from *position*, with *keep* after saving its bytes; return their number."""
-        tail = file.data[position:]
+        tail = file.data[position : file.data_end()]
         blocks = range(0, len(tail), _SEARCH_BYTES)
         dirty = [at for at in blocks if tail[at : at + _SEARCH_BYTES].any()]
         if not dirty:
             return 0
         rest = tail[: dirty[-1] + _SEARCH_BYTES].tobytes().rstrip(b"\0")
+        file.reserve(position + len(rest), 0)  # a copied file may be sparse
         if keep:
             self._keep(file.path, file.start + position, rest)
         tail[: len(rest)] = 0

@@ -45,7 +45,7 @@ _HEADER = struct.Struct(">qqqqii")
 INDEX_ENTRY = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
-_ALLOCATION_BYTES = 1 << 20  # blocks are allocated in steps of this size
+_AHEAD_MIN_BYTES, _AHEAD_MAX_BYTES = 1 << 16, 1 << 20  # blocks are allocated in such steps
 
 
 class IndexHeader(NamedTuple):
@@ -95,7 +95,6 @@ class IndexFile:
         self._file = MappedFile(path, 0, size, read_only=read_only, file_system=file_system)
         self.hash_slots = hash_slots
         self.max_entries = max_entries
-        self._allocated = 0
         self._is_dirty = False
         self.room = max(max_entries - self.header().next_entry, 0)
         """The number of entries that still fit, for the writer."""
@@ -156,11 +155,9 @@ class IndexFile:
     def reserve(self, count: int) -> None:
         """Allocate blocks for *count* more entries, as far as they fit; raise StoreFullError."""
         last = self.max_entries - max(self.room - count, 0)
-        needed = self.entry_position(last)
-        if needed > self._allocated:
-            step = min(needed + _ALLOCATION_BYTES, self._file.size) - self._allocated
-            self._file.allocate(self._allocated, step)
-            self._allocated += step
+        end = self.entry_position(last)
+        ahead = min(max(end - self.entry_position(0), _AHEAD_MIN_BYTES), _AHEAD_MAX_BYTES)
+        self._file.reserve(end, ahead)
 
     @property
     def data(self) -> npt.NDArray[np.uint8]:
@@ -170,7 +167,7 @@ class IndexFile:
     @property
     def reserved(self) -> int:
         """The number of further entries that have blocks."""
-        given = (self._allocated - self.entry_position(0)) // INDEX_ENTRY_BYTES
+        given = (self._file.reserved - self.entry_position(0)) // INDEX_ENTRY_BYTES
         return max(min(given, self.max_entries) - (self.max_entries - self.room), 0)
 
     def put(

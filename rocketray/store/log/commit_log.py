@@ -98,10 +98,10 @@ class CommitLog:
             raise MessageTooLargeError("a batch of records", size, segment_bytes - BLANK_BYTES)
         free = segment_bytes - self._end % segment_bytes
         if size + BLANK_BYTES <= free:
-            self.files.ensure(self._end)
+            self.files.ensure(self._end, size + BLANK_BYTES)
             return
-        self.files.ensure(self._end + free)
-        closing = self.files.ensure(self._end)
+        self.files.ensure(self._end + free, size + BLANK_BYTES)
+        closing = self.files.ensure(self._end, BLANK_BYTES)
         closing.write(self._end - closing.start, encode_blank(free))
         self._end += free
 
@@ -117,7 +117,7 @@ class CommitLog:
                 for this store; nothing changed.
         """
         first, sizes = self._end, batch.sizes
-        segment = self.files.ensure(first)
+        segment = self.files.ensure(first, len(batch.records))
         rest = (
             queue_id,
             first_queue_offset,

@@ -116,7 +116,7 @@ def end_after(files: MappedFileQueue, offset: int) -> int:
 def bytes_behind(files: MappedFileQueue, end: int) -> int:
     """Return how many bytes from the offset *end* on are not zero."""
     return sum(
-        int(np.count_nonzero(file.data[max(end - file.start, 0) :]))
+        int(np.count_nonzero(file.data[max(end - file.start, 0) : file.data_end()]))
         for file in files.files_between(end, files.end)
     )
 

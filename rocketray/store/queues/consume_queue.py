@@ -64,10 +64,13 @@ class QueueEntry(NamedTuple):
     unit: ExtUnit | None = None
 
 
-def place_of(files: MappedFileQueue, queue_offset: int) -> tuple[MappedFile, int]:
-    """Return the file of an entry, created if it is missing, and the entry's position in it."""
+def place_of(files: MappedFileQueue, queue_offset: int, count: int) -> tuple[MappedFile, int]:
+    """Return the file of an entry, created if it is missing, and the entry's position in it.
+
+    The file has blocks for *count* entries from there, as far as it reaches.
+    """
     start = queue_offset * ENTRY_BYTES
-    file = files.ensure(start)
+    file = files.ensure(start, count * ENTRY_BYTES)
     return file, start - file.start
 
 
@@ -144,7 +147,7 @@ class ConsumeQueue:
         start = self.max_offset * ENTRY_BYTES
         end = start + count * ENTRY_BYTES
         while start < end:
-            file = self.files.ensure(start)
+            file = self.files.ensure(start, end - start)
             start = file.start + file.size
 
     def segment(self) -> MappedFile | None:
@@ -167,7 +170,7 @@ class ConsumeQueue:
             tags_codes = self.ext.append(tags_codes, store_timestamps_ms, bitmaps)
         done, count = 0, len(sizes)
         while done < count:
-            file, position = place_of(self.files, self.max_offset)
+            file, position = place_of(self.files, self.max_offset, count - done)
             part = min(count - done, (file.size - position) // ENTRY_BYTES)
             append_queue_entries(file.data, position, sizes, tags_codes, first_physical, done, part)
             done += part
@@ -194,7 +197,7 @@ class ConsumeQueue:
         self.files.clear()
         if self.ext is not None:
             self.ext.clear()
-        file = self.files.ensure(queue_offset * ENTRY_BYTES)
+        file = self.files.ensure(queue_offset * ENTRY_BYTES, ENTRY_BYTES)
         count = queue_offset - file.start // ENTRY_BYTES
         file.write(0, np.array([(0, FILLER_SIZE, 0)] * count, ENTRY).tobytes())
         self.min_offset = self.max_offset = queue_offset

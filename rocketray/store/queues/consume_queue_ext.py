@@ -212,7 +212,7 @@ class ConsumeQueueExt:
         """Yield places for *count* units of *size* bytes: file, position, number (0: file full)."""
         end = self._end
         while count:
-            file = self.files.ensure(end)
+            file = self.files.ensure(end, count * size + _FREE_BYTES)
             position = end - file.start
             part = min(count, max(file.size - position - _FREE_BYTES, 0) // size)
             yield file, position, part

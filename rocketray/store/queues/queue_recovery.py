@@ -60,7 +60,7 @@ def put_entries(
         rows["tags_code"] = fields
     done = changed = 0
     while done < len(rows):
-        file, position = place_of(queue.files, queue.max_offset)
+        file, position = place_of(queue.files, queue.max_offset, len(rows) - done)
         part = rows[done : done + (file.size - position) // ENTRY_BYTES]
         old = file.data[position:].view(ENTRY)[: len(part)]
         changed += int((old != part).sum())
@@ -124,7 +124,7 @@ def continue_at(queue: ConsumeQueue, queue_offset: int) -> None:
         StoreFullError: there is no space for the file of the next entry.
     """
     if queue.files.end < queue_offset * ENTRY_BYTES:
-        queue.files.ensure(queue_offset * ENTRY_BYTES)
+        queue.files.ensure(queue_offset * ENTRY_BYTES, ENTRY_BYTES)
     begin = queue.files.min_offset // ENTRY_BYTES
     queue.gaps = queue.gaps.with_gap(queue.max_offset, queue_offset).from_offset(begin)
     queue.min_offset, queue.max_offset = max(queue.min_offset, begin), queue_offset
@@ -171,6 +171,7 @@ def _addresses_before(queue: ConsumeQueue, end: int) -> Iterator[tuple[int, int]
 
 
 def _file_rows(queue: ConsumeQueue, start: int) -> npt.NDArray[np.void]:
+    """Return the entries of a file, without zeros behind them."""
     file = queue.files.file(start)
     assert file is not None
-    return file.data.view(ENTRY)
+    return file.data.view(ENTRY)[: -(-file.data_end() // ENTRY_BYTES)]

@@ -31,8 +31,8 @@ def test_files_are_named_by_their_first_offset_and_found_by_arithmetic(
 ) -> None:
     assert (files.min_offset, files.end, files.starts, files.file(0)) == (0, 0, [], None)
     assert not files.directory.exists()  # an empty queue keeps no file
-    files.ensure(0).write(10, b"first")
-    files.ensure(SIZE + 5).write(5, b"second")
+    files.ensure(0, SIZE).write(10, b"first")
+    files.ensure(SIZE + 5, SIZE).write(5, b"second")
     assert names(files) == ["00000000000000000000", "00000000000000004096"]
     found = files.file(SIZE + 100)
     assert found is not None
@@ -44,7 +44,7 @@ def test_files_are_named_by_their_first_offset_and_found_by_arithmetic(
 
 
 def test_what_was_written_is_there_when_opened_again(files: MappedFileQueue) -> None:
-    files.ensure(0).write(0, b"kept")
+    files.ensure(0, SIZE).write(0, b"kept")
     files.flush(0, 4)
     again = MappedFileQueue(files.directory, SIZE, read_only=True)
     found = again.file(0)
@@ -56,7 +56,7 @@ def test_what_was_written_is_there_when_opened_again(files: MappedFileQueue) -> 
 
 
 def test_a_file_has_all_its_blocks_before_it_is_used(files: MappedFileQueue) -> None:
-    path = files.ensure(0).path
+    path = files.ensure(0, SIZE).path
     assert path.stat().st_blocks * 512 >= SIZE
 
 
@@ -65,34 +65,34 @@ def test_the_next_file_is_prepared_when_the_present_one_is_half_full(
 ) -> None:
     files.prepare_next(0)
     assert files.starts == []
-    files.ensure(0)
+    files.ensure(0, SIZE)
     files.prepare_next(SIZE // 2 - 1)
     assert files.starts == [0]
     for _ in range(3):
         files.prepare_next(SIZE // 2)
     assert files.starts == [0, SIZE]
-    assert files.ensure(SIZE) is files.file(SIZE)
+    assert files.ensure(SIZE, SIZE) is files.file(SIZE)
 
 
 def test_a_queue_may_begin_anywhere(files: MappedFileQueue) -> None:
-    files.ensure(5 * SIZE + 1)
+    files.ensure(5 * SIZE + 1, SIZE)
     assert (files.min_offset, files.end) == (5 * SIZE, 6 * SIZE)
     again = MappedFileQueue(files.directory, SIZE, read_only=True)
     assert again.starts == [5 * SIZE]
 
 
 def test_a_full_disk_leaves_nothing_behind(files: MappedFileQueue) -> None:
-    files.ensure(0)
+    files.ensure(0, SIZE)
     with largest_file(SIZE - 1), pytest.raises(StoreFullError, match="nothing was stored"):
-        files.ensure(SIZE)
+        files.ensure(SIZE, SIZE)
     assert names(files) == [segment_name(0)]
     assert files.starts == [0]
-    files.ensure(SIZE)
+    files.ensure(SIZE, SIZE)
     assert files.starts == [0, SIZE]
 
 
 def test_a_file_that_was_half_made_is_removed(files: MappedFileQueue) -> None:
-    files.ensure(0)
+    files.ensure(0, SIZE)
     (files.directory / "00000000000000004096.tmp").touch()
     again = MappedFileQueue(files.directory, SIZE, read_only=False)
     assert names(again) == [segment_name(0)]
@@ -100,16 +100,16 @@ def test_a_file_that_was_half_made_is_removed(files: MappedFileQueue) -> None:
 
 def test_cutting_keeps_aside_what_was_not_zero(files: MappedFileQueue) -> None:
     for start in (0, SIZE, 2 * SIZE):
-        files.ensure(start)
-    files.ensure(0).write(100, b"stays")
-    files.ensure(0).write(200, b"torn\0record")
-    files.ensure(SIZE).write(0, b"later")
+        files.ensure(start, SIZE)
+    files.ensure(0, SIZE).write(100, b"stays")
+    files.ensure(0, SIZE).write(200, b"torn\0record")
+    files.ensure(SIZE, SIZE).write(0, b"later")
     assert files.cut(200, keep=True) == 11 + 5
     assert files.starts == [0]
     broken = files.directory / "broken"
     assert (broken / f"{segment_name(0)}.broken-200").read_bytes() == b"torn\0record"
     assert (broken / f"{segment_name(SIZE)}.broken-{SIZE}").read_bytes() == b"later"
-    first = files.ensure(0)
+    first = files.ensure(0, SIZE)
     assert first.read(100, 5) == b"stays"
     assert not first.data[105:].any()
     assert files.cut(200, keep=True) == 0
@@ -119,7 +119,7 @@ def test_cutting_keeps_aside_what_was_not_zero(files: MappedFileQueue) -> None:
 
 def test_wrong_sizes_and_missing_files_are_refused(files: MappedFileQueue) -> None:
     for start in (0, SIZE, 2 * SIZE):
-        files.ensure(start)
+        files.ensure(start, SIZE)
     with pytest.raises(CorruptRecordError, match="not a multiple of the file size 3000"):
         MappedFileQueue(files.directory, 3000, read_only=True)
     (files.directory / segment_name(SIZE)).unlink()
@@ -131,7 +131,7 @@ def test_a_stray_file_far_behind_the_others_is_refused_and_nothing_is_made(
     files: MappedFileQueue,
 ) -> None:
     """Its name alone would have the disk filled with files in between."""
-    files.ensure(0)
+    files.ensure(0, SIZE)
     for start, reason in ((300 * SIZE, "299 files are missing"), (1 << 64, "or too large")):
         stray = files.directory / segment_name(start)
         stray.write_bytes(b"")

@@ -16,7 +16,7 @@ SIZE = 4096
 def files(tmp_path: Path) -> Iterator[MappedFileQueue]:
     queue = MappedFileQueue(tmp_path / "queue", SIZE, read_only=False)
     for start in (0, SIZE, 2 * SIZE):
-        queue.ensure(start).write(0, bytes(range(256)) * (SIZE // 256))
+        queue.ensure(start, SIZE).write(0, bytes(range(256)) * (SIZE // 256))
     yield queue
     queue.close()
 
@@ -53,14 +53,14 @@ def test_a_restored_table_tells_what_changed_and_is_extended(files: MappedFileQu
     written = WrittenSums(files)
     written.cover(2 * SIZE + 20)
     table = written.table()
-    files.ensure(2 * SIZE).write(20, b"behind the end")
+    files.ensure(2 * SIZE, SIZE).write(20, b"behind the end")
     restored = WrittenSums(files)
     assert restored.restore(table) == []
     assert restored.table() == table
     restored.cover(2 * SIZE + 60)
     assert restored.table() == expected(files, 2 * SIZE + 60)
     for start in (SIZE + SIZE - 1, 2 * SIZE + 19):
-        file = files.ensure(start)
+        file = files.ensure(start, SIZE)
         file.data[start - file.start] ^= 1
     again = WrittenSums(files)
     assert again.restore(table) == [segment_name(SIZE), segment_name(2 * SIZE)]
