@@ -319,14 +319,14 @@ class StoreFiles:
                 queue.flush()
             self.index.flush()
             time_ms = last_timestamp_ms
-            self._write_checkpoint(
-                replace(
-                    self._checkpointed,
-                    log_timestamp_ms=time_ms,
-                    queue_timestamp_ms=time_ms,
-                    index_timestamp_ms=time_ms,
-                )
+            checkpoint = replace(
+                self._checkpointed,
+                log_timestamp_ms=time_ms,
+                queue_timestamp_ms=time_ms,
+                index_timestamp_ms=time_ms,
             )
+            if checkpoint != self._checkpointed:
+                self._write_checkpoint(checkpoint)
         return flushed
 
     def unflushed_room(self, queue: ConsumeQueue) -> int:

@@ -7,7 +7,7 @@ of its own: its owner steps the shards and the filter.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -191,15 +191,18 @@ class _LocalShards:
                 if not is_shared(name):
                     self._node.end_process(name)
 
-    def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+    def problems(
+        self, topics: Iterable[TopicConfig], noted: Collection[str]
+    ) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
         for topic in topics:
             for name, queue_ids in topic.by_process().items():
                 if process := self._node.processes.get(name):
                     lines = process.problems()
                     for queue_id in queue_ids:
-                        subjects = subjects_of(f"{topic.name}/{queue_id}")
-                        found |= {subject: lines.get(subject) for subject in subjects}
+                        subjects = {*subjects_of(f"{topic.name}/{queue_id}")}
+                        found |= dict.fromkeys(subjects.intersection(noted))
+                        found |= {each: lines[each] for each in subjects.intersection(lines)}
         return found
 
     def remove_files(self, topic: TopicConfig) -> None:

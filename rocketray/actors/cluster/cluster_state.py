@@ -97,6 +97,11 @@ class Problems:
         with self._lock:
             self._lines.pop(subject, None)
 
+    def noted(self, prefix: str) -> set[str]:
+        """Return the subjects that begin with *prefix* and have a line, without the prefix."""
+        with self._lock:
+            return {each.removeprefix(prefix) for each in self._lines if each.startswith(prefix)}
+
     def lines(self) -> list[str]:
         """Return the lines: of files first, then of the rest, ordered by subject."""
         with self._lock:

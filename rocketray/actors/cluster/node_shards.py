@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ _BITMAPS_TIMEOUT_S = 10.0
 _STOP_S = 60.0
 _JOINED_S = 10.0
 CatalogNow = Callable[[], TopicCatalog]
+_Queues = list[tuple[TopicConfig, list[int]]]
 
 
 class NodeShards:
@@ -76,9 +78,7 @@ class NodeShards:
         unavailable = self._prepare({disk for disk, _ in wanted})
         own: list[Any] = []
         for (disk, process), of_process in wanted.items():
-            places = [
-                f"{topic.name}/{each}" for topic, queue_ids in of_process for each in queue_ids
-            ]
+            places = _places(of_process)
             if disk in unavailable:
                 closed |= dict.fromkeys(places, unavailable[disk])
                 continue
@@ -118,13 +118,17 @@ class NodeShards:
                 why[disk] = error
         return why
 
-    def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+    def problems(
+        self, topics: Iterable[TopicConfig], noted: Collection[str]
+    ) -> dict[str, str | None]:
         """See :class:`TopicShards`; a process that does not answer in time is left out."""
         found: dict[str, str | None] = {}
         for places, lines in self._ask(topics, lambda actor: actor.problems.remote()):
             if lines is not None:
-                subjects = [subject for place in places for subject in subjects_of(place)]
-                found |= {subject: lines.get(subject) for subject in subjects}
+                if noted:  # else all these names, of thousands of queues, are made for nothing
+                    known = {subject for place in places() for subject in subjects_of(place)}
+                    found |= dict.fromkeys(known.intersection(noted))
+                found |= lines
         return found
 
     def unflushed(self, topics: Iterable[TopicConfig]) -> dict[str, int | None]:
@@ -141,20 +145,17 @@ class NodeShards:
         """Return what is answered of each open shard; None if its process does not answer."""
         found: dict[str, Any | None] = {}
         for places, answer in self._ask(topics, ask):
-            known = dict.fromkeys(places) if answer is None else answer
-            found |= {place: known[place] for place in places if place in known}
+            names = places()
+            known = dict.fromkeys(names) if answer is None else answer
+            found |= {place: known[place] for place in names if place in known}
         return found
 
     def _ask(
         self, topics: Iterable[TopicConfig], ask: Callable[[Any], Any]
-    ) -> Iterator[tuple[list[str], Any]]:
+    ) -> Iterator[tuple[Callable[[], list[str]], Any]]:
         """Yield the places of each process of *topics*, and its answer; None if it has none."""
-        places: dict[str, list[str]] = {}
-        for topic in topics:
-            for process, queue_ids in topic.by_process().items():
-                of_process = places.setdefault(process_actor(process), [])
-                of_process += [f"{topic.name}/{queue_id}" for queue_id in queue_ids]
-        actors = {name: actor_or_none(self._home.cluster, name) for name in sorted(places)}
+        wanted = {process_actor(name): each for (_, name), each in _by_process(topics).items()}
+        actors = {name: actor_or_none(self._home.cluster, name) for name in sorted(wanted)}
         asked = {ask(actor): name for name, actor in actors.items() if actor is not None}
         answered: dict[str, Any] = {}
         if asked:
@@ -162,8 +163,8 @@ class NodeShards:
             for answer in answers:
                 with suppress(RayError):
                     answered[asked[answer]] = ray.get(answer)
-        for name, of_process in places.items():
-            yield of_process, answered.get(name)
+        for name, of_process in wanted.items():
+            yield partial(_places, of_process), answered.get(name)
 
     def stop(self, topics: Iterable[TopicConfig]) -> None:
         """Stop the processes of all *topics* on the coordinator's disk: all is saved on return.
@@ -302,11 +303,15 @@ def _answer(call: Any, process: str, timeout_s: float) -> Any:
         raise ShardUnavailableError(f"process {process}", 1000, str(error)) from error
 
 
+def _places(of_process: _Queues) -> list[str]:
+    return [f"{topic.name}/{each}" for topic, queue_ids in of_process for each in queue_ids]
+
+
 def _by_process(
-    topics: Iterable[TopicConfig], queues: range | None
-) -> dict[tuple[str, str], list[tuple[TopicConfig, list[int]]]]:
+    topics: Iterable[TopicConfig], queues: range | None = None
+) -> dict[tuple[str, str], _Queues]:
     """Return the queues of *topics*, or those of *queues*, by their disks and processes."""
-    wanted: dict[tuple[str, str], list[tuple[TopicConfig, list[int]]]] = {}
+    wanted: dict[tuple[str, str], _Queues] = {}
     for topic in topics:
         for process, queue_ids in topic.by_process(queues).items():
             disk = topic.disk_of(queue_ids[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, Unpack
 
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
@@ -31,6 +31,7 @@ __all__ = ["TopicService", "TopicShards"]
 
 _LOG = logging.getLogger(__name__)
 _COME_BACK_S = 20.0
+_QUEUE = "queue "  # before a shard's subject in the node's problems
 
 
 class TopicShards(Protocol):
@@ -53,10 +54,13 @@ class TopicShards(Protocol):
     def set_writable(self, topic: TopicConfig) -> None:
         """Have the shards accept batches of producers, or refuse them, as the topic says."""
 
-    def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
-        """Return what is wrong with shards, by subject; None for what is not (shard_problems.py).
+    def problems(
+        self, topics: Iterable[TopicConfig], noted: Collection[str]
+    ) -> dict[str, str | None]:
+        """Return what is wrong with shards, by subject (shard_problems.py).
 
-        Shards that cannot be asked are left out.
+        Of the subjects that are *noted* as wrong, those that are not have None. Shards that cannot
+        be asked are left out.
         """
 
     def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> Sequence[Sequence[Answer] | None]:
@@ -166,11 +170,12 @@ class TopicService:
 
     def note_problems(self) -> None:
         """Note what is wrong with shards, such as that one is closed, as long as it is."""
-        for subject, line in self._shards.problems(self.all().values()).items():
+        noted = self._state.problems.noted(_QUEUE)
+        for subject, line in self._shards.problems(self.all().values(), noted).items():
             if line is None:
-                self._state.problems.resolve(f"queue {subject}")
+                self._state.problems.resolve(_QUEUE + subject)
             else:
-                self._state.problems.note(f"queue {subject}", line)
+                self._state.problems.note(_QUEUE + subject, line)
 
     def _remove(self, deleted: TopicConfig) -> None:
         """Stop the shards of a deleted topic, and remove its files."""
@@ -179,7 +184,7 @@ class TopicService:
         finally:  # a shard that cannot be stopped finds no directory at its restart
             for queue_id in range(deleted.queues):
                 for subject in subjects_of(f"{deleted.name}/{queue_id}"):
-                    self._state.problems.resolve(f"queue {subject}")
+                    self._state.problems.resolve(_QUEUE + subject)
             self._remove_files(deleted)
 
     def _remove_files(self, deleted: TopicConfig) -> None:
@@ -222,9 +227,9 @@ class TopicService:
                 if isinstance(reason, ShardUnavailableError):
                     continue  # its disk does not answer, which is noted once for all its queues
                 if reason is not None:
-                    self._state.problems.note(f"queue {name}", str(reason))
+                    self._state.problems.note(_QUEUE + name, str(reason))
                 elif name not in started.waiting:
-                    self._state.problems.resolve(f"queue {name}")
+                    self._state.problems.resolve(_QUEUE + name)
                     made.setdefault(topic.name, []).append(queue_id)
         try:
             self._topics.note_made(made)

@@ -115,7 +115,7 @@ class FilterEngine:
         while not stop.is_set():
             rung = self._doorbell.count()
             if not self.step():
-                self._doorbell.wait(rung, _IDLE_WAIT_S)
+                self._doorbell.sleep(rung, _IDLE_WAIT_S if self._streams else _SWEEP_INTERVAL_S)
             with self._lock:
                 self._doorbell.mute(muted=not self._streams)
             if time.monotonic() - swept >= _SWEEP_INTERVAL_S:

@@ -53,7 +53,7 @@ _PAGE_BYTES = 4096
 _SPINS = 2_500  # 20 to 50 ns each; waking a sleeping process takes as long
 _SOON_S = 0.0001
 _NOT_MADE_RETRY_MS = 5000
-_WAIT_SLICE_S = 0.05  # invariant 3; also bounds the cost of a lost wake-up
+_WAIT_SLICE_S = 0.05
 
 
 class SharedFile:
@@ -163,16 +163,24 @@ class SharedCounter:
         """Add one, atomically against other processes, and wake the waiters."""
         futex.ring(self.address)
 
-    def wait_above(self, seen: int, timeout_s: float, spin: AdaptiveSpin | None = None) -> int:
+    def wait_above(
+        self,
+        seen: int,
+        timeout_s: float,
+        spin: AdaptiveSpin | None = None,
+        *,
+        slice_s: float = _WAIT_SLICE_S,
+    ) -> int:
         """Return the value once it is above *seen* or the time is over; releases the GIL.
 
-        With *spin* it spins for a while before it sleeps, if that was worthwhile last time.
+        With *spin* it spins for a while before it sleeps, if that was worthwhile last time. It
+        wakes up each *slice_s*: the main thread of a program handles its signals then.
         """
         value = futex.load(self.address)
         spins = 0 if spin is None else spin.spins
         begun = time.monotonic()
         while value <= seen and timeout_s > 0:
-            part = min(timeout_s, _WAIT_SLICE_S)
+            part = min(timeout_s, slice_s)
             value = futex.wait_above(self.address, seen, int(part * 1e9), spins)
             timeout_s -= part
             spins = 0
@@ -249,6 +257,10 @@ class Doorbell:
             futex.wait_any(addresses, values, int(part * 1e9))
             futex.load_all(addresses, now)
             timeout_s -= part
+
+    def sleep(self, seen: int, timeout_s: float) -> None:
+        """Do the same in one sleep, in a thread that handles no signals."""
+        self._line.wait_above(seen, timeout_s, slice_s=timeout_s)
 
     def unlink(self) -> None:
         """Remove the file."""

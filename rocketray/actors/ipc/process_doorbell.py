@@ -60,8 +60,11 @@ class ProcessDoorbell:
         return self._line.load()
 
     def wait(self, seen: int, timeout_s: float, spin: AdaptiveSpin | None = None) -> None:
-        """Sleep until it was rung since :meth:`count` returned *seen*, or the time is over."""
-        self._line.wait_above(seen, timeout_s, spin)
+        """Sleep until it was rung since :meth:`count` returned *seen*, or the time is over.
+
+        In one sleep, so not in a program's main thread, which handles signals.
+        """
+        self._line.wait_above(seen, timeout_s, spin, slice_s=timeout_s)
 
 
 class QueueBell:

@@ -6,7 +6,9 @@ own (shard_threads.py), and a process has as many of these objects as its shards
 Invariants
   1. A ring of the doorbell leads to a look at the rings of its queue's shard; the other shards are
      left alone.
-  2. Work that fails on one shard is done on the others. The failed shard is handed to
+  2. A shard is *awake* from an append until everything is on disk. Only shards that are awake get
+     the work of the timers; no append comes between the last look and the rest.
+  3. Work that fails on one shard is done on the others. The failed shard is handed to
      ``on_failure`` after that, with no lock held.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from rocketray.actors.ipc.process_doorbell import ProcessDoorbell, RungSlots
@@ -35,6 +38,9 @@ class DiskShards:
         self._on_failure = on_failure
         self._keeping_house = threading.Lock()  # taken before the other one
         self._draining = threading.Lock()
+        self._waking = threading.Lock()  # never held while waiting
+        self._awake: dict[OwnedShard, None] = {}
+        self._has_awake = threading.Event()
         self._shards: tuple[OwnedShard, ...] = ()
         self._of_slot: dict[int, tuple[OwnedShard, ...]] = {}
         self._rung = RungSlots(doorbell)
@@ -42,6 +48,9 @@ class DiskShards:
     def add(self, shard: OwnedShard) -> None:
         """Begin to drain and flush *shard*."""
         slot = self._doorbell.slot(*shard.place)
+        shard.writer.appends.on_wake = partial(self._wake, shard)
+        if not shard.writer.rest():  # the rings of its producers had batches
+            self._wake(shard)
         with self._draining:
             self._shards = (*self._shards, shard)
             self._of_slot[slot] = (*self._of_slot.get(slot, ()), shard)
@@ -64,6 +73,8 @@ class DiskShards:
         slot = self._doorbell.slot(*shard.place)
         with self._keeping_house, self._draining:
             was_here = shard in self._shards
+            with self._waking:
+                self._awake.pop(shard, None)
             self._shards = tuple(each for each in self._shards if each is not shard)
             self._of_slot[slot] = tuple(
                 each for each in self._of_slot.get(slot, ()) if each is not shard
@@ -82,11 +93,39 @@ class DiskShards:
             self._report(failed)
         return sum(stored)
 
-    def keep_house(self, work: Callable[[OwnedShard], None]) -> None:
-        """Do some periodic *work* on each shard."""
+    def keep_house(self, work: Callable[[OwnedShard], None], *, everywhere: bool = True) -> None:
+        """Do some periodic *work* on each shard, or on those that are awake."""
         with self._keeping_house:
-            _, failed = _each(self._shards, work)
+            with self._waking:
+                shards = self._shards if everywhere else (*self._awake,)
+            _, failed = _each(shards, work)
         self._report(failed)
+
+    def let_rest(self) -> bool:
+        """Leave those shards alone that have everything on disk; return whether all have."""
+        with self._waking:
+            awake = (*self._awake,)
+        resting = [shard for shard in awake if shard.rest()]
+        with self._waking:
+            for shard in resting:
+                if not shard.writer.appends.is_awake:  # else it was woken just now
+                    self._awake.pop(shard, None)
+            if not self._awake:
+                self._has_awake.clear()
+            return not self._awake
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        """Sleep until a shard is awake, or :meth:`end_wait` is called, or the time is over."""
+        self._has_awake.wait(timeout_s)
+
+    def end_wait(self) -> None:
+        """End the sleep of another thread."""
+        self._has_awake.set()
+
+    def _wake(self, shard: OwnedShard) -> None:
+        with self._waking:
+            self._awake[shard] = None
+            self._has_awake.set()
 
     def _report(self, failed: Iterable[tuple[OwnedShard, Exception]]) -> None:
         for shard, error in failed:

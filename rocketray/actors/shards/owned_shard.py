@@ -34,7 +34,7 @@ from rocketray.store.retention import RetentionPolicy
 from .compaction import Compaction
 from .repeated_batches import RepeatedBatches
 from .shard_lookups import ShardLookups
-from .shard_problems import ShardProblems, problems_of
+from .shard_problems import AHEAD_MAX_MS, UNFLUSHED_MAX_MS, ShardProblems, problems_of
 from .shard_scrub import ShardScrub
 from .shard_writer import ShardWriter
 
@@ -207,10 +207,26 @@ class OwnedShard:
             self.writer.flush()
         self.writer.rings.forget_closed()
 
+    def rest(self) -> bool:
+        """Return whether the timers may leave it alone until ``writer.appends.on_wake`` is called.
+
+        A shard with new data, or one that failed, needs them.
+        """
+        return self._quiet_flushes >= _QUIET_FLUSHES and self.writer.rest()
+
+    def tidy(self) -> None:
+        """Look at the disk, and drop producers that are gone; called from time to time."""
+        self.watch_disk()
+        if len(self.writer.rings):
+            self.writer.rings.forget_closed()
+
     def problems(self) -> ShardProblems:
         """Return what is wrong with the shard, which is open: a line by subject."""
         ahead_ms = self.writer.store.last_store_timestamp_ms - self._clock_ms()
-        return problems_of(self.place, self.unflushed_ms(), ahead_ms, self.scrub.state())
+        unflushed_ms, has_damage = self.unflushed_ms(), self.scrub.has_damage
+        if not has_damage and unflushed_ms < UNFLUSHED_MAX_MS and ahead_ms < AHEAD_MAX_MS:
+            return {}  # as in thousands of others
+        return problems_of(self.place, unflushed_ms, ahead_ms, self.scrub.state())
 
     def close(self) -> None:
         """Store the batches in the rings, flush and release the directory, also if that fails."""

@@ -113,6 +113,8 @@ class ShardProcess:
         self._closed: dict[tuple[str, int], _Closed] = {}
         self._disks: dict[int, DiskShards] = {}
         self._follow: Callable[[DiskShards], None] = lambda _: None
+        self.attention = threading.Event()
+        """Set while a shard is closed that should be open."""
         self._filter_doorbell = Doorbell(filter_doorbell_path(data))
         self.doorbell = ProcessDoorbell(process_doorbell_path(data, name))
         """Rung by producers, and by other threads to make the draining threads look."""
@@ -180,6 +182,8 @@ class ShardProcess:
         now_s = time.monotonic() if now_s is None else now_s
         with self._tables:
             due = [place for place, closed in self._closed.items() if closed.next_s <= now_s]
+            if not self._closed:
+                self.attention.clear()
         if not due:
             return
         topics = TopicCatalog.load(self.data).topics
@@ -330,6 +334,7 @@ class ShardProcess:
                 _LOG.error("%s/%d is closed", *place, exc_info=reason)
             pause_s = _PAUSE_MIN_S if before is None else min(2 * before.pause_s, _PAUSE_MAX_S)
             self._closed[place] = _Closed(reason, pause_s, time.monotonic() + pause_s)
+            self.attention.set()
             self._shards = {key: one for key, one in self._shards.items() if key != place}
 
     def _close(self, places: Iterable[tuple[str, int]]) -> None:

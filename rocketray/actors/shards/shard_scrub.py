@@ -52,6 +52,11 @@ class ShardScrub:
                 _LOG.exception("%s is not verified any more", self._store.directory)
                 return 0
 
+    @property
+    def has_damage(self) -> bool:
+        """Whether damage was found that is not repaired."""
+        return bool(self._scrubber.progress.damage)
+
     def state(self) -> ScrubState:
         """Return how far it is, and the damage."""
         scrubber = self._scrubber

@@ -27,6 +27,7 @@ __all__ = ["ShardThreads"]
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_INTERVAL_S = 0.5  # a producer that was killed before it rang has its batches stored then
+_IDLE_SWEEP_INTERVAL_S = 10.0  # where nothing was stored since the last sweep
 _PREPARE_INTERVAL_S = 0.1
 _DISK_INTERVAL_S = 10.0
 _OPEN_INTERVAL_S = 1.0
@@ -57,6 +58,7 @@ class ShardThreads:
         self._on_failure = on_failure
         self._on_stored = on_stored
         self._stop = threading.Event()
+        self._disks: list[DiskShards] = []
         self._scrubs: list[DiskScrub] = []
         self._threads: list[threading.Thread] = []
         process.follow_disks(self._start_disk)
@@ -66,12 +68,16 @@ class ShardThreads:
         """End the threads; return when they have finished their current work."""
         self._stop.set()
         self._process.doorbell.ring()
+        self._process.attention.set()
+        for disk in self._disks:
+            disk.end_wait()
         for scrub in self._scrubs:
             scrub.wake()
         for thread in self._threads:
             thread.join()
 
     def _start_disk(self, disk: DiskShards) -> None:
+        self._disks.append(disk)
         self._start("writer", lambda: self._write(disk))
         scrub = None
         if self._scrub_rate:
@@ -94,15 +100,20 @@ class ShardThreads:
 
     def _write(self, disk: DiskShards) -> None:
         doorbell, spin = self._process.doorbell, AdaptiveSpin()
-        swept = time.monotonic()
+        swept, stored, interval_s = time.monotonic(), 0, _SWEEP_INTERVAL_S
         while not self._stop.is_set():
             rung = doorbell.count()
-            is_due = time.monotonic() - swept >= _SWEEP_INTERVAL_S
-            if is_due:
-                swept = time.monotonic()
-            if disk.drain(everything=is_due):
+            is_due = time.monotonic() - swept >= interval_s
+            count = disk.drain(everything=is_due)
+            stored += count
+            if count:
                 self._on_stored()
-            doorbell.wait(rung, _SWEEP_INTERVAL_S, spin)  # not at all, if it was rung meanwhile
+                interval_s = _SWEEP_INTERVAL_S
+            elif is_due:
+                interval_s = _SWEEP_INTERVAL_S if stored else _IDLE_SWEEP_INTERVAL_S
+            if is_due:
+                swept, stored = time.monotonic(), 0
+            doorbell.wait(rung, interval_s, spin)  # not at all, if it was rung meanwhile
 
     def _scrub(self, disk: DiskShards, scrub: DiskScrub) -> None:
         """Read the shards again as long as that is due; a step waits a little for the others."""
@@ -120,19 +131,27 @@ class ShardThreads:
     def _keep_house(self, disk: DiskShards, scrub: DiskScrub | None) -> None:
         """Prepare files before they are needed, flush when it is due, and watch the disk."""
         flushed = watched = time.monotonic()
-        while not self._stop.wait(_PREPARE_INTERVAL_S):
-            disk.keep_house(OwnedShard.prepare_next)
+        while not self._stop.is_set():
+            if disk.let_rest():
+                disk.wait_for_work(max(watched + _DISK_INTERVAL_S - time.monotonic(), 0))
+                flushed = time.monotonic()
+            if self._stop.wait(_PREPARE_INTERVAL_S):
+                return
+            disk.keep_house(OwnedShard.prepare_next, everywhere=False)
             if time.monotonic() - flushed >= self._flush_interval_s:
-                disk.keep_house(OwnedShard.flush)
+                disk.keep_house(OwnedShard.flush, everywhere=False)
                 flushed = time.monotonic()
             if time.monotonic() - watched >= _DISK_INTERVAL_S:
-                disk.keep_house(OwnedShard.watch_disk)
+                disk.keep_house(OwnedShard.tidy)
                 if scrub is not None:
                     scrub.notice()
                 watched = time.monotonic()
 
     def _open_closed(self) -> None:
-        while not self._stop.wait(_OPEN_INTERVAL_S):
+        while True:
+            self._process.attention.wait()
+            if self._stop.wait(_OPEN_INTERVAL_S):
+                return
             try:
                 self._process.open_closed()
             except (StreamError, OSError):

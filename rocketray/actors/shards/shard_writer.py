@@ -159,6 +159,14 @@ class ShardWriter:
         """Bring everything to disk; called by a timer, beside the writer's thread."""
         self.appends.flush()
 
+    def rest(self) -> bool:
+        """Return whether all is on disk; then ``appends.on_wake`` is called by the next append."""
+        with self._lock:
+            reads = self.store.reads
+            is_quiet = reads.flushed_offset >= reads.max_physical_offset and self.store.is_sound
+            self.appends.is_awake = not is_quiet
+            return is_quiet
+
     def prepare_next(self) -> None:
         """Create the next files, so that no append waits for them; also called by the timer."""
         try:

@@ -215,11 +215,13 @@ def test_all_topics_of_a_process_are_opened_by_one_call(cluster: StartingRay) ->
 
 def test_the_processes_say_what_is_wrong_with_their_shards(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
-    assert shards_here().problems([topic]) == {}
+    assert shards_here().problems([topic], ()) == {}
     shards_here().start([topic], range(3))
     cluster.silent = {"shards:T:1"}
     cluster.problems = {"shards:T:2": {"T/2": "its disk failed", "T/2 damage": "old"}}
-    found = shards_here().problems([topic])
+    assert shards_here().problems([topic], ()) == cluster.problems["shards:T:2"]
+    noted = [subject for queue in range(4) for subject in subjects_of(f"T/{queue}")]
+    found = shards_here().problems([topic], noted)
     assert {place: line for place, line in found.items() if line} == cluster.problems["shards:T:2"]
     assert found.keys() == {*subjects_of("T/0"), *subjects_of("T/2")}
     cluster.unflushed = {"shards:T:0": {"T/0": 17, "Gone/0": 5}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,11 @@ class Shards:
         self.remove = remove
         self._problems = {} if problems is None else problems
 
-    def problems(self, topics: Iterable[TopicConfig]) -> dict[str, str | None]:
+    def problems(
+        self, topics: Iterable[TopicConfig], noted: Collection[str]
+    ) -> dict[str, str | None]:
         assert not {place.partition("/")[0] for place in self._problems} - {t.name for t in topics}
-        return dict(self._problems)
+        return {name: why for name, why in self._problems.items() if why or name in noted}
 
     def remove_files(self, topic: TopicConfig) -> None:
         """There is one disk."""

@@ -19,6 +19,7 @@ from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.batch import SendResult
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.queue_turns import AVOIDED_S, STAY_MESSAGES, STAY_S, QueueTurns
+from rocketray.actors.shards import shard_threads
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ShardUnavailableError, StoreFullError
 from rocketray.hashing import java_hash_code
@@ -131,8 +132,9 @@ def test_messages_without_a_key_go_to_the_disk_that_answers(node: HalfAway) -> N
 
 
 @pytest.fixture
-def half_full(tmp_path: Path) -> Iterator[Any]:
-    """The node, with no room on the disk of its odd queues."""
+def half_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The node, with no room on the disk of its odd queues, whose bell no process hears."""
+    monkeypatch.setattr(shard_threads, "_IDLE_SWEEP_INTERVAL_S", 0.2)
     with LocalNode(tmp_path) as made:
         made.topics.create("T", 4)
         for queue_id in (1, 3):

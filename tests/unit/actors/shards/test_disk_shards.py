@@ -8,9 +8,10 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from support.stores import repair
@@ -21,6 +22,7 @@ from rocketray.actors.ipc.process_doorbell import SLOTS, ProcessDoorbell
 from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards import shard_threads
+from rocketray.actors.shards.disk_shards import DiskShards
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
@@ -42,6 +44,12 @@ _T = TypeVar("_T")
 QUEUES = 3
 
 
+def packed(body: bytes) -> bytes:
+    """A batch of one message, as producers send it."""
+    batch = encode_messages([Message("T", body)], born_host=("127.0.0.1", 1), clock_ms=int)
+    return pack_batch(batch)
+
+
 class Sender:
     """A producer's ring to one queue, and the bell of its process."""
 
@@ -52,8 +60,7 @@ class Sender:
         process.shard("T", queue_id).attach(str(self.ring.path))
 
     def send(self, body: bytes, durability: Durability = Durability.MEMORY) -> int:
-        batch = encode_messages([Message("T", body)], born_host=("127.0.0.1", 1), clock_ms=int)
-        sequence = self.ring.try_write(pack_batch(batch), durability)
+        sequence = self.ring.try_write(packed(body), durability)
         assert sequence is not None
         self.ring.publish()
         self._bell.ring()
@@ -347,3 +354,76 @@ def test_a_busy_shard_lets_the_others_of_its_process_have_their_turn(
     finally:
         stop.set()
         flooding.join()
+
+
+def awake(disk: DiskShards) -> list[int]:
+    """The queues that get the work of the timers."""
+    found: list[int] = []
+    disk.keep_house(lambda shard: found.append(shard.place[1]), everywhere=False)
+    return found
+
+
+def flush_until_quiet(process: ShardProcess) -> None:
+    for _ in range(8):
+        process.flush()
+
+
+def test_a_shard_rests_when_all_is_on_disk_until_something_is_appended(
+    process: ShardProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [disk] = process._disks.values()
+    assert disk.let_rest(), "nothing was stored since they were opened"
+    assert awake(disk) == []
+    sender = Sender(process, 1)
+    sender.send(b"through a ring")
+    disk.drain()
+    process.shard("T", 2).append(packed(b"by a call"), Durability.MEMORY)
+    assert awake(disk) == [1, 2]
+    process.flush()
+    assert not disk.let_rest(), "the index follows a second later"
+    flush_until_quiet(process)
+    rest = OwnedShard.rest
+
+    def rest_and_append(shard: OwnedShard) -> bool:
+        rests = rest(shard)
+        if shard.place[1] == 2:
+            shard.append(packed(b"just then"), Durability.MEMORY)
+        return rests
+
+    monkeypatch.setattr(OwnedShard, "rest", rest_and_append)
+    assert not disk.let_rest()
+    assert awake(disk) == [2]
+
+
+def test_an_idle_process_hardly_wakes_up_and_stores_at_once_nevertheless(
+    process: ShardProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_threads, "_SWEEP_INTERVAL_S", 0.01)
+    monkeypatch.setattr(shard_threads, "_PREPARE_INTERVAL_S", 0.01)
+    passes, drain, keep = Counter[str](), DiskShards.drain, DiskShards.keep_house
+
+    def counted_drain(disk: DiskShards, *, everything: bool = False) -> int:
+        passes["drain"] += 1
+        return drain(disk, everything=everything)
+
+    def counted_keep(disk: DiskShards, work: Any, *, everywhere: bool = True) -> None:
+        passes["keep house"] += 1
+        keep(disk, work, everywhere=everywhere)
+
+    def is_quiet() -> bool:
+        before = passes.total()
+        time.sleep(0.5)  # fifty intervals
+        return passes.total() == before
+
+    monkeypatch.setattr(DiskShards, "drain", counted_drain)
+    monkeypatch.setattr(DiskShards, "keep_house", counted_keep)
+    sender = Sender(process, 0)
+    threads = ShardThreads(process, flush_interval_s=0.01, on_failure=lambda: None)
+    [disk] = process._disks.values()
+    try:
+        wait_until(is_quiet)
+        assert sender.is_stored(sender.send(b"now"), 2.0)
+        wait_until(lambda: passes["keep house"] > 5 and not disk._awake)
+        assert process.unflushed()["T/0"] == 0
+    finally:
+        threads.stop()
