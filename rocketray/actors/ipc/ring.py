@@ -46,6 +46,7 @@ from .control_page import LINE_BYTES, AdaptiveSpin, SharedFile
 __all__ = [
     "RING_BYTES",
     "SLOT_COUNT",
+    "SMALL_RING_BYTES",
     "Frame",
     "ProducerRing",
     "RingCorruptError",
@@ -53,6 +54,8 @@ __all__ = [
 ]
 
 RING_BYTES = 4 * 1024 * 1024
+SMALL_RING_BYTES = 128 * 1024
+"""The room of a ring where a producer has very many."""
 SLOT_COUNT = 1024
 _SLOT = struct.Struct("=6q")
 _NUMBER = struct.Struct("=q")

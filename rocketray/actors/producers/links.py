@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.ipc.ring import RING_BYTES, SMALL_RING_BYTES
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
@@ -40,6 +41,7 @@ _LOG = logging.getLogger(__name__)
 _hash_of_key = lru_cache(maxsize=4096)(java_hash_code)
 _LOOK_S = 0.5
 _MOVE_S = 10.0
+_LARGE_RINGS = 64  # 256 MiB; with thousands of queues, more would take all memory
 """How long the opening of a link waits for a queue that moves."""
 CLOSED = "the producer is closed; create a new one"
 
@@ -245,6 +247,7 @@ class QueueLinks:
             config = self.topic(topic)
             config.check_queue(queue_id)
             form = self.form(topic)
+            is_large = len(self.opened()) < _LARGE_RINGS
             self._check_answers(config, queue_id)
             try:
                 opened = QueueLink(
@@ -252,6 +255,7 @@ class QueueLinks:
                     on_idle=self.on_idle,
                     on_unavailable=self._note_unavailable,
                     on_full=lambda link: self.turns.avoid(link.disk),
+                    ring_bytes=RING_BYTES if is_large else SMALL_RING_BYTES,
                 )
             except ShardMovedError as error:
                 if time.monotonic() >= end_s:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.ipc.ring import SLOT_COUNT
+from rocketray.actors.ipc.ring import RING_BYTES, SLOT_COUNT
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -79,10 +79,12 @@ class QueueLink:
         on_idle: Callable[[QueueLink], object],
         on_unavailable: Callable[[QueueLink, ShardUnavailableError], object],
         on_full: Callable[[QueueLink], object] = lambda _: None,
+        ring_bytes: int = RING_BYTES,
     ) -> None:
         """Take *on_idle* and *on_unavailable*, which :class:`CallSender` calls.
 
-        *on_full* is called when the shard has refused a batch because its disk is full.
+        *on_full* is called when the shard has refused a batch because its disk is full. Batches
+        larger than half of *ring_bytes* are sent by calls.
         """
         self.name = f"{topic.name}/{queue_id}"
         self.disk = topic.disk_of(queue_id)
@@ -119,7 +121,9 @@ class QueueLink:
         )
         self.is_here = place.is_local()
         """Whether the disk is on this machine."""
-        self._ring = RingSender(self.data, topic, queue_id, shard) if self.is_here else None
+        self._ring_bytes = ring_bytes
+        ring = RingSender(self.data, topic, queue_id, shard, ring_bytes) if self.is_here else None
+        self._ring = ring
         self._sender: BatchSender = self._ring or self._calls
 
     def is_left_behind(self, topic: TopicConfig) -> bool:
@@ -139,7 +143,9 @@ class QueueLink:
         place = node.at(topic.disk_of(self.queue_id))
         shard = node.shard_calls(topic, self.queue_id)
         self._calls.redirect(shard)
-        ring = RingSender(place.data, topic, self.queue_id, shard) if place.is_local() else None
+        ring = None
+        if place.is_local():
+            ring = RingSender(place.data, topic, self.queue_id, shard, self._ring_bytes)
         with self.lock:
             if self._closed is not None:
                 if ring is not None:

@@ -24,16 +24,21 @@ __all__ = ["RingSender"]
 
 
 class RingSender:
-    """The ring of one link: a :class:`~.queue_link.BatchSender` with room for ``RING_BYTES``."""
+    """The ring of one link: a :class:`~.queue_link.BatchSender`."""
 
     is_busy = False
     """A ring takes batches while the shard stores others."""
 
-    def __init__(self, data: Path, topic: TopicConfig, queue_id: int, shard: ShardApi) -> None:
-        """Create the ring, and have the shard read it; a shard that stays closed reports why."""
+    def __init__(
+        self, data: Path, topic: TopicConfig, queue_id: int, shard: ShardApi, capacity: int
+    ) -> None:
+        """Create the ring, with room for *capacity* bytes, and have the shard read it.
+
+        A shard that stays closed reports why.
+        """
         self._mark = RuntimeMark(data)
         directory = producer_rings_directory(data, topic.name, queue_id)
-        self._ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
+        self._ring = ProducerRing(directory / owned_name(uuid.uuid4().hex), capacity)
         self.payload_max = self._ring.payload_max
         """Size limit of a batch, in bytes."""
         try:

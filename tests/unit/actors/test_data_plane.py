@@ -14,9 +14,11 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.files.paths import consumer_directory
+from rocketray.actors.files.paths import consumer_directory, producer_rings_directory
 from rocketray.actors.filtering import engine as filter_module
 from rocketray.actors.ipc.match_ring import CAPACITY
+from rocketray.actors.ipc.ring import RING_BYTES, SMALL_RING_BYTES
+from rocketray.actors.producers import links
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.errors import (
@@ -315,6 +317,22 @@ def test_large_bodies_take_the_other_way_in(node: LocalNode) -> None:
         producer.send("Large", bytes(3 * 1024 * 1024))  # larger than this node's segments
     with node.producer() as producer, pytest.raises(MessageTooLargeError, match="4194305"):
         producer.send("Large", bytes(4 * 1024 * 1024 + 1))
+
+
+def test_a_producer_of_very_many_queues_has_small_rings_and_sends_large_batches_by_calls(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "_LARGE_RINGS", 2)
+    node.topics.ensure("Trade", 4)
+    bodies = [bytes([queue_id]) * size for queue_id in range(4) for size in (10, 200_000)]
+    with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
+        for body in bodies:
+            producer.send("Trade", body, queue_id=body[0])
+        rings = [producer_rings_directory(node.data, "Trade", queue_id) for queue_id in range(4)]
+        sizes = [path.stat().st_size for ring in rings for path in ring.iterdir()]
+        assert [size > RING_BYTES for size in sizes] == [True, True, False, False]
+        assert max(sizes[2:]) < 2 * SMALL_RING_BYTES
+        assert sorted(one.body for one in receive(member, len(bodies))) == sorted(bodies)
 
 
 def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None:
