@@ -127,7 +127,8 @@ class NodeShards:
             if lines is not None:
                 if noted:  # else all these names, of thousands of queues, are made for nothing
                     known = {subject for place in places() for subject in subjects_of(place)}
-                    found |= dict.fromkeys(known.intersection(noted))
+                    known |= {each for each in noted if each.startswith("process ")}
+                    found = {**dict.fromkeys(known.intersection(noted)), **found}
                 found |= lines
         return found
 

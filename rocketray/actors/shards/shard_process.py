@@ -44,6 +44,7 @@ from rocketray.store.files.file_system import SYSTEM_FILES
 
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard, why_closed
+from .process_limits import ProcessLimits, shortage
 from .shard_api import ScrubState
 
 __all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess"]
@@ -51,6 +52,7 @@ __all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess"]
 _LOG = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_LIMITS = ProcessLimits.of_system
 _RETRY_AFTER_MS = 1000
 _MOVED_RETRY_AFTER_MS = 200
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 60.0
@@ -241,8 +243,14 @@ class ShardProcess:
         }
 
     def problems(self) -> dict[str, str]:
-        """Return a line by subject: why a shard is closed, and what is wrong with open ones."""
+        """Return a line by subject: why a shard is closed, and what is wrong with open ones.
+
+        The subject ``process NAME`` is that it has too many for the limits of the system.
+        """
         found = self.closed()
+        lacks = shortage(_LIMITS(), self.name, len(self._shards) + len(self._closed))
+        if lacks is not None:
+            found[f"process {self.name}"] = lacks
         for shard in self._shards.values():
             found |= shard.problems()
         return found

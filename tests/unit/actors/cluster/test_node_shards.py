@@ -224,6 +224,7 @@ def test_the_processes_say_what_is_wrong_with_their_shards(cluster: StartingRay)
     found = shards_here().problems([topic], noted)
     assert {place: line for place, line in found.items() if line} == cluster.problems["shards:T:2"]
     assert found.keys() == {*subjects_of("T/0"), *subjects_of("T/2")}
+    assert shards_here().problems([topic], {"process T:2"})["process T:2"] is None
     cluster.unflushed = {"shards:T:0": {"T/0": 17, "Gone/0": 5}}
     assert shards_here().unflushed([topic]) == {"T/0": 17, "T/1": None, "T/3": None}, "2 is closed"
 

@@ -1,0 +1,58 @@
+"""The limits of the system on one process that has many queues: open files, and maps of them.
+
+A queue that never had a message has two open files and one map. With messages it has eight and
+four; each producer that sends to it adds one of both, and each full file of its log that is read.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ProcessLimits", "shortage"]
+
+_FILES_A_QUEUE, _MAPS_A_QUEUE = 9, 5
+_FILES_OF_PROCESS, _MAPS_OF_PROCESS = 100, 1000  # Python's, Ray's and the libraries'
+_MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """How many files a process may have open, and how many maps; None where that is not known."""
+
+    open_files: int | None
+    maps: int | None
+
+    @classmethod
+    def of_system(cls) -> ProcessLimits:
+        """Return the limits of this process."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            maps = int(_MAX_MAP_COUNT.read_text())
+        except (OSError, ValueError):
+            maps = None
+        return cls(None if files == resource.RLIM_INFINITY else files, maps)
+
+
+def shortage(limits: ProcessLimits, process: str, queues: int) -> str | None:
+    """Return what *process* lacks for its *queues*, and what to do; None if nothing."""
+    files = _FILES_OF_PROCESS + queues * _FILES_A_QUEUE
+    maps = _MAPS_OF_PROCESS + queues * _MAPS_A_QUEUE
+    lacks = []
+    if limits.open_files is not None and files > limits.open_files:
+        lacks.append(
+            f"{files} open files, where {limits.open_files} are allowed: raise the hard limit of "
+            f"Ray's processes (ulimit -n {files}, or LimitNOFILE={files} of their unit)"
+        )
+    if limits.maps is not None and maps > limits.maps:
+        lacks.append(
+            f"{maps} memory maps, where {limits.maps} are allowed: sysctl -w vm.max_map_count={maps}"
+        )
+    if not lacks:
+        return None
+    return (
+        f"shard process {process} has {queues} queues, and needs up to {'; and '.join(lacks)}; then "
+        "start the node again. Until then queues may stay closed; or create topics with processes "
+        "of their own (--queues-per-process)"
+    )

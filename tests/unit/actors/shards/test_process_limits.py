@@ -1,0 +1,66 @@
+"""A process that has more queues than the system allows says so, and what to do."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.shards import shard_process
+from rocketray.actors.shards.process_limits import ProcessLimits, shortage
+from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.placement import Placement
+from rocketray.message import Message
+
+
+def test_what_lacks_is_named_with_the_number_that_is_enough() -> None:
+    assert shortage(ProcessLimits(20_000, 65_530), "common-0", 2000) is None
+    assert shortage(ProcessLimits(None, None), "common-0", 1 << 20) is None
+    files = shortage(ProcessLimits(4096, 65_530), "common-0", 2000)
+    assert files is not None
+    assert "has 2000 queues, and needs up to 18100 open files, where 4096 are allowed" in files
+    assert "ulimit -n 18100" in files
+    assert "max_map_count" not in files
+    both = shortage(ProcessLimits(4096, 10_000), "common-0", 2000)
+    assert both is not None
+    assert "LimitNOFILE=18100" in both
+    assert "sysctl -w vm.max_map_count=11000" in both
+    assert shortage(ProcessLimits(18_100, 11_000), "common-0", 2000) is None
+
+
+def test_the_limits_are_those_of_this_process() -> None:
+    limits = ProcessLimits.of_system()
+    assert limits.open_files in {resource.getrlimit(resource.RLIMIT_NOFILE)[0], None}
+    if Path("/proc/sys/vm").is_dir():
+        assert limits.maps is not None
+        assert limits.maps > 1000
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are listed on Linux")
+def test_a_queue_has_no_more_files_and_maps_than_is_counted_and_its_process_reports_it(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held() -> tuple[int, int]:
+        with Path("/proc/self/maps").open() as maps:
+            return sum(1 for _ in Path("/proc/self/fd").iterdir()), sum(1 for _ in maps)
+
+    def use(queue_id: int) -> None:
+        store = process.shard("T", queue_id).writer.store
+        store.put([Message("T", b"body", "tag", ("key",))], queue_id)
+
+    queues = 50
+    TopicCatalog().with_topic("T", queues, Placement(cores=1)).save(data)
+    process = ShardProcess(data, "common-0", {}, clock_ms=lambda: 1000)
+    use(0)  # with the libraries
+    files, maps = held()
+    for queue_id in range(1, queues):
+        use(queue_id)
+    files_now, maps_now = held()
+    assert (files_now - files) / (queues - 1) <= 6.5, "and two since it was created"
+    assert (maps_now - maps) / (queues - 1) <= 4, "and one"
+    assert process.problems() == {}
+    monkeypatch.setattr(shard_process, "_LIMITS", lambda: ProcessLimits(300, None))
+    assert "550 open files, where 300 are allowed" in process.problems()["process common-0"]
+    process.close()
