@@ -24,7 +24,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rocketray.actors.files.file_documents import Documents, FileDocuments
@@ -40,6 +40,7 @@ from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.journal.journal_file import JournalFiles
+from rocketray.actors.shards.shard_api import ExpiryOrder
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
 from rocketray.actors.topics.system_retention import retry_orders
@@ -50,25 +51,14 @@ from rocketray.errors import (
     ShardUnavailableError,
     StoreError,
 )
-from rocketray.store.retention import RetentionPolicy
 
 from .groups_file import GroupsFile
 
-__all__ = ["ClusterState", "ExpiryOrder", "Problems"]
+__all__ = ["ClusterState", "Problems"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS = 1000
 EndOf = Callable[[TopicConfig, int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class ExpiryOrder:
-    """What one shard is to remove: files beyond its topic's retention that no group needs."""
-
-    topic: TopicConfig
-    queue_id: int
-    policy: RetentionPolicy
-    needed_from: int | None
 
 
 class Problems:

@@ -28,7 +28,6 @@ from rocketray.actors.calls.endpoint import (
 )
 from rocketray.actors.client.actor_names import RETRY_AFTER_MS, actor_or_none
 from rocketray.actors.client.node_api import NodeApi
-from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.files.file_documents import FileDocuments
@@ -38,13 +37,12 @@ from rocketray.actors.ray_process.ray_access import asks_for_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayActorError,
-    RayTaskError,
     ray,
     zone_of_machine,
 )
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
-from rocketray.actors.shards.shard_api import ScrubState, ShardApi, shard_of
+from rocketray.actors.shards.shard_api import ScrubState
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
@@ -202,20 +200,7 @@ class CoordinatorActor(ServedObjects):
 
         A shard that is unavailable does so the next time.
         """
-        asked, cluster = [], self._home.cluster
-        for order in self._state.expiry_orders():
-            shard = shard_of(order.topic, order.queue_id)
-            try:
-                self._disks.check(order.topic.disk_of(order.queue_id))
-                answer = begin(cluster, shard, ShardApi.expire, order.policy, order.needed_from)
-                asked.append((shard.actor, answer))
-            except ShardUnavailableError:
-                _LOG.warning("%s is unavailable; its old files are removed later", shard.actor)
-        for name, answer in asked:
-            try:
-                ray.get(answer, timeout=EXPIRE_INTERVAL_S)
-            except (RayActorError, RayTaskError, GetTimeoutError) as error:
-                _LOG.warning("%s did not remove its old files: %s", name, error)
+        self._shards.expire(self._state.expiry_orders(), EXPIRE_INTERVAL_S)
 
     def open_gateway(self, disk: str) -> None:
         """Start the gateway of a disk, and the spare one; return when members elsewhere may join.

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.calls.endpoint import process_actor
+from rocketray.actors.calls.endpoint import disk_in, process_actor
 from rocketray.actors.client.actor_names import actor_or_none, find_actor
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.files.home import Home
@@ -23,7 +23,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
 )
 from rocketray.actors.shards.owned_shard import why_closed
-from rocketray.actors.shards.shard_api import ScrubState, ShardApi, shard_of, shards_of
+from rocketray.actors.shards.shard_api import ExpiryOrder, ScrubState, ShardApi, shard_of, shards_of
 from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
@@ -260,6 +260,28 @@ class NodeShards:
         ]
         if calls:
             ray.get(ray.wait(calls, num_returns=len(calls), timeout=_STOP_S)[0])
+
+    def expire(self, orders: Iterable[ExpiryOrder], timeout_s: float) -> None:
+        """Have shards remove old files; one that cannot, or is unavailable, does so later."""
+        of_process: dict[str, list[ExpiryOrder]] = {}
+        for order in orders:
+            of_process.setdefault(order.topic.process_of(order.queue_id), []).append(order)
+        asked: dict[str, Any] = {}
+        for process, wanted in of_process.items():
+            try:
+                self._disks.check(disk_in(process))
+                actor = find_actor(self._home.cluster, process_actor(process))
+                asked[process] = actor.expire.remote(wanted)
+            except ShardUnavailableError:
+                _LOG.warning("%s is unavailable; its old files are removed later", process)
+        for process, answer in asked.items():
+            try:
+                failed = ray.get(answer, timeout=timeout_s)
+            except (RayActorError, RayTaskError, GetTimeoutError) as error:
+                _LOG.warning("%s did not remove its old files: %s", process, error)
+            else:
+                for place, reason in failed.items():
+                    _LOG.warning("%s did not remove its old files: %s", place, reason)
 
     def remove_files(self, topic: TopicConfig) -> None:
         """See :class:`TopicShards`."""

@@ -18,8 +18,8 @@ from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
-from rocketray.actors.shards.shard_api import LookupApi, ScrubState, ShardApi
-from rocketray.actors.shards.shard_process import Opened, ShardProcess
+from rocketray.actors.shards.shard_api import ExpiryOrder, LookupApi, ScrubState, ShardApi
+from rocketray.actors.shards.shard_process import Opened, ShardProcess, remove_old_files
 from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.process_names import has_services
@@ -82,6 +82,10 @@ class ShardProcessActor(ServedObjects):
     def closed(self) -> dict[str, str]:
         """See :meth:`ShardProcess.closed`."""
         return self._process.closed()
+
+    def expire(self, orders: Sequence[ExpiryOrder]) -> dict[str, str]:
+        """See :func:`remove_old_files`."""
+        return remove_old_files(self._process, orders)
 
     def unflushed(self) -> dict[str, int]:
         """See :meth:`ShardProcess.unflushed`."""

@@ -20,6 +20,7 @@ from rocketray.store.recovery.problem import Problem
 from rocketray.store.retention import RetentionPolicy
 
 __all__ = [
+    "ExpiryOrder",
     "LookupApi",
     "ShardApi",
     "ShardStatistics",
@@ -33,6 +34,16 @@ __all__ = [
 
 _PIECE_BYTES = 64 * 1024  # Ray moves an argument over 100 kB through two object stores: 5 ms more
 _PIECES_MAX = 16  # more take longer than that
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryOrder:
+    """What one shard is to remove: files beyond its topic's retention that no group needs."""
+
+    topic: TopicConfig
+    queue_id: int
+    policy: RetentionPolicy
+    needed_from: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +148,6 @@ class ShardApi(Protocol):
         self, living: Sequence[LiveSubscription] | None
     ) -> dict[str, ConsumerFilterData]:
         """Keep filter bitmaps for these groups from now on, or none."""
-
-    def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
-        """Remove old files that no group needs."""
 
 
 class LookupApi(Protocol):

@@ -45,9 +45,9 @@ from rocketray.store.files.file_system import SYSTEM_FILES
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard, why_closed
 from .process_limits import ProcessLimits, shortage
-from .shard_api import ScrubState
+from .shard_api import ExpiryOrder, ScrubState
 
-__all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess"]
+__all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess", "remove_old_files"]
 
 _LOG = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
@@ -355,6 +355,18 @@ class ShardProcess:
         errors = [error for error in self._each(_close, shards) if error is not None]
         if errors:
             raise errors[-1]
+
+
+def remove_old_files(process: ShardProcess, orders: Iterable[ExpiryOrder]) -> dict[str, str]:
+    """Carry out each order; return why shards could not remove old files, by their places."""
+    failed = {}
+    for order in orders:
+        try:
+            shard = process.shard(order.topic.name, order.queue_id)
+            shard.expire(order.policy, order.needed_from)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others continue
+            failed[f"{order.topic.name}/{order.queue_id}"] = str(error)
+    return failed
 
 
 def _close(shard: OwnedShard) -> Exception | None:

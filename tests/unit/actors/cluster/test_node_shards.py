@@ -20,7 +20,7 @@ from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
-from rocketray.actors.shards.shard_api import ShardApi, shard_of
+from rocketray.actors.shards.shard_api import ExpiryOrder, ShardApi, shard_of
 from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
@@ -28,6 +28,7 @@ from rocketray.actors.topics.placement import Placement
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.config import SCRUB_RATE
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
+from rocketray.store.retention import KEEP_ALL
 
 HOME = Home("/data", "1", "here")
 
@@ -99,9 +100,14 @@ class StartingRay:
         self.stopped: list[str] = []
         self.open: set[str] = set()
         self.openings = 0
+        self.expired: dict[str, list[str]] = {}
         self.damaged: dict[str, dict[str, StreamError]] = {}
         self.problems: dict[str, dict[str, str]] = {}
         self.unflushed: dict[str, dict[str, int]] = {}
+
+    def expire(self, name: str, orders: list[ExpiryOrder]) -> dict[str, str]:
+        self.expired[name] = [f"{each.topic.name}/{each.queue_id}" for each in orders]
+        return {self.expired[name][0]: "its file is in the way"}
 
     def is_initialized(self) -> bool:
         return True
@@ -127,7 +133,8 @@ class StartingRay:
         assert timeout is not None or not late
         return [each for each in answers if each not in late], late
 
-    def get(self, answer: Answer | list[Answer]) -> Any:
+    def get(self, answer: Answer | list[Answer], timeout: float | None = None) -> Any:
+        del timeout
         if isinstance(answer, list):
             return [self.get(each) for each in answer]
         assert answer.name not in self.silent, "it would wait for ever"
@@ -153,6 +160,7 @@ class Handle:
         self.open = _Call(self._open)
         self.problems = _Call(lambda: self._answer(lambda: dict(cluster.problems.get(name, {}))))
         self.unflushed = _Call(lambda: self._answer(lambda: dict(cluster.unflushed.get(name, {}))))
+        self.expire = _Call(lambda orders: self._answer(lambda: cluster.expire(name, orders)))
         self.stop = _Call(lambda: self._answer(lambda: cluster.stopped.append(name)))
 
     def _open(self, wanted: list[tuple[TopicConfig, list[int]]]) -> Answer:
@@ -211,6 +219,30 @@ def test_all_topics_of_a_process_are_opened_by_one_call(cluster: StartingRay) ->
     started = shards_here().start([*catalog.topics.values()])
     assert (len(started.began), cluster.openings) == (40, 2)
     assert {*cluster.actors} == {"shards:common-0", "shards:common-1"}
+
+
+def test_old_files_are_removed_by_one_call_of_each_process_and_failures_are_told(
+    cluster: StartingRay, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = TopicCatalog()
+    for name in ("A", "B"):
+        catalog = catalog.with_topic(name, 2, Placement(cores=2))
+    topics = [*catalog.with_topic("Away", 1).topics.values()]
+    orders = [
+        ExpiryOrder(topic, queue, KEEP_ALL, None)
+        for topic in topics
+        for queue in range(topic.queues)
+    ]
+    shards_here().start(topics[:2])
+    cluster.failing = {"shards:common-1": RayTaskError("expire", "", ValueError("odd"))}
+    shards_here().expire(orders, 10.0)
+    assert cluster.expired == {"shards:common-0": ["A/0", "B/0"]}
+    for line in (
+        "A/0 did not remove its old files: its file is in the way",
+        "common-1 did not remove its old files",
+        "Away:0 is unavailable",
+    ):
+        assert line in caplog.text
 
 
 def test_the_processes_say_what_is_wrong_with_their_shards(cluster: StartingRay) -> None:

@@ -23,7 +23,8 @@ from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.actors.shards.shard_api import ExpiryOrder
+from rocketray.actors.shards.shard_process import ShardProcess, remove_old_files
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.actors.topics.catalog import TopicCatalog
@@ -111,6 +112,26 @@ def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Pat
         process.shard("%RETRY%a", 0)
     process.close()
     other.close()
+
+
+def test_a_shard_that_cannot_remove_old_files_keeps_no_other_from_it(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = (catalog := TopicCatalog().with_topic("%RETRY%a", 3)).get("%RETRY%a")
+    catalog.save(data)
+    process = ShardProcess(data, SHARED_PROCESS, {}, clock_ms=lambda: 0)
+    orders = [ExpiryOrder(topic, queue_id, RetentionPolicy(), None) for queue_id in range(3)]
+    done: list[int] = []
+
+    def expire(shard: OwnedShard, *_: object) -> None:
+        if shard.place[1] == 1:
+            raise ValueError("odd")
+        done.append(shard.place[1])
+
+    monkeypatch.setattr(OwnedShard, "expire", expire)
+    assert remove_old_files(process, orders) == {"%RETRY%a/1": "odd"}
+    assert done == [0, 2]
+    process.close()
 
 
 def test_several_shards_are_opened_and_closed_at_once(
