@@ -71,7 +71,8 @@ def delete_topic(world: World) -> None:
     if world.chance.random() < 0.5:
         how = world.chance.choice((KilledError, PowerLostError))
         world.machine.light(world.chance.randrange(1, 40), how)
-    world.deleting = world.history.ids.get(SHORT)
+    topic = world.node.topic_service.all().get(SHORT)
+    world.deleting = None if topic is None else topic.topic_id
     with contextlib.suppress(TopicNotFoundError), world.acting("operator"):
         world.node.topics.delete(SHORT)
     world.create_topics()
