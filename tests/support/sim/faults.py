@@ -7,6 +7,7 @@ import contextlib
 from rocketray.errors import TopicNotFoundError
 
 from .machine import KilledError, PowerLostError
+from .parts import COORDINATOR
 from .world import BULK, ORDERS, PRICES, SHORT, NodeKilledError, Step, World
 
 __all__ = ["STEPS"]
@@ -72,7 +73,8 @@ def delete_topic(world: World) -> None:
         how = world.chance.choice((KilledError, PowerLostError))
         world.machine.light(world.chance.randrange(1, 40), how)
     topic = world.node.topic_service.all().get(SHORT)
-    world.deleting = None if topic is None else topic.topic_id
+    if topic is not None and COORDINATOR not in world.node.down:
+        world.deleting = topic.topic_id
     with contextlib.suppress(TopicNotFoundError), world.acting("operator"):
         world.node.topics.delete(SHORT)
     world.create_topics()
