@@ -62,6 +62,7 @@ NOT_RUN = {
     "rocketray up": "the first page of the tutorial runs it",
     "rocketray demo": "test_demo.py runs it",
     "rocketray store import": "the page about it runs it",
+    "rocketray metrics --host": "it needs an address of its own, and runs until it is stopped",
 }
 """Commands of ``sh`` blocks that are not run, by their first words, and the reason."""
 LETTERS = "%DLQ%billing"

@@ -187,7 +187,7 @@ def _steps_back(group: GroupHistory) -> Iterator[str]:
     events += [(at_ns, 0, offsets) for at_ns, offsets in group.forgotten]
     for _, is_seen, offsets in sorted(events, key=lambda one: one[:2]):
         if not is_seen:
-            known = {queue: offsets.get(queue, 0) for queue in known}
+            known = {queue: offsets.get(queue, -1) for queue in known}
             continue
         for queue, offset in offsets.items():
             if offset < known.get(queue, offset):

@@ -99,7 +99,7 @@ def test_a_filter_starts_again_though_the_topic_of_a_member_that_crashed_is_gone
 ) -> None:
     broker.topics.create("gone", 1)
     rings = consumer_directory(broker.data)
-    crashed = broker.consumer("g", "gone", ALL)
+    crashed = broker.consumer("g", "gone", Subscription.tags("a"))
     (ring,) = rings.glob("*.match")
     left = ring.read_bytes()
     broker.faults.crash(crashed)

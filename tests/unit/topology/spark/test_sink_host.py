@@ -77,7 +77,7 @@ def test_a_run_waits_for_topics_of_a_node_that_has_none_yet(
         host.run()
     finally:
         interrupt.cancel()
-    [waits] = caplog.messages
+    [waits] = [one.getMessage() for one in caplog.records if one.name.endswith("sink_runner")]
     assert waits.startswith("sink one waits for its topic: topic 'Trade' does not exist in ")
 
 
