@@ -202,7 +202,7 @@ def test_a_topic_is_removed_though_somebody_still_writes_there(
     )
     topic = TopicCatalog().with_topic("T", 1).get("T")
     remove_files(data, topic)
-    assert len(waits) == 2
+    assert len(waits) >= 2  # threads of other tests may sleep, too
     assert not directory.parent.exists()
     assert not producer_rings_directory(data, "T", 0).parent.exists()
     remove_files(data, topic)  # it was never opened
