@@ -10,9 +10,10 @@ Invariants
   4. Queues lost to a session timeout are assigned to the returning member again, unless another
      member took them, or they were to be read from another offset or with another filter: no
      member can have read further meanwhile.
-  5. A heartbeat whose number is not newer than the last one's changes nothing. An owner's commits
-     count only if it reported in this heartbeat or the one before that it holds the queue: the
-     commits of an owner that does not know it is the owner are from an earlier ownership.
+  5. A heartbeat whose number is not newer than the last one's changes nothing, also after its
+     process left or was removed. An owner's commits count only if it reported in this heartbeat or
+     the one before that it holds the queue: the commits of an owner that does not know it is the
+     owner are from an earlier ownership.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ class Roster:
     members: dict[str, MemberState] = field(default_factory=dict)
     predecessors: dict[str, MemberState] = field(default_factory=dict)  # by their names in owners
     former: dict[str, None] = field(default_factory=dict)  # instances whose name another took
+    gone: dict[str, int] = field(default_factory=dict)  # the last reports of removed processes
     changed: bool = False
 
     @property
@@ -98,10 +99,10 @@ class Roster:
         return None if predecessor is None else (name, predecessor)
 
     def is_late(self, beat: Heartbeat) -> bool:
-        """Return whether this heartbeat of the member, or a later one, was handled already."""
+        """Return whether this heartbeat of the process, or a later one, was handled already."""
         member = self.members.get(beat.member)
         if member is None or member.instance != beat.instance:
-            return False
+            return beat.number <= self.gone.get(process_name(beat.member, beat.instance), -1)
         return beat.number <= member.number
 
     def check(self, beat: Heartbeat) -> None:
@@ -145,8 +146,11 @@ class Roster:
 
     def remove(self, name: str) -> None:
         """Remove the member or the predecessor with that name as an owner."""
-        self.members.pop(name, None)
-        self.predecessors.pop(name, None)
+        removed = self.members.pop(name, None) or self.predecessors.pop(name, None)
+        if removed is not None:
+            self.gone[process_name(name.partition("\n")[0], removed.instance)] = removed.number
+            if len(self.gone) > _FORMER_MAX:
+                del self.gone[next(iter(self.gone))]
         self.changed = True
 
     def unheard(self) -> frozenset[str]:

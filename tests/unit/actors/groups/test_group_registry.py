@@ -296,6 +296,21 @@ def test_a_member_that_was_taken_for_dead_first_gives_up_what_it_holds() -> None
     assert registry.heartbeat(beat("a"), 2, late).granted == {0: 5, 1: -1}
 
 
+def test_a_heartbeat_that_arrives_after_its_process_is_gone_moves_no_offset_back() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    early = beat("a", {0}, commits={0: 2})
+    registry.heartbeat(early, 1, 1)
+    registry.heartbeat(beat("a", {0}, commits={0: 5}), 1, 2)
+    silent = SESSION_TIMEOUT_MS + 3
+    registry.carry_out_moves("group", "Topic", silent)  # which removes it
+    assert registry.heartbeat(early, 1, silent).granted == {}
+    assert registry.heartbeat(beat("a", {0}), 1, silent).granted == {0: 5}
+    registry.leave(beat("a", {0}, commits={0: 6}))
+    assert registry.heartbeat(early, 1, silent).granted == {}
+    assert registry.heartbeat(beat("b"), 1, silent).granted == {0: 6}
+
+
 @pytest.mark.parametrize("number", [2, 3])
 def test_a_heartbeat_that_comes_late_or_twice_changes_nothing(number: int) -> None:
     registry = GroupRegistry()
