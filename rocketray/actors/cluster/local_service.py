@@ -59,6 +59,7 @@ __all__ = ["LocalService", "open_service"]
 _LOG = logging.getLogger(__name__)
 _CONNECTIONS_MAX = 32
 _HELLO_S = 10.0
+_RETRY_S = 1.0  # after a connection that could not be accepted, as for too many open files
 _INTERFACES: dict[str, type] = {
     each.__name__: each
     for each in (
@@ -141,12 +142,14 @@ class LocalService:
         self._are_here, self._here = here.keys(), InProcess(served)
         self._hello = {"rocketray": __version__, **hello}
         self._free = threading.BoundedSemaphore(_CONNECTIONS_MAX)
+        self._is_closed = threading.Event()
         self._socket = _listen(local_socket(data))
         self._links: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True, name="commands").start()
 
     def close(self) -> None:
         """Accept no connections any more, and end those that there are."""
+        self._is_closed.set()
         for link in (self._socket, *self._links):
             with suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
@@ -157,8 +160,12 @@ class LocalService:
             self._free.acquire()
             try:
                 link, _ = self._socket.accept()
-            except OSError:
-                return  # it is closed
+            except OSError as error:
+                self._free.release()
+                if self._is_closed.wait(_RETRY_S):
+                    return
+                _LOG.warning("a command cannot be served, and has to join Ray: %s", error)
+                continue
             self._links.add(link)
             threading.Thread(target=self._serve, args=[link], daemon=True, name="command").start()
 

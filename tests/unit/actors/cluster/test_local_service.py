@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -254,3 +256,30 @@ def connected(data: Path) -> socket.socket:
     local_frames.write_frame(link, {"rocketray": __version__}, 1 << 20)
     assert json.dumps(local_frames.read_frame(link, 1 << 20))
     return link
+
+
+def test_a_connection_that_cannot_be_accepted_ends_no_later_one(
+    node: LocalNode,
+    service: LocalService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(local_service, "_RETRY_S", 0.01)
+    accept, errors = service._socket.accept, [OSError(errno.EMFILE, "Too many open files")]
+
+    def fail_once() -> object:
+        if errors:
+            raise errors.pop()
+        return accept()
+
+    there = SimpleNamespace(
+        accept=fail_once, shutdown=service._socket.shutdown, close=service._socket.close
+    )
+    monkeypatch.setattr(service, "_socket", there)  # from the next connection on
+    for _ in range(2):
+        link = open_local(node.data)
+        assert link is not None
+        link.close()
+    assert not errors
+    assert "cannot be served, and has to join Ray: [Errno 24]" in caplog.text
+    service.close()
