@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.message_texts import BORN_HOST, FIRST_ID, NOW_MS, PREFIX, texts, words
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import (
@@ -28,15 +29,6 @@ from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.batches.message_lists import MessageLists
 from rocketray.store.formats.compression import Compression
 
-PREFIX = "7F0000010001AABBCCDD"
-FIRST_ID = 0xFFFFFFFFFF
-BORN_HOST = ("127.0.0.1", 9)
-NOW_MS = 1_700_000_000_000
-
-texts = st.text(st.characters(codec="utf-8", exclude_characters="\0\x01\x02 *|"), min_size=1)
-words = st.text(
-    st.characters(codec="utf-8", exclude_categories=("C", "Z"), exclude_characters="*|"), min_size=1
-)
 compressions = st.none() | st.just(Compression("zlib", 50))
 
 
