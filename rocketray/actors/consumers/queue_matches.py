@@ -8,13 +8,15 @@ needs no ring, and it continues without the filter actor.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.paths import consumer_directory, filter_doorbell_path
+from rocketray.actors.files.paths import consumer_directory, filter_doorbell_path, shard_directory
 from rocketray.actors.filtering.engine import MATCH_RING_SUFFIX
 from rocketray.actors.filtering.scan_position import ScanPosition
 from rocketray.actors.ipc.control_page import ControlPage, Doorbell
@@ -22,6 +24,8 @@ from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescripti
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.errors import FilterError, OffsetOutOfRangeError
 from rocketray.filters.counters import FilterCounters
+from rocketray.store.queues.gaps_file import gaps_of
+from rocketray.store.queues.queue_gaps import QueueGaps
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 __all__ = ["QueueMatches", "matches_of"]
@@ -63,7 +67,9 @@ def matches_of(
 ) -> QueueMatches:
     """Return the matches of a stream, which ring *bell*; the queue is that of the last two."""
     if description.subscription.matches_all and bell.watch(control.watermark):
-        return _AllMessages(description, bell, control, reader)
+        place = description.topic, description.queue_id
+        find_gaps = partial(gaps_of, shard_directory(node.data, *place), *place)
+        return _AllMessages(description, bell, control, reader, find_gaps)
     return _FilteredMessages(node, description)
 
 
@@ -125,6 +131,7 @@ class _AllMessages:
         bell: Doorbell,
         control: ControlPage,
         reader: QueueReader,
+        find_gaps: Callable[[], QueueGaps],
     ) -> None:
         self.is_attached = True
         self.first_error = None
@@ -134,7 +141,7 @@ class _AllMessages:
         self._scanned = self._holes = self._missed = 0
         where = f"{description.topic}/{description.queue_id} for group {description.group}"
         self._position = ScanPosition(
-            *(control, reader, description.start), stop=description.stop, where=where
+            *(control, find_gaps, description.start), stop=description.stop, where=where
         )
 
     def attach(self) -> None:

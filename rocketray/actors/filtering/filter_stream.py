@@ -16,6 +16,7 @@ Invariants
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.store.queues.ext_reader import BitTest
+from rocketray.store.queues.gaps_file import gaps_of
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .filter_rules import FilterRules
@@ -68,7 +70,8 @@ class FilterStream:
         self._bits = StreamBits(directory, self._control, subscription)
         self._test: BitTest | None = None
         self._position = ScanPosition(
-            *(self._control, self._reader, self._ring.resume_at()),
+            *(self._control, partial(gaps_of, directory, stream.topic, stream.queue_id)),
+            self._ring.resume_at(),
             stop=stream.stop,
             where=self._where,
         )

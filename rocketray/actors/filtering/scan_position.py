@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.store.reading.reader import QueueReader
+from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 
 __all__ = ["ScanPosition"]
 
@@ -19,17 +20,23 @@ class ScanPosition:
     def __init__(
         self,
         control: ControlPage,
-        reader: QueueReader,
+        find_gaps: Callable[[], QueueGaps],
         next_offset: int,
         *,
         stop: int | None,
         where: str,
     ) -> None:
-        """Scan nothing from *stop* on, unless it is None; *where* is the queue for the log."""
+        """Scan nothing from *stop* on, unless it is None; *where* is the queue for the log.
+
+        *find_gaps* reads the queue's gaps from its file, now and after each recovery.
+        """
         self._control = control
-        self._reader = reader
+        self._find_gaps = find_gaps
         self._where = where
         self._stop = _NO_STOP if stop is None else stop
+        self._gaps = NO_GAPS
+        self._epoch = -1
+        self._end = 0
         self.minimum = 0
         """The first offset that still existed at the last :meth:`skip`."""
         self.next_offset = next_offset
@@ -47,18 +54,27 @@ class ScanPosition:
         if missed:
             _LOG.warning("%s: %d messages were deleted before they were read", self._where, missed)
             self.next_offset = self.minimum
-        end = min(self._control.visible(), self._stop)
-        self.next_offset = max(
-            min(self._reader.gaps.after(self.next_offset), end), self.next_offset
-        )
+        self._end = min(self._control.visible(), self._stop)
+        self._look_for_gaps()
+        behind = self._gaps.after(self.next_offset)
+        self.next_offset = max(min(behind, self._end), self.next_offset)
         return missed
+
+    def _look_for_gaps(self) -> None:
+        """Read the gaps again if a recovery may have left one; after the end was read.
+
+        A gap is written before the epoch begins, and what is behind it is visible after that.
+        """
+        epoch = self._control.epoch.load()
+        if epoch != self._epoch:
+            self._gaps = self._find_gaps()
+            self._epoch = epoch
 
     def window(self, limit: int) -> tuple[int, int]:
         """Return the offsets to scan next, at most *limit*: the first, and the one after the last.
 
-        No gap is within.
+        All were visible at the last :meth:`skip`, and no gap is within.
         """
-        start, end = self.next_offset, min(self._control.visible(), self._stop)
-        gaps = self._reader.gaps
-        until = next((first for first, _ in gaps.between(start, end)), end)
+        start, end = self.next_offset, self._end
+        until = next((first for first, _ in self._gaps.between(start, end)), end)
         return start, min(until, start + limit)

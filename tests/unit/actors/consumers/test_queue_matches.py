@@ -161,3 +161,29 @@ def test_messages_that_are_removed_before_it_reads_them_are_missed(node: LocalNo
         end(reader, 45 - first)
         assert reader.member.counters().missed == first
         assert reader.found == [b"%04d" % at for at in range(first, 45)]
+
+
+def test_a_gap_that_a_recovery_left_is_passed_at_once(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of a gap's million offsets at a time would take a minute, and count as scanned."""
+    node.topics.create("T", 1, queues_per_process=1)
+    itself = Reader(node, "itself")
+    with monkeypatch.context() as without:
+        without.setattr(futex, "can_wait_any", lambda: False)
+        filtered = Reader(node, "filtered")
+    behind = 1_000_000
+    with itself.member, filtered.member:
+        for number in range(2):
+            with node.producer() as producer:
+                producer.send("T", b"%04d" % number)
+            for reader in (itself, filtered):
+                end(reader, number + 1)
+            if number == 0:
+                node.shard("T", 0).writer.control.publish_visible(behind)
+                node.end_process(node.topics.get("T").process_of(0))
+                node.shard("T", 0)
+        for reader in (itself, filtered):
+            assert reader.found == [b"0000", b"0001"]
+            assert reader.next_offsets == {0: behind + 1}
+            assert reader.member.counters() == FilterCounters(scanned=2, delivered=2)
