@@ -307,6 +307,11 @@ class Fleet:
             for group in self.groups
         }
 
+    def described(self) -> str:
+        """Describe what each group misses, its offsets, and who owns its queues."""
+        missing = self.missing()
+        return "; ".join(f"{group} misses {missing[group]} {self._ask(group)}" for group in missing)
+
     def see_offsets(self) -> None:
         """Note the offsets of all groups, as the coordinator has them now; wait for it."""
         all_groups = self._all_groups()

@@ -39,7 +39,14 @@ _WAIT_S = 60.0
 
 
 def parcels(client: Client) -> dict[str, Any]:
-    """Send a parcel of each key to the app; say on which machines they were handled, and the counts."""
+    """Send a parcel of each key to the app; say on which machines they were handled, and the counts.
+
+    Both of its hosts own queues before.
+    """
+    deadline = time.monotonic() + _WAIT_S
+    while not all(host.status and host.status.queues for host in find_hosts(client.cluster, APP)):
+        assert time.monotonic() < deadline, find_hosts(client.cluster, APP)
+        time.sleep(0.2)
     with client.producer() as producer:
         for key in _KEYS:
             producer.send("Parcels", b"a parcel", keys=key, sharding_key=key)

@@ -144,7 +144,7 @@ class KilledCopies:
             self._driver.keep()
             return is_done()
 
-        wait_until(look, self._driver.said)
+        wait_until(look, lambda: f"{self._fleet.described()}\n{self._driver.said()}")
 
     def _is_complete(self, name: str) -> bool:
         return self._driver.rows_read(COPIES[name]) >= self._rows(COPIES[name])
@@ -209,6 +209,8 @@ class _Driver:
         if not is_time():
             return False
         self._signal(signal.SIGSTOP)
+        while not all(map(_is_stopped, self._processes())):  # a call of the system ends before
+            time.sleep(_LOOK_S)
         if is_time():
             self.kill()
             return True
@@ -226,8 +228,11 @@ class _Driver:
 
     def files(self, table: str) -> list[Path]:
         """Return the files of a table whose batches are committed."""
-        found = (self._root / "tables" / table).rglob("part-*.parquet")
-        return [path for path in found if not any(part.startswith("_") for part in path.parts)]
+        found = []
+        for directory, below, names in os.walk(self._root / "tables" / table):
+            below[:] = [name for name in below if not name.startswith("_")]  # these come and go
+            found += [Path(directory, name) for name in names if name.startswith("part-")]
+        return [path for path in found if path.suffix == ".parquet"]
 
     def rows_read(self, topic: str) -> int:
         """Return how many rows the finished batches of the query on a topic have."""
@@ -239,9 +244,12 @@ class _Driver:
         return sum(json.loads(offset)[topic].values())
 
     def _signal(self, number: int) -> None:
-        assert self._process is not None
-        for pid in (self._process.pid, *descendants(self._process.pid)):
+        for pid in self._processes():
             _signal(pid, number)
+
+    def _processes(self) -> tuple[int, ...]:
+        assert self._process is not None
+        return self._process.pid, *descendants(self._process.pid)
 
 
 def _signal(pid: int, number: int) -> None:
@@ -250,8 +258,20 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _name(pid: int) -> str:
+    return _about(pid, "comm")
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether none of its threads runs, or it has ended."""
+    threads = [
+        _about(pid, f"task/{each.name}/stat") for each in Path(f"/proc/{pid}/task").glob("*")
+    ]
+    return all(said.rpartition(") ")[2][:1] in ("T", "Z", "") for said in threads)
+
+
+def _about(pid: int, what: str) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text()
+        return Path(f"/proc/{pid}/{what}").read_text()
     except OSError:
         return ""
 
