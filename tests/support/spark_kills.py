@@ -132,7 +132,7 @@ class KilledCopies:
             lambda: self._rows(copy) > self._driver.rows_read(COPIES[copy])
         ):
             self._driver.keep()
-            if self._is_complete(copy):
+            if self._is_complete(TOPIC) and self._is_complete(copy):  # all that was sent is there
                 return False
             time.sleep(_LOOK_S)
         return True
