@@ -72,9 +72,11 @@ class _Inquiry:
 
     def _way(self, message: StoredMessage) -> Iterator[Found]:
         stored = self._node.messages.facts(message)
-        retries = trace(self._node, message, self._group)
         facts = self._facts(message, stored)
-        if retries is not None and not self._came_again_since(facts, retries):
+        again = None if facts is None else facts.history.again
+        since_ms = 0 if again is None else again.time_ms
+        retries = trace(self._node, message, self._group, since_ms)
+        if retries is not None:
             yield from self._given_back(message, stored, retries)
             return
         without = self._without_subscription(message.topic)
@@ -93,11 +95,6 @@ class _Inquiry:
             newest = self._node.messages.facts(retries.newest)
         facts = self._facts(retries.newest, newest)
         yield from explain_copy(retries, facts, self._judge(newest))
-
-    def _came_again_since(self, facts: GroupFacts | None, retries: RetryTrace) -> bool:
-        """Return whether the group was moved back before the message after it returned it."""
-        again = None if facts is None else facts.history.again
-        return again is not None and again.time_ms > retries.newest.store_timestamp_ms
 
     def _judge(self, stored: StoredFacts) -> Judge:
         """Return the results of filters for one message; a predicate is called once."""

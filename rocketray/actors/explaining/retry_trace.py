@@ -64,8 +64,14 @@ def first_of(node: NodeClient, message: StoredMessage, group: str) -> StoredMess
     return node.messages.view(origin_of(message)) or message
 
 
-def trace(node: NodeClient, message: StoredMessage, group: str) -> RetryTrace | None:
-    """Return the trace of *message* in *group*; None if it has no copies, or no key."""
+def trace(
+    node: NodeClient, message: StoredMessage, group: str, since_ms: int = 0
+) -> RetryTrace | None:
+    """Return the trace of *message* in *group*; None if it has no copies, or no key.
+
+    Or none stored since *since_ms*, when the group was moved back to read the message again: earlier
+    copies only count as returns.
+    """
     key = message.unique_key or next(iter(message.keys), None)
     if key is None:
         return None
@@ -76,9 +82,10 @@ def trace(node: NodeClient, message: StoredMessage, group: str) -> RetryTrace | 
         for copy in node.messages.query(topic, key, _COPIES_MAX)
         if (stage := _stage(copy, group)) is not None and origin_of(copy) == origin
     ]
-    if not copies:
+    recent = [found for found in copies if found[1].store_timestamp_ms >= since_ms]
+    if not recent:
         return None
-    _, newest, stage = max(copies, key=lambda found: found[0])
+    _, newest, stage = max(recent, key=lambda found: found[0])
     returns = sum(stage is not Stage.BACK for _, _, stage in copies)
     return RetryTrace(newest, stage, returns)
 

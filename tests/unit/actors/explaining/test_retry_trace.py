@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.admin.dead_letters import redrive
+from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.retries.retry_records import (
     RETRY_QUEUES,
@@ -119,6 +120,29 @@ def test_the_newest_copy_is_the_newest_wherever_the_clock_was_set(
     clock.jump(seconds=-86_400)
     give_back(broker, again, 1)
     assert broker.explain("k", "g").cause is Cause.DEAD_LETTER
+
+
+@pytest.mark.parametrize("attempts", [0, 16])
+def test_a_message_that_fails_again_after_the_group_was_moved_back_waits_again(
+    broker: Broker, clock: Clock, attempts: int
+) -> None:
+    """Its earlier retry, or dead letter, is older though it had come back as often, or more."""
+    message = send(broker, "k")
+    consume(broker, "Trade")
+    give_back(broker, message, attempts)
+    clock.advance(seconds=10)
+    if attempts:
+        consume(broker, retry_topic("g"))
+        clock.advance(seconds=1)
+    described = [each for each in broker.groups.all() if each.topic == "Trade"]
+    carry_out(broker.groups, plan_moves(broker.node, described, to="earliest"), 1)
+    clock.advance(seconds=1)
+    again = consume(broker, "Trade")
+    assert broker.explain("k", "g").cause is Cause.DELIVERED
+    give_back(broker, again)
+    found = broker.explain("k", "g")
+    assert found.cause is Cause.WAITS_FOR_RETRY
+    assert "failed on it twice" in found.steps[-1].detail
 
 
 def test_what_one_group_gave_back_is_no_matter_of_another(broker: Broker) -> None:
