@@ -69,8 +69,8 @@ def trace(
 ) -> RetryTrace | None:
     """Return the trace of *message* in *group*; None if it has no copies, or no key.
 
-    Or none stored since *since_ms*, when the group was moved back to read the message again: earlier
-    copies only count as returns.
+    Or none stored since *since_ms*, when the group was moved back to read the message again:
+    earlier copies only count as returns.
     """
     key = message.unique_key or next(iter(message.keys), None)
     if key is None:
