@@ -50,6 +50,7 @@ _PLACES = {
     "send": "messages.send",
     "recall": "messages.send",
     "consume": "messages.consume",
+    "tail": "filters.tail_command",
     "query": "messages.query",
     "explain": "filters.explain",
     "transactions": "messages.transactions",

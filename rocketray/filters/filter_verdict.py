@@ -11,7 +11,7 @@ as well, to show its parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rocketray.errors import PredicateError
@@ -22,7 +22,7 @@ from .sql92.trace import trace
 from .subscription import Subscription, matches_code, matches_exactly, parse
 from .verdict_values import BitmapFacts, ExplainStep, FilterReason, FilterVerdict
 
-__all__ = ["explain_filter"]
+__all__ = ["deciding_step", "explain_filter"]
 
 AskPredicate = Callable[[Subscription, Any], bool]
 
@@ -61,6 +61,27 @@ def explain_filter(
     if subscription.expression_type == "CLASS":
         return _explain_class(subscription, message, ask_predicate)
     return _explain_tags(subscription.expression, message.tags, tags_code)
+
+
+def deciding_step(verdict: FilterVerdict) -> ExplainStep:
+    """Return the step that rejected a message; of SQL92 the smallest part that alone decided it."""
+    steps = verdict.steps
+    place = next((at for at, step in enumerate(steps) if step.stage == "sql"), len(steps) - 1)
+    while True:
+        same = [at for at in _operands(steps, place) if steps[at].result == steps[place].result]
+        if len(same) != 1:
+            return steps[place]
+        place = same[0]
+
+
+def _operands(steps: Sequence[ExplainStep], place: int) -> Iterator[int]:
+    """Yield the places of the steps one below that at *place*."""
+    depth = steps[place].depth
+    for at in range(place + 1, len(steps)):
+        if steps[at].depth <= depth:
+            return
+        if steps[at].depth == depth + 1:
+            yield at
 
 
 def _explain_tags(expression: str, tag: str | None, tags_code: int | None) -> FilterVerdict:

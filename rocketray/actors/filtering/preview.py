@@ -1,32 +1,25 @@
 """Preview of a filter on stored messages, without a group, offsets or a running node.
 
-The messages are scanned in blocks, by the same functions as in the filter actor; only those that
-are shown become objects. A predicate is imported and run in this process, without a time limit.
+The messages are scanned in blocks (block_scan.py); only those that are shown become objects.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from rocketray.actors.topics.queue_views import QueueView, open_queues
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES
 from rocketray.errors import ConfigError
-from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
-from rocketray.filters.predicate_run import PredicateRun
 from rocketray.filters.sql92.advice import Sample
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage, decode_properties
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
 
-from .filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
-from .predicate_stream import asker
+from .block_scan import BlockScan
 
 __all__ = ["Preview", "PreviewRange", "preview", "sample_recent"]
 
@@ -78,7 +71,8 @@ def preview(
         StoreError: there is no such topic, or its files are damaged.
         ConfigError: there is no such queue.
     """
-    scan = _Scan(MessageFilter(subscription), show)
+    scan = BlockScan(MessageFilter(subscription))
+    matches: list[StoredMessage] = []
     with open_queues(directory, topic) as views:
         spans = [
             (view, *span)
@@ -88,9 +82,9 @@ def preview(
         left = math.inf if within.limit is None else within.limit
         for view, start, stop in spans:
             end = int(min(stop, start + left))
-            scan.run(view.reader, start, end)
+            matches += _first_matches(scan, view.reader, start, end, show)
             left -= end - start
-    shown = sorted(scan.matches, key=lambda message: message.store_timestamp_ms)[:show]
+    shown = sorted(matches, key=lambda message: message.store_timestamp_ms)[:show]
     held = sum(stop - start for _, start, stop in spans)
     return Preview(scan.counters, held, scan.bytes_read, tuple(shown), scan.error)
 
@@ -115,71 +109,15 @@ def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int)
     return Sample(found, frozenset(seen), columns)
 
 
-class _Scan:
-    """The sums of a preview, added up block by block."""
-
-    def __init__(self, matcher: MessageFilter, show: int) -> None:
-        self._matcher = matcher
-        self._show = show
-        self._is_class = matcher.subscription.expression_type == "CLASS"
-        self._tags = matcher.subscription.exact_tags
-        self.counters = NO_COUNTERS
-        self.bytes_read = 0
-        self.matches: list[StoredMessage] = []
-        self.error = ""
-
-    def run(self, reader: QueueReader, start: int, stop: int) -> None:
-        """Scan one queue, and keep its first matches."""
-        kept = 0
-        size = RECORDS_MAX if self._matcher.needs_record else SCAN_MAX
-        for first in range(start, stop, size):
-            end = min(first + size, stop)
-            matches, counters = self._block(reader, first, end)
-            self.counters += counters
-            self.bytes_read += (end - first) * CONSUME_QUEUE_ENTRY_BYTES
-            new = reader.messages(matches.select(slice(0, self._show - kept)))
-            kept += len(new)
-            self.matches += new
-
-    def _block(
-        self, reader: QueueReader, start: int, stop: int
-    ) -> tuple[EntryColumns, FilterCounters]:
-        """Return the matches of a block as a consumer gets them."""
-        if self._is_class:
-            return self._ask(reader, start, stop)
-        entries, counters = scan_block(self._matcher, reader, start, stop)
-        if self._matcher.needs_record:
-            self.bytes_read += int(reader.entries(start, stop).sizes.sum())
-        found = len(entries)
-        if self._tags and found:
-            self.bytes_read += int(entries.sizes.sum())
-            entries = entries.select(reader.have_tags(entries, self._tags))
-        consumed = FilterCounters(collisions=found - len(entries), delivered=len(entries))
-        return entries, counters + consumed
-
-    def _ask(
-        self, reader: QueueReader, start: int, stop: int
-    ) -> tuple[EntryColumns, FilterCounters]:
-        entries = reader.entries(start, stop)
-        self.bytes_read += int(entries.sizes.sum())
-        run = PredicateRun(
-            len(entries),
-            asker(self._matcher, reader, entries),
-            batch=self._matcher.batch_columns is not None,
-            stop_on_error=False,
-            time_limit_s=math.inf,
-            clock_s=time.monotonic,
-        )
-        run.go()
-        verdicts = run.take()
-        self.error = self.error or run.error
-        matches = entries.select(verdicts == 1)
-        return matches, FilterCounters(
-            len(entries),
-            class_rejected=int(np.count_nonzero(verdicts == 0)),
-            predicate_errors=int(np.count_nonzero(verdicts < 0)),
-            delivered=len(matches),
-        )
+def _first_matches(
+    scan: BlockScan, reader: QueueReader, start: int, stop: int, show: int
+) -> list[StoredMessage]:
+    """Scan one queue, and return its first *show* matches."""
+    kept: list[StoredMessage] = []
+    for first in range(start, stop, scan.block_max):
+        matches = scan.matches(reader, first, min(first + scan.block_max, stop))
+        kept += reader.messages(matches.select(slice(0, show - len(kept))))
+    return kept
 
 
 def _chosen(views: Sequence[QueueView], queue_id: int | None) -> list[QueueView]:

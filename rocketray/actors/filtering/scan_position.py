@@ -60,6 +60,16 @@ class ScanPosition:
         self.next_offset = max(min(behind, self._end), self.next_offset)
         return missed
 
+    def jump_to(self, offset: int) -> int:
+        """Continue at *offset*, further on; return the number of messages that are left out."""
+        count = self._gaps.count(self.next_offset, offset)
+        self.next_offset = offset
+        return count
+
+    def ahead(self) -> int:
+        """Return the number of messages that can be scanned, as of the last :meth:`skip`."""
+        return self._gaps.count(self.next_offset, max(self._end, self.next_offset))
+
     def _look_for_gaps(self) -> None:
         """Read the gaps again if a recovery may have left one; after the end was read.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rocketray.actors.explaining.explanation import Explanation
     from rocketray.filters.verdict_values import ExplainStep
 
-__all__ = ["explain"]
+__all__ = ["explain", "step_values"]
 
 
 def explain(
@@ -59,11 +59,12 @@ def _print(found: Explanation) -> None:
     width = max(len(step.stage) for step in found.steps)
     for step in found.steps:
         indent = "  " * step.depth
-        text = f"{step.result}: {step.detail}{_values(step)}"
+        text = f"{step.result}: {step.detail}{step_values(step)}"
         print_line(f"  {step.stage:{width}}  {indent}{text}")
 
 
-def _values(step: ExplainStep) -> str:
+def step_values(step: ExplainStep) -> str:
+    """Return the properties that a step names, and their values; "" for none."""
     shown = [
         f"{name} is absent" if value is None else f"{name} = {value!r}"
         for name, value in step.values.items()

@@ -1,0 +1,228 @@
+"""``rocketray tail``: the messages of a topic as they arrive, with a filter's verdict on each."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.cli.arguments.lookup_options import parse_time_ms
+from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.node import ask
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    DataOption,
+    DialectOption,
+    JsonOption,
+    SqlOption,
+    TagsOption,
+    TopicArgument,
+    WhereOption,
+    chosen_subscription,
+    tell_doubts_of,
+)
+from rocketray.cli.terminal.output import print_json, print_line, progress
+
+from .explain import step_values
+
+if TYPE_CHECKING:
+    import threading
+
+    from rocketray.actors.filtering.tail import SeenMessage, TopicTail, TailCounts, TailStart
+
+__all__ = ["parse_start", "summary", "tail"]
+
+_PAUSE_S = 0.05  # between two looks at a queue without new messages
+_LOOK_FOR_QUEUES_S = 2.0
+_HINT_S = 3.0
+_OFFSET_DIGITS_MAX = 11  # as a time, a number of 12 digits is in 1973
+
+
+def tail(
+    topic: TopicArgument,
+    *,
+    tags: TagsOption = None,
+    sql: SqlOption = None,
+    dialect: DialectOption = None,
+    where: WhereOption = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHEN",
+            help="Where to begin: latest, earliest, a time, or an offset of each queue.",
+        ),
+    ] = "latest",
+    rejected: Annotated[
+        bool,
+        typer.Option("--rejected", help="Also show what the filter rejects, and the reason."),
+    ] = False,
+    max_count: Annotated[
+        int | None,
+        typer.Option("--max", metavar="N", min=1, help="End after this number of messages."),
+    ] = None,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="S",
+            min=0,
+            help="End after this number of seconds without a message.",
+        ),
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show messages as they arrive, without a group.
+
+    \b
+    rocketray tail Trade
+    rocketray tail Trade --sql "amount > 100" --rejected
+    rocketray tail Trade --tags pay --from 2026-11-21T08:30:00Z --max 10
+
+    The command reads the files of the node, and changes nothing: no group takes part and no offset
+    moves. With --rejected each line begins with the verdict, and ends with the part of the filter
+    that rejected the message. --json prints each message as "store scan" does, and verdict and
+    why. A predicate (--where) is imported and run by this command.
+
+    WHEN is ISO 8601, or a number: up to 11 digits are an offset, more are milliseconds since 1970.
+
+    At the end, stderr has the number of messages that were scanned, and what each stage of the
+    filter rejected. What was stored before the start is shown completely. Of what arrives later, a
+    reader that falls more than 65536 messages behind in a queue gets only the newest; the others
+    are counted.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    begin = parse_start(start)
+    subscription = chosen_subscription(tags, sql, where, dialect=dialect)
+    with stop_signals() as signals:
+        with ask(data) as node:
+            config = node.topics.get(topic)
+            directory = node.files("a tail", config)
+            tell_doubts_of(node, [topic], subscription)
+        from rocketray.actors.filtering.tail import TopicTail  # noqa: PLC0415 - imports Numba
+
+        hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
+        reader = TopicTail(directory, topic, subscription, begin, with_rejected=rejected)
+        printer = _TailPrinter(reader, with_verdict=rejected, as_json=as_json)
+        try:
+            _follow(
+                reader, printer, signals.event, max_count=max_count, timeout_s=timeout_s, hint=hint
+            )
+        finally:
+            for line in summary(reader.counts):
+                progress(line)
+            reader.close()
+
+
+def parse_start(text: str) -> TailStart:
+    """Return where a tail begins; raises :class:`typer.BadParameter`."""
+    from rocketray.actors.filtering.tail import TailStart  # noqa: PLC0415 - imports Numba
+
+    if text in ("latest", "earliest"):
+        return TailStart("latest" if text == "latest" else "earliest")
+    if text.isascii() and text.isdecimal() and len(text) <= _OFFSET_DIGITS_MAX:
+        return TailStart("offset", int(text))
+    return TailStart("time", parse_time_ms(text, "latest, earliest, an offset or a time"))
+
+
+class _TailPrinter:
+    """Prints what a tail reads, and counts the lines."""
+
+    def __init__(self, tail: TopicTail, *, with_verdict: bool, as_json: bool) -> None:
+        self.count = 0
+        self._tail = tail
+        self._with_verdict = with_verdict
+        self._as_json = as_json
+
+    def print(self, most: int | None) -> int:
+        """Print what is new, at most *most* messages; return their number."""
+        before = self.count
+        for seen in self._tail.read():
+            if most is not None and self.count - before >= most:
+                break
+            self.count += 1
+            if self._as_json:
+                print_json(_fields(seen))
+            else:
+                print_line(self._line(seen))
+        return self.count - before
+
+    def _line(self, seen: SeenMessage) -> str:
+        line = one_line(seen.message)
+        if not self._with_verdict:
+            return line
+        why = f"  <- {_why(seen)}" if seen.step is not None else ""
+        return f"{seen.reason.value:12}  {line}{why}"
+
+
+def _follow(
+    tail: TopicTail,
+    printer: _TailPrinter,
+    signalled: threading.Event,
+    *,
+    max_count: int | None,
+    timeout_s: float | None,
+    hint: str,
+) -> None:
+    """Print until a signal, *max_count* messages, or *timeout_s* seconds without one."""
+    last_s = looked_s = time.monotonic()
+    while not signalled.is_set():
+        left = None if max_count is None else max_count - printer.count
+        if left == 0:
+            return
+        now_s = time.monotonic()
+        scanned = tail.counts.filter.scanned
+        if printer.print(left):
+            last_s = now_s
+            hint = ""
+        elif timeout_s is not None and now_s - last_s > timeout_s:
+            return
+        elif hint and now_s - last_s > _HINT_S:
+            progress(hint)
+            hint = ""
+        if now_s - looked_s > _LOOK_FOR_QUEUES_S:
+            tail.look_for_queues()
+            looked_s = now_s
+        if tail.counts.filter.scanned == scanned:
+            signalled.wait(_PAUSE_S)
+
+
+def _fields(seen: SeenMessage) -> dict[str, Any]:
+    why = _why(seen) if seen.step is not None else None
+    return {**to_json(seen.message), "verdict": seen.reason.value, "why": why}
+
+
+def _why(seen: SeenMessage) -> str:
+    assert seen.step is not None
+    return f"{seen.step.detail}{step_values(seen.step)}"
+
+
+def summary(counts: TailCounts) -> list[str]:
+    """Return the lines on what each stage of the filter did, and on what was not read."""
+    found = counts.filter
+    stages = {
+        "by tag": found.tag_rejected,
+        "by the tag's text": found.collisions,
+        "by SQL": found.sql_rejected,
+        "by the predicate": found.class_rejected,
+    }
+    rejected = [f"{count:,} rejected {stage}" for stage, count in stages.items() if count]
+    failed = [f"the filter failed on {found.errors:,}"] if found.errors else []
+    parts = [f"scanned {found.scanned:,}", *rejected, *failed, f"matched {found.delivered:,}"]
+    lines = [", ".join(parts)]
+    if counts.error:
+        lines.append(f"the first failure: {counts.error}")
+    if counts.skipped:
+        lines.append(
+            f"{_messages(counts.skipped)} not read, because the reader was slower than the "
+            "producers"
+        )
+    if found.missed:
+        lines.append(f"{_messages(found.missed)} deleted before the tail read them")
+    return lines
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
