@@ -38,6 +38,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("actors",),
     ("topology",),
     ("testing",),
+    ("views",),
+    ("console",),
     ("cli",),
     ("rocketray_bench", "rocketray_demo", "pyspark_rocketray"),
 )

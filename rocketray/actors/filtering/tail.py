@@ -43,7 +43,7 @@ from .block_scan import BlockScan
 from .filter_stream import RECORDS_MAX
 from .scan_position import ScanPosition
 
-__all__ = ["BACKLOG_MAX", "SeenMessage", "Tail", "TailCounts", "TailStart"]
+__all__ = ["BACKLOG_MAX", "SeenMessage", "TailCounts", "TailStart", "TopicTail"]
 
 BACKLOG_MAX = 64 * RECORDS_MAX  # of a queue: a second or so of the fastest producers
 _CHUNK_BYTES = 8 * 1024 * 1024  # of records that are objects at the same time
@@ -89,7 +89,7 @@ class TailCounts:
     error: str
 
 
-class Tail:
+class TopicTail:
     """Reads what is new in the queues of a topic on one disk."""
 
     def __init__(

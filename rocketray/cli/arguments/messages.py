@@ -30,6 +30,7 @@ from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
 from rocketray.store.formats.sys_flag import sys_flag_names
+from rocketray.views.message_records import printable, to_json
 
 if TYPE_CHECKING:
     from rocketray.actors.producers.producer_options import SendOptions
@@ -69,22 +70,6 @@ class Outgoing:
         }
 
 
-def to_json(message: StoredMessage) -> dict[str, Any]:
-    """Return *message* as it is printed; the keys are in the order of the module's docstring."""
-    return {
-        "topic": message.topic,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "commitLogOffset": message.physical_offset,
-        "tags": message.tags,
-        "keys": message.properties.get(KEYS),
-        "properties": dict(message.properties),
-        "body": base64.b64encode(message.body).decode("ascii"),
-        "storeTimestamp": message.store_timestamp_ms,
-        "offsetMsgId": message.offset_message_id,
-    }
-
-
 def one_line(message: StoredMessage) -> str:
     """Return *message* for people: its place, tag, keys, any flags, and the start of its body."""
     body = message.body[: 4 * _SHOWN_BODY_CHARS].decode("utf-8", "replace")[:_SHOWN_BODY_CHARS]
@@ -102,11 +87,6 @@ def print_found(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
     if not messages:
         progress("no such message")
         raise typer.Exit(1)
-
-
-def printable(text: str, *, also: str = "") -> str:
-    """Return *text* without control sequences of terminals; the characters of *also* stay."""
-    return "".join(char if char.isprintable() or char in also else "·" for char in text)
 
 
 def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:

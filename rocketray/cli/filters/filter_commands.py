@@ -93,61 +93,28 @@ def check(
     With --tags it prints each tag by itself, and warns of several tags that seem to be written as
     one, and, with --topic, of tags that no recent message has.
     """
-    from rocketray.actors.filtering.filter_advice import advise_filter  # noqa: PLC0415 - NumPy
-    from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - the same
+    from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - imports NumPy
+    from rocketray.views.filter_records import checked_filter, refused_filter  # noqa: PLC0415 - same
 
     if (expression is None) == (tags is None):
         raise typer.BadParameter("give an SQL92 expression or --tags")
-    if tags is not None:
-        subscription = chosen_subscription(tags, None, None, dialect=dialect)
-        facts, lines = _checked_tags(subscription)
-    else:
-        assert expression is not None
+    if expression is not None:
         subscription = Subscription.sql(expression, dialect)
-        try:
-            facts, lines = _checked_sql(subscription)
-        except FilterSyntaxError as error:
-            if not as_json:
-                raise
-            found = {"message": error.reason, "start": error.start, "end": error.end}
-            print_json({"expression": error.expression, "valid": False, "error": found})
-            sys.exit(1)
-    warnings = advise_filter(subscription, data, topic, sample_count)
+    else:
+        subscription = chosen_subscription(tags, None, None, dialect=dialect)
+    try:
+        found = checked_filter(subscription, data, topic, sample_count)
+    except FilterSyntaxError as error:
+        if not as_json:
+            raise
+        print_json(refused_filter(error))
+        sys.exit(1)
     if as_json:
-        shown = [
-            {"code": each.code.value, "subject": each.subject, "message": each.sentence}
-            for each in warnings
-        ]
-        valid = {"expression": subscription.expression, "valid": True, **facts}
-        print_json({**valid, "warnings": shown, "error": None})
+        print_json(found.record())
         return
-    for line in (lines[0], *warnings, *lines[1:]):
+    first, *rest = found.lines
+    for line in (first, *found.warnings, *rest):
         print_line(str(line))
-
-
-def _checked_tags(subscription: Subscription) -> tuple[dict[str, Any], list[str]]:
-    """Return the facts about an expression of tags, for programs and for users."""
-    from rocketray.filters.subscription import parse  # noqa: PLC0415 - imports NumPy
-
-    parsed = parse(subscription.expression)
-    tags = sorted(parsed.tags_set)
-    everything = "all messages" if parsed.sub_string == "*" else "none"
-    return {"tags": tags}, [f"tags: {', '.join(map(repr, tags)) or everything}"]
-
-
-def _checked_sql(subscription: Subscription) -> tuple[dict[str, Any], list[str]]:
-    """Return the facts about an SQL92 expression; the last line stands below the warnings."""
-    from rocketray.filters.sql92 import to_sql  # noqa: PLC0415 - imports NumPy
-    from rocketray.filters.sql92.nodes import property_names  # noqa: PLC0415 - the same
-
-    tree = subscription.compiled().tree
-    facts = {
-        "dialect": subscription.dialect,
-        "dialectRules": subscription.rules,
-        "canonical": to_sql(tree),
-        "properties": sorted(property_names(tree)),
-    }
-    return facts, [to_sql(tree), f"dialect: {subscription.dialect_words}"]
 
 
 @filters.command()

@@ -30,7 +30,7 @@ from .explain import step_values
 if TYPE_CHECKING:
     import threading
 
-    from rocketray.actors.filtering.tail import SeenMessage, TopicTail, TailCounts, TailStart
+    from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
 
 __all__ = ["parse_start", "summary", "tail"]
 

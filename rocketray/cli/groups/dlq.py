@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketray.actors.admin.letters_there import letters_there, redrive_there
-from rocketray.actors.retries.retry_records import FAILURE_REASON, origin_of, topic_of
-from rocketray.cli.arguments.messages import one_line, printable, to_json
+from rocketray.actors.retries.retry_records import FAILURE_REASON, topic_of
+from rocketray.cli.arguments.messages import one_line, printable
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -29,6 +29,7 @@ from rocketray.cli.terminal.output import (
     print_result,
 )
 from rocketray.names import DEAD_LETTER_PREFIX
+from rocketray.views.message_records import letter_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +96,7 @@ def show(
         tell_doubts_of(node, [topic or DEAD_LETTER_PREFIX + group], subscription)
         for letter, is_redriven in islice(_letters(node, group, subscription, topic), limit):
             if as_json:
-                print_json(_fields(letter, is_redriven=is_redriven))
+                print_json(letter_record(letter, is_redriven=is_redriven))
             else:
                 mark = "redriven" if is_redriven else "-"
                 reason = letter.properties.get(FAILURE_REASON, "-")
@@ -140,17 +141,6 @@ def redrive(
     record = {"group": group, "count": count, "dryRun": dry_run}
     text = f"{count} dead letters of group {group} {'would be' if dry_run else 'are'} redelivered"
     print_result(record, text, as_json=as_json)
-
-
-def _fields(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:
-    return {
-        **to_json(letter),
-        "attempts": letter.reconsume_times,
-        "originTopic": topic_of(letter),
-        "originMsgId": origin_of(letter),
-        "redriven": is_redriven,
-        "reason": letter.properties.get(FAILURE_REASON),
-    }
 
 
 def _boxes(node: LocalClient | Connection) -> list[LetterBox]:

@@ -21,7 +21,6 @@ from rocketray.cli.arguments.options import (
 from rocketray.cli.terminal.output import (
     as_time,
     counted,
-    json_fields,
     print_json,
     print_line,
     print_records,
@@ -29,12 +28,11 @@ from rocketray.cli.terminal.output import (
     print_table,
 )
 from rocketray.errors import ConfigError
+from rocketray.views.group_records import group_record, progress_record, progress_rows
 
 from .group_changes import migrate, reset, seek, skip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.filtering.filtered_lag import FilteredLag
     from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -74,12 +72,11 @@ def progress(
     """
     with ask(data) as connection:
         found = chosen_groups(connection.groups.all(), group)
-        rows = [row for each in found for row in _rows(connection, each)]
+        rows = [row for each in found for row in progress_rows(connection, each)]
     errors = {(each.group, each.topic): each.counters.errors for each in found}
     if as_json:
         for row in rows:
-            held = row["held"] and json_fields(row["held"])
-            print_json(row | {"held": held, "filterErrors": errors[row["group"], row["topic"]]})
+            print_json(progress_record(row, errors[row["group"], row["topic"]]))
         return
     for (name, topic), of_topic in groupby(rows, key=itemgetter("group", "topic")):
         print_line(f"group {name}, topic {topic}")
@@ -102,37 +99,6 @@ def _lag_of(connection: NodeClient, group: GroupDescription) -> dict[int, Filter
     from rocketray.actors.api.node_client import lag_of  # noqa: PLC0415 - imports NumPy
 
     return lag_of(connection, group)
-
-
-def _rows(connection: NodeClient, group: GroupDescription) -> Iterator[dict[str, Any]]:
-    lags = _lag_of(connection, group)
-    for queue, shard in enumerate(connection.shard_statistics(group.topic)):
-        offset = group.offsets.get(queue, -1)
-        done = max(offset, shard.min_queue_offset)
-        readers = [name for name, queues in group.members.items() if queue in queues]
-        row = dict.fromkeys((*_PROGRESS_COLUMNS.values(), "exactness", "held"))
-        row |= {
-            "group": group.group,
-            "topic": group.topic,
-            "queueId": queue,
-            "brokerOffset": shard.max_queue_offset,
-            "clientId": ", ".join(readers) or None,
-        }
-        if not group.is_broadcast:
-            before = None
-            if offset > shard.min_queue_offset:
-                before = connection.messages.at(group.topic, queue, offset - 1)
-            pulled = group.pulled.get(queue)
-            row |= {
-                "consumerOffset": offset,
-                "diff": lags[queue].diff,
-                "inflight": None if pulled is None else max(0, pulled - done),
-                "lag": lags[queue].count,
-                "exactness": lags[queue].exactness.value,
-                "lastTime": None if before is None else before.store_timestamp_ms,
-                "held": group.failing.get(queue),
-            }
-        yield row
 
 
 def _lag(row: dict[str, Any]) -> str | None:
@@ -159,7 +125,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
         found = chosen_groups(connection.groups.all(), None)
     if as_json:
         for group in found:
-            print_json(_fields(group))
+            print_json(group_record(group))
         return
     rows = [
         (
@@ -247,18 +213,6 @@ def export(
     for path, value in files.items():
         write_json(path, value, backup=False)
         print_result({"file": str(path)}, f"{path} is written", as_json=as_json)
-
-
-def _fields(group: GroupDescription) -> dict[str, Any]:
-    return {
-        "group": group.group,
-        "topic": group.topic,
-        "subscription": group.subscription.to_json(),
-        "changingTo": None if group.plan is None else group.plan.new.to_json(),
-        "offsets": {str(queue): offset for queue, offset in sorted(group.offsets.items())},
-        "members": group.members,
-        "counters": json_fields(group.counters),
-    }
 
 
 def _subscribed(group: GroupDescription) -> str:

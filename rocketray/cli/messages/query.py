@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,10 +18,7 @@ from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
 from rocketray.cli.terminal.output import progress
 from rocketray.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
-    from rocketray.message import StoredMessage
+from rocketray.views.lookups import found_by_id, found_by_unique_key
 
 __all__ = ["query"]
 
@@ -66,36 +63,15 @@ def query(
         for disk in sorted(node.away & {*node.topics.get(topic).by_disk()}):
             progress(f"disk {disk or '(the first)'} does not answer: its queues are left out")
         if message_id is not None:
-            found = _by_id(node, topic, message_id)
+            try:
+                found = found_by_id(node, topic, message_id)
+            except ConfigError as error:
+                raise typer.BadParameter(str(error), param_hint="--id") from None
         elif key is not None:
             found = node.messages.query(topic, key, max_count, begin, end)
             found = [message for message in found if key in message.keys]  # not unique keys
         elif unique_key is not None:
-            found = _by_unique_key(node, topic, unique_key)
+            found = found_by_unique_key(node, topic, unique_key)
         else:
             found = node.messages.query_by_time(topic, begin, end, max_count)
     print_found(found, as_json=as_json)
-
-
-def _by_id(node: NodeClient, topic: str, message_id: str) -> list[StoredMessage]:
-    """Look up an id of unknown kind: as RocketMQ does, each kind is tried."""
-    old_id = message_id.upper()
-    found = node.messages.query(topic, old_id)
-    found = [message for message in found if message.imported_offset_id == old_id]
-    if found:
-        return found
-    try:
-        message, reason = node.messages.view(message_id), None
-    except ConfigError as error:
-        message, reason = None, error
-    if message is not None and message.topic == topic:
-        return [message]
-    found = _by_unique_key(node, topic, message_id)
-    if reason is not None and not found:
-        raise typer.BadParameter(str(reason), param_hint="--id")
-    return found
-
-
-def _by_unique_key(node: NodeClient, topic: str, unique_key: str) -> list[StoredMessage]:
-    found = node.messages.query(topic, unique_key)
-    return [message for message in found if message.unique_key == unique_key]

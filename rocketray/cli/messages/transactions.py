@@ -9,6 +9,7 @@ import typer
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
+from rocketray.views.message_records import half_record
 
 __all__ = ["transactions"]
 
@@ -40,16 +41,7 @@ def transactions(
         )
     if as_json:
         for half in found.halves:
-            print_json(
-                {
-                    "group": half.group,
-                    "msgId": half.unique_key,
-                    "halfQueue": half.queue_id,
-                    "halfOffset": half.queue_offset,
-                    "storeTimestamp": half.stored_ms,
-                    "checks": half.checks,
-                }
-            )
+            print_json(half_record(half))
         return
     rows = [
         (half.group, half.unique_key, as_time(half.stored_ms), half.checks) for half in found.halves

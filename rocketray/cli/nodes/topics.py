@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import typer
 
@@ -34,6 +34,7 @@ from rocketray.cli.terminal.quantities import (
 )
 from rocketray.cli.terminal.waiting import AGAIN_S
 from rocketray.errors import ConfigError
+from rocketray.views.topic_records import described_topic, topic_record
 
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
@@ -183,7 +184,7 @@ def list_all(
     configs = [config for config in configs if with_system or not config.internal]
     if as_json:
         for config in configs:
-            print_json(_fields(config))
+            print_json(topic_record(config))
     else:
         rows = [
             (
@@ -293,20 +294,11 @@ def _is_wanted(topic: str) -> bool:
 
 def _show(connection: NodeClient, config: TopicConfig, *, as_json: bool) -> None:
     statistics = connection.shard_statistics(config.name)
-    queues = [
-        {
-            "queueId": queue_id,
-            "minOffset": shard.min_queue_offset,
-            "maxOffset": shard.max_queue_offset,
-            "storeHost": "{}:{}".format(*config.store_hosts[queue_id]),
-            "process": config.process_of(queue_id),
-        }
-        for queue_id, shard in enumerate(statistics)
-    ]
-    kept = any(shard.keeps_bitmaps for shard in statistics)
+    record = described_topic(config, statistics)
     if as_json:
-        print_json({**_fields(config), "bitmapsKept": kept, "queueList": queues})
+        print_json(record)
         return
+    kept, queues = record["bitmapsKept"], record["queueList"]
     print_line(
         f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
         f"keeps {_keeps(config)}; filter bitmaps {config.bitmaps}"
@@ -316,20 +308,6 @@ def _show(connection: NodeClient, config: TopicConfig, *, as_json: bool) -> None
     rows = [[queue[column] for column in columns] for queue in queues]
     print_table(columns, rows)
     print_line("store hosts only make message ids unique; nothing listens there")
-
-
-def _fields(config: TopicConfig) -> dict[str, Any]:
-    return {
-        "topic": config.name,
-        "topicId": config.topic_id,
-        "queues": config.queues,
-        "perm": config.perm,
-        "retentionMs": config.retention.max_age_ms,
-        "retentionBytes": config.retention.max_bytes,
-        "bitmaps": config.bitmaps,
-        "ack": config.default_ack,
-        "ackOfTopic": config.ack,
-    }
 
 
 def _retention(

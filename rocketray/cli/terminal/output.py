@@ -15,13 +15,11 @@ import termios
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from rocketray.views.fields import json_fields
 
 __all__ = [
     "OutputClosedError",
@@ -111,16 +109,6 @@ def print_records(
     else:
         shown = [(keys or {}).get(column, column) for column in columns]
         print_table(columns, [[record[key] for key in shown] for record in records])
-
-
-def json_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Return the fields of a dataclass by their names in JSON's style: ``queueId``."""
-    return {_camel_case(each.name): getattr(value, each.name) for each in fields(value)}
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
 
 
 def print_result(record: object, text: str, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.preview import PreviewRange, preview
-from rocketray.actors.filtering.tail import SeenMessage, TopicTail, TailStart
+from rocketray.actors.filtering.tail import SeenMessage, TailStart, TopicTail
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason

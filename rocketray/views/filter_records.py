@@ -1,0 +1,77 @@
+"""Filters as JSON records: how one was parsed, with warnings, or where it does not parse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocketray.actors.filtering.filter_advice import SAMPLE_COUNT, advise_filter
+from rocketray.errors import FilterSyntaxError
+from rocketray.filters.sql92 import to_sql
+from rocketray.filters.sql92.advice import Advice
+from rocketray.filters.sql92.nodes import property_names
+from rocketray.filters.subscription import Subscription, parse
+
+__all__ = ["CheckedFilter", "checked_filter", "refused_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFilter:
+    """A filter that parses: its facts for programs, its lines for users, and warnings."""
+
+    expression: str
+    facts: dict[str, Any]
+    lines: tuple[str, ...]
+    warnings: tuple[Advice, ...]
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        shown = [
+            {"code": each.code.value, "subject": each.subject, "message": each.sentence}
+            for each in self.warnings
+        ]
+        valid = {"expression": self.expression, "valid": True, **self.facts}
+        return {**valid, "warnings": shown, "error": None}
+
+
+def checked_filter(
+    subscription: Subscription,
+    data: Path | None = None,
+    topic: str | None = None,
+    count: int = SAMPLE_COUNT,
+) -> CheckedFilter:
+    """Check a filter of tags or SQL92, with a topic also against its newest *count* messages.
+
+    Raises:
+        FilterSyntaxError: it does not parse. StoreError: there is no such topic.
+    """
+    checked = _checked_sql if subscription.expression_type == "SQL92" else _checked_tags
+    facts, lines = checked(subscription)
+    warnings = advise_filter(subscription, data, topic, count)
+    return CheckedFilter(subscription.expression, facts, lines, (*warnings,))
+
+
+def refused_filter(error: FilterSyntaxError) -> dict[str, Any]:
+    """Return a filter that does not parse as JSON: the place and the reason."""
+    found = {"message": error.reason, "start": error.start, "end": error.end}
+    return {"expression": error.expression, "valid": False, "error": found}
+
+
+def _checked_tags(subscription: Subscription) -> tuple[dict[str, Any], tuple[str, ...]]:
+    parsed = parse(subscription.expression)
+    tags = sorted(parsed.tags_set)
+    everything = "all messages" if parsed.sub_string == "*" else "none"
+    return {"tags": tags}, (f"tags: {', '.join(map(repr, tags)) or everything}",)
+
+
+def _checked_sql(subscription: Subscription) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the facts about an SQL92 expression; the last line stands below the warnings."""
+    tree = subscription.compiled().tree
+    facts = {
+        "dialect": subscription.dialect,
+        "dialectRules": subscription.rules,
+        "canonical": to_sql(tree),
+        "properties": sorted(property_names(tree)),
+    }
+    return facts, (to_sql(tree), f"dialect: {subscription.dialect_words}")

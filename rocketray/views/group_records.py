@@ -1,0 +1,81 @@
+"""Consumer groups and their progress as JSON records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .fields import json_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rocketray.actors.api.node_client import NodeClient
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+
+__all__ = ["group_record", "progress_record", "progress_rows"]
+
+_KEYS = (
+    "queueId",
+    "brokerOffset",
+    "consumerOffset",
+    "diff",
+    "inflight",
+    "lag",
+    "lastTime",
+    "clientId",
+    "exactness",
+    "held",
+)
+
+
+def group_record(group: GroupDescription) -> dict[str, Any]:
+    """Return a group on one topic: its subscription, offsets, members and counters."""
+    return {
+        "group": group.group,
+        "topic": group.topic,
+        "subscription": group.subscription.to_json(),
+        "changingTo": None if group.plan is None else group.plan.new.to_json(),
+        "offsets": {str(queue): offset for queue, offset in sorted(group.offsets.items())},
+        "members": group.members,
+        "counters": json_fields(group.counters),
+    }
+
+
+def progress_rows(node: NodeClient, group: GroupDescription) -> Iterator[dict[str, Any]]:
+    """Yield a row for each queue of a group; ``held`` is a :class:`FailingMessage` or None."""
+    from rocketray.actors.api.node_client import lag_of  # noqa: PLC0415 - imports NumPy
+
+    lags = lag_of(node, group)
+    for queue, shard in enumerate(node.shard_statistics(group.topic)):
+        offset = group.offsets.get(queue, -1)
+        done = max(offset, shard.min_queue_offset)
+        readers = [name for name, queues in group.members.items() if queue in queues]
+        row = dict.fromkeys(_KEYS)
+        row |= {
+            "group": group.group,
+            "topic": group.topic,
+            "queueId": queue,
+            "brokerOffset": shard.max_queue_offset,
+            "clientId": ", ".join(readers) or None,
+        }
+        if not group.is_broadcast:
+            before = None
+            if offset > shard.min_queue_offset:
+                before = node.messages.at(group.topic, queue, offset - 1)
+            pulled = group.pulled.get(queue)
+            row |= {
+                "consumerOffset": offset,
+                "diff": lags[queue].diff,
+                "inflight": None if pulled is None else max(0, pulled - done),
+                "lag": lags[queue].count,
+                "exactness": lags[queue].exactness.value,
+                "lastTime": None if before is None else before.store_timestamp_ms,
+                "held": group.failing.get(queue),
+            }
+        yield row
+
+
+def progress_record(row: Mapping[str, Any], filter_errors: int) -> dict[str, Any]:
+    """Return a row of :func:`progress_rows` as JSON, with the errors of the group's filter."""
+    held = row["held"] and json_fields(row["held"])
+    return {**row, "held": held, "filterErrors": filter_errors}

@@ -1,0 +1,68 @@
+"""Messages, dead letters and halves as JSON records."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from rocketray.message import KEYS, StoredMessage
+
+if TYPE_CHECKING:
+    from rocketray.actors.api.system_api import UndecidedHalf
+
+__all__ = ["half_record", "letter_record", "printable", "to_json"]
+
+
+def to_json(message: StoredMessage) -> dict[str, Any]:
+    """Return *message* as a record.
+
+    The keys are topic, queueId, queueOffset, commitLogOffset, tags, keys, properties, body,
+    storeTimestamp and offsetMsgId; ``body`` is base64, and times are milliseconds.
+    """
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.physical_offset,
+        "tags": message.tags,
+        "keys": message.properties.get(KEYS),
+        "properties": dict(message.properties),
+        "body": base64.b64encode(message.body).decode("ascii"),
+        "storeTimestamp": message.store_timestamp_ms,
+        "offsetMsgId": message.offset_message_id,
+    }
+
+
+def letter_record(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:
+    """Return a dead letter, with its attempts, its origin and the error of the last attempt."""
+    from rocketray.actors.retries.retry_records import (  # noqa: PLC0415 - for help
+        FAILURE_REASON,
+        origin_of,
+        topic_of,
+    )
+
+    return {
+        **to_json(letter),
+        "attempts": letter.reconsume_times,
+        "originTopic": topic_of(letter),
+        "originMsgId": origin_of(letter),
+        "redriven": is_redriven,
+        "reason": letter.properties.get(FAILURE_REASON),
+    }
+
+
+def half_record(half: UndecidedHalf) -> dict[str, Any]:
+    """Return an undecided transaction."""
+    return {
+        "group": half.group,
+        "msgId": half.unique_key,
+        "halfQueue": half.queue_id,
+        "halfOffset": half.queue_offset,
+        "storeTimestamp": half.stored_ms,
+        "checks": half.checks,
+    }
+
+
+def printable(text: str, *, also: str = "") -> str:
+    """Return *text* without control sequences of terminals; the characters of *also* stay."""
+    return "".join(char if char.isprintable() or char in also else "·" for char in text)
