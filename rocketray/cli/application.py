@@ -44,6 +44,7 @@ _PLACES = {
     "scale": "nodes.apps",
     "down": "nodes.apps",
     "metrics": "nodes.metrics",
+    "console": "nodes.console_command",
     "topics": "nodes.topics",
     "groups": "groups.group_commands",
     "dlq": "groups.dlq",

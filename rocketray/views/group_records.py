@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .fields import json_fields
+from .json_fields import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

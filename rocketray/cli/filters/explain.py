@@ -10,12 +10,12 @@ from rocketray.actors.explaining.cause import Cause
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line
+from rocketray.views.verdicts import step_values
 
 if TYPE_CHECKING:
     from rocketray.actors.explaining.explanation import Explanation
-    from rocketray.filters.verdict_values import ExplainStep
 
-__all__ = ["explain", "step_values"]
+__all__ = ["explain"]
 
 
 def explain(
@@ -61,12 +61,3 @@ def _print(found: Explanation) -> None:
         indent = "  " * step.depth
         text = f"{step.result}: {step.detail}{step_values(step)}"
         print_line(f"  {step.stage:{width}}  {indent}{text}")
-
-
-def step_values(step: ExplainStep) -> str:
-    """Return the properties that a step names, and their values; "" for none."""
-    shown = [
-        f"{name} is absent" if value is None else f"{name} = {value!r}"
-        for name, value in step.values.items()
-    ]
-    return f"  ({', '.join(shown)})" if shown else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.lookup_options import parse_time_ms
-from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.messages import one_line
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -24,8 +24,7 @@ from rocketray.cli.arguments.options import (
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import print_json, print_line, progress
-
-from .explain import step_values
+from rocketray.views.verdicts import seen_record, why_of
 
 if TYPE_CHECKING:
     import threading
@@ -144,7 +143,7 @@ class _TailPrinter:
                 break
             self.count += 1
             if self._as_json:
-                print_json(_fields(seen))
+                print_json(seen_record(seen))
             else:
                 print_line(self._line(seen))
         return self.count - before
@@ -153,7 +152,8 @@ class _TailPrinter:
         line = one_line(seen.message)
         if not self._with_verdict:
             return line
-        why = f"  <- {_why(seen)}" if seen.step is not None else ""
+        reason = why_of(seen)
+        why = "" if reason is None else f"  <- {reason}"
         return f"{seen.reason.value:12}  {line}{why}"
 
 
@@ -187,16 +187,6 @@ def _follow(
             looked_s = now_s
         if tail.counts.filter.scanned == scanned:
             signalled.wait(_PAUSE_S)
-
-
-def _fields(seen: SeenMessage) -> dict[str, Any]:
-    why = _why(seen) if seen.step is not None else None
-    return {**to_json(seen.message), "verdict": seen.reason.value, "why": why}
-
-
-def _why(seen: SeenMessage) -> str:
-    assert seen.step is not None
-    return f"{seen.step.detail}{step_values(seen.step)}"
 
 
 def summary(counts: TailCounts) -> list[str]:

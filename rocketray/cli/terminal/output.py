@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from types import NoneType
 from typing import Any
 
-from rocketray.views.fields import json_fields
+from rocketray.views.json_fields import json_fields
 
 __all__ = [
     "OutputClosedError",

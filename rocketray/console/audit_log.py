@@ -1,0 +1,34 @@
+"""The log of all writes through the console: a line of JSON each, in the data directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["AUDIT_FILE", "AuditLog"]
+
+AUDIT_FILE = "console-audit.jsonl"
+
+
+class AuditLog:
+    """Appends to the file, which only the node's user can read."""
+
+    def __init__(self, directory: Path, clock_ms: Callable[[], int]) -> None:
+        self._path = directory / AUDIT_FILE
+        self._clock_ms = clock_ms
+
+    def note(self, what: str, peer: str | None, **details: object) -> None:
+        """Append a line; it is there before the write begins.
+
+        Raises:
+            OSError: the file cannot be written, so the write must not begin.
+        """
+        line = json.dumps({"time": self._clock_ms(), "peer": peer, "what": what, **details})
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(self._path, flags, 0o600)
+        try:
+            os.write(file, line.encode() + b"\n")
+        finally:
+            os.close(file)

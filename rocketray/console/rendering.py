@@ -1,0 +1,165 @@
+"""Pages as HTML: the templates, the language, and how quantities are written.
+
+The templates escape every value. ``live`` is the block of a page that is sent again.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from rocketray.views.message_records import printable
+
+from .texts import LANGUAGES, text_in
+
+__all__ = ["Renderer", "sparkline"]
+
+_LANGUAGE_COOKIE = "rocketray_language"
+_NAV = ("tail", "topics", "groups", "message", "letters", "waiting", "apps", "node")
+_SECTION = {"topic": "topics", "group": "groups"}
+_YEAR_S = 365 * 24 * 3600
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_STEP = 1024
+_WIDTH, _HEIGHT = 160, 28
+
+
+class Renderer:
+    """Renders pages; *csrf* is in every form."""
+
+    def __init__(self, csrf: str) -> None:
+        self._templates = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= {
+            "count": _count,
+            "size": _size,
+            "time": _time,
+            "url": lambda place, **query: f"{place}?{urlencode(query)}",
+            "decoded": _decoded,
+        }
+        self._templates.globals |= {"csrf": csrf, "nav": _NAV, "sparkline": sparkline}
+
+    def page(self, request: web.Request, name: str, record: dict[str, Any]) -> web.Response:
+        """Return a page."""
+        template = self._templates.get_template(f"{name}.html")
+        text = template.render(self._values(request, name, record))
+        return web.Response(text=text, content_type="text/html")
+
+    def live(self, request: web.Request, name: str, record: dict[str, Any]) -> str:
+        """Return the live part of a page."""
+        template = self._templates.get_template(f"{name}.html")
+        values = template.new_context(self._values(request, name, record))
+        return "".join(template.blocks["live"](values))
+
+    def failure(self, request: web.Request, status: int, reason: str) -> web.Response:
+        """Return the page, or the record, of a failure."""
+        if ".json" in request.path or request.path.endswith("/stream"):
+            return web.json_response({"error": reason}, status=status)
+        template = self._templates.get_template("failure.html")
+        values = self._values(request, "failure", {"reason": reason, "status": status})
+        return web.Response(text=template.render(values), status=status, content_type="text/html")
+
+    def choose(self, request: web.Request, language: str) -> web.Response:
+        """Choose a language, and return to the page."""
+        if language not in LANGUAGES:
+            raise web.HTTPNotFound(text="There is no such language.\n")
+        answer = web.Response(status=303, headers={"Location": _own_path(request)})
+        answer.set_cookie(_LANGUAGE_COOKIE, language, max_age=_YEAR_S, samesite="Strict")
+        return answer
+
+    def _values(self, request: web.Request, name: str, record: dict[str, Any]) -> dict[str, Any]:
+        language = _language_of(request)
+
+        def t(key: str, **values: object) -> str:
+            return text_in(language, key, **values)
+
+        json_path = "/tail.json" if name == "tail" else f"{request.path}.json"
+        query = f"?{request.query_string}" if request.query_string else ""
+        return {
+            "t": t,
+            "language": language,
+            "other": next(one for one in LANGUAGES if one != language),
+            "page": name,
+            "section": _SECTION.get(name, name),
+            "here": f"{request.path}{query}",
+            "json_address": f"{json_path}{query}",
+            "outcome": request.query.get("outcome", ""),
+            "r": record,
+        }
+
+
+def sparkline(series: Sequence[tuple[int, int | None]], label: str) -> Markup:
+    """Return a drawing of numbers by time; there is no line where a number is unknown."""
+    known = [value for _, value in series if value is not None]
+    if len(series) < 2 or not known:
+        return Markup("")
+    first, last, top = series[0][0], series[-1][0], max(*known, 1)
+    lines: list[list[str]] = [[]]
+    for time_ms, value in series:
+        if value is None:
+            lines.append([])
+            continue
+        x = (time_ms - first) * _WIDTH / max(last - first, 1)
+        y = _HEIGHT - 2 - value * (_HEIGHT - 4) / top
+        lines[-1].append(f"{x:.1f},{y:.1f}")
+    drawn = Markup("").join(
+        Markup('<polyline points="{}"/>').format(" ".join(line)) for line in lines if line
+    )
+    return Markup(
+        '<svg class="spark" role="img" viewBox="0 0 {} {}" aria-label="{}">{}</svg>'
+    ).format(_WIDTH, _HEIGHT, label, drawn)
+
+
+def _language_of(request: web.Request) -> str:
+    chosen = request.cookies.get(_LANGUAGE_COOKIE, "")
+    if chosen in LANGUAGES:
+        return chosen
+    asked = request.headers.get("Accept-Language", "").lower()
+    return "zh" if asked.startswith("zh") else "en"
+
+
+def _own_path(request: web.Request) -> str:
+    """Return the page that a link was on, if it is one of this console."""
+    to = request.query.get("to", "/")
+    return to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
+
+
+def _count(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.1f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"
+
+
+def _size(value: int | None) -> str:
+    if value is None:
+        return "–"
+    amount, unit = float(value), 0
+    while amount >= _STEP and unit < len(_UNITS) - 1:
+        amount, unit = amount / _STEP, unit + 1
+    return f"{amount:.1f} {_UNITS[unit]}" if unit else f"{value} B"
+
+
+def _time(value: int | None) -> str:
+    if value is None:
+        return "–"
+    try:
+        return f"{datetime.fromtimestamp(value / 1000, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return f"{value} ms"
+
+
+def _decoded(body: str) -> str:
+    """Return the text of a body in base64; "" if it is no text."""
+    return printable(base64.b64decode(body)[:65536].decode("utf-8", "replace"), also="\n\t")

@@ -1,0 +1,206 @@
+// The live parts of the console: the tail, the parts of pages that are sent again, and notices.
+// A hidden tab has no stream: a browser opens few connections to one server.
+'use strict';
+
+const ROWS_MAX = 500;
+const HELD_MAX = 2000;
+const body = document.body;
+const notice = document.getElementById('notice');
+
+function say(text) {
+  notice.hidden = !text;
+  if (notice.textContent !== text) notice.textContent = text;
+}
+
+function follow(address, handlers, opened) {
+  let source = null;
+  let wasAway = false;
+  const away = (text) => { wasAway = true; say(text); };
+  const here = () => {
+    if (!wasAway) return;
+    wasAway = false;
+    say(body.dataset.back);
+    setTimeout(() => { if (!wasAway) say(''); }, 4000);
+  };
+  const close = () => { if (source) source.close(); source = null; };
+  const open = () => {
+    close();
+    source = new EventSource(address);
+    source.onopen = () => opened && opened();
+    source.onerror = () => {
+      away(body.dataset.lost);
+      if (source && source.readyState === EventSource.CLOSED) {
+        close();
+        setTimeout(() => { if (!document.hidden && !source) open(); }, 2000);
+      }
+    };
+    source.addEventListener('node', (event) => {
+      const value = JSON.parse(event.data);
+      if (value.away) away(`${body.dataset.away} (${value.away})`); else here();
+    });
+    for (const [name, handle] of Object.entries(handlers)) {
+      source.addEventListener(name, (event) => { handle(JSON.parse(event.data)); if (name === 'live') here(); });
+    }
+  };
+  document.addEventListener('visibilitychange', () => (document.hidden ? close() : open()));
+  window.addEventListener('pagehide', close);
+  if (!document.hidden) open();
+}
+
+function placeOf(element) {
+  if (!element) return null;
+  return element.id ? `#${CSS.escape(element.id)}` : element.href && `a[href="${CSS.escape(element.getAttribute('href'))}"]`;
+}
+
+function livePart(part) {
+  const json = location.pathname;
+  follow(json + location.search, {
+    live: ({ html }) => {
+      const inside = part.contains(document.activeElement);
+      const place = inside ? placeOf(document.activeElement) : null;
+      const selection = getSelection();
+      if (!selection.isCollapsed && part.contains(selection.anchorNode)) return;
+      const scrolled = [...part.querySelectorAll('.scroll')].map((each) => [each.scrollLeft, each.scrollTop]);
+      const region = inside && !place ? [...part.querySelectorAll('.scroll')].indexOf(document.activeElement) : -1;
+      part.innerHTML = html;
+      part.querySelectorAll('.scroll').forEach((each, at) => {
+        if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at];
+        if (at === region) each.focus();
+      });
+      if (place) part.querySelector(place)?.focus();
+    },
+  });
+}
+
+function cell(row, text, kind) {
+  const made = row.insertCell();
+  made.textContent = text ?? '–';
+  if (kind) made.className = kind;
+  return made;
+}
+
+function rowOf(message) {
+  const row = document.createElement('tr');
+  const isMatch = message.verdict === 'matched';
+  row.className = isMatch ? 'new' : 'new out';
+  cell(row, new Date(message.time).toLocaleTimeString());
+  const place = document.createElement('a');
+  const query = new URLSearchParams({ topic: new URLSearchParams(location.search).get('topic'), by: 'place', value: message.place });
+  place.href = `/message?${query}`;
+  place.textContent = message.place;
+  cell(row, '').replaceChildren(place);
+  cell(row, message.tag);
+  cell(row, message.keys || '–');
+  cell(row, message.properties || '–');
+  cell(row, message.body);
+  const verdict = cell(row, message.verdict.replaceAll('_', ' '), 'verdict');
+  if (message.why) {
+    const why = document.createElement('span');
+    why.className = 'why';
+    why.textContent = message.why;
+    verdict.append(why);
+  }
+  return row;
+}
+
+function stages(counters) {
+  const errors = counters.evaluationErrors + counters.predicateErrors + counters.predicateTimeouts;
+  return {
+    scanned: counters.scanned,
+    code_hits: counters.scanned - counters.tagRejected,
+    collisions: counters.collisions,
+    sql_rejected: counters.sqlRejected,
+    errors,
+    delivered: counters.delivered,
+  };
+}
+
+function tailPart(part) {
+  const rows = document.getElementById('rows');
+  const pause = document.getElementById('pause');
+  const newer = document.getElementById('newer');
+  const leftOut = document.getElementById('left-out');
+  let isPaused = false;
+  let held = [];
+  let heldCount = 0;
+  let shownInBrowser = 0;
+  let before = null;
+  let beforeTime = 0;
+  const number = (value) => value.toLocaleString();
+
+  const show = (messages) => {
+    for (const message of messages) rows.prepend(rowOf(message));
+    while (rows.rows.length > ROWS_MAX) rows.lastElementChild.remove();
+    shownInBrowser += messages.length;
+    if (shownInBrowser) newer.textContent = '';
+  };
+  const funnel = (counters) => {
+    const now = stages(counters);
+    const time = performance.now();
+    const isDue = before === null || time - beforeTime >= 1000;
+    for (const [name, total] of Object.entries(now)) {
+      const stage = part.querySelector(`[data-stage=${name}]`);
+      stage.querySelector('.total').textContent = number(total);
+      stage.querySelector('rect').setAttribute('width', now.scanned ? (100 * total) / now.scanned : 0);
+      if (isDue && before) {
+        const rate = Math.round(((total - before[name]) * 1000) / (time - beforeTime));
+        stage.querySelector('.rate').textContent = `${number(Math.max(rate, 0))} ${part.dataset.perSecond}`;
+      }
+    }
+    if (isDue) [before, beforeTime] = [now, time];
+  };
+  const losses = ({ unshown, skipped, counters }) => {
+    const said = [[unshown, 'unshown'], [skipped, 'skipped'], [counters.missed, 'missed']]
+      .filter(([count]) => count).map(([count, name]) => `${number(count)} ${part.dataset[name]}`).join('. ');
+    if (leftOut.textContent !== said) leftOut.textContent = said;
+  };
+  const step = (value) => {
+    funnel(value.counters);
+    losses(value);
+    if (!isPaused) { show(value.rows); return; }
+    held = held.concat(value.rows).slice(-HELD_MAX);
+    heldCount += value.rows.length;
+    if (heldCount) newer.textContent = part.dataset.newer.replace('{count}', number(heldCount));
+  };
+  pause.addEventListener('click', () => {
+    isPaused = !isPaused;
+    pause.setAttribute('aria-pressed', String(isPaused));
+    pause.textContent = isPaused ? part.dataset.resume : part.dataset.pause;
+    if (!isPaused) { show(held); held = []; heldCount = 0; newer.textContent = ''; }
+  });
+  follow(`/tail/stream${location.search}`, { step }, () => { before = null; });
+}
+
+function filterCheck(form) {
+  const result = document.getElementById('check');
+  let timer = 0;
+  let asked = 0;
+  const check = async () => {
+    const number = ++asked;
+    const fields = new FormData(form);
+    const query = new URLSearchParams({ kind: fields.get('kind'), filter: fields.get('filter'), topic: fields.get('topic') });
+    try {
+      const answer = await fetch(`/filter/check.json?${query}`);
+      const found = await answer.json();
+      if (number !== asked) return;
+      const doubts = (found.warnings || []).map((each) => `${each.code}: ${each.message}`);
+      result.textContent = found.caret || found.error || doubts.join('\n');
+      result.className = `check-result${found.valid ? (doubts.length ? ' doubt' : '') : ' wrong'}`;
+      form.elements.filter.setAttribute('aria-invalid', String(!found.valid));
+    } catch { /* the stream says that the console does not answer */ }
+  };
+  form.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(check, 250); });
+  if (form.elements.filter.value) check();
+}
+
+const live = document.querySelector('[data-live]');
+if (live) livePart(live);
+const tail = document.getElementById('tail');
+if (tail) tailPart(tail);
+const form = document.getElementById('tail-form');
+if (form) filterCheck(form);
+if (document.querySelector('[data-retry]')) {
+  setInterval(async () => {
+    try { if ((await fetch(location.href)).ok) location.reload(); } catch { /* asked again */ }
+  }, 2000);
+}

@@ -1,0 +1,149 @@
+"""The live tail as a stream of events, and as one bounded record.
+
+A step reads at most ``ROWS_MAX`` messages each quarter of a second, which is more than anybody
+reads; the filter's counters cover all messages. What the browser does not get is counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
+from rocketray.errors import ConfigError, FilterSyntaxError
+from rocketray.filters.subscription import Subscription
+from rocketray.names import check_topic
+from rocketray.views.filter_records import checked_filter, refused_filter
+from rocketray.views.json_fields import json_fields
+from rocketray.views.message_records import printable
+from rocketray.views.verdicts import seen_record, why_of
+
+from .page_views import EXPRESSION_MAX
+
+__all__ = ["STEP_S", "TailRequest", "check_record", "row_of", "tail_record"]
+
+STEP_S = 0.25
+ROWS_MAX = 50
+_BODY_CHARS = 400
+_RECORD_MAX = 500
+_STEPS_MAX = 200
+_STARTS = ("latest", "earliest")
+
+
+@dataclass(frozen=True, slots=True)
+class TailRequest:
+    """What a tail shows: the fields of the page's form."""
+
+    topic: str
+    kind: str = "TAG"
+    expression: str = ""
+    start: str = "latest"
+    with_rejected: bool = False
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> TailRequest:
+        """Return the request of an address.
+
+        Raises:
+            ConfigError: a field is missing, unknown or too long. FilterSyntaxError: the filter.
+        """
+        kind, expression = query.get("kind", "TAG"), query.get("filter", "").strip()
+        start = query.get("from", "latest")
+        if len(expression) > EXPRESSION_MAX:
+            raise ConfigError(f"the filter is longer than {EXPRESSION_MAX} characters")
+        if kind not in ("TAG", "SQL92"):
+            raise ConfigError("kind is TAG or SQL92; predicates run in rocketray tail --where")
+        if start not in _STARTS and not _is_number(start):
+            raise ConfigError("from is latest, earliest or a queue offset")
+        request = cls(
+            check_topic(query.get("topic", "")), kind, expression, start, "rejected" in query
+        )
+        request.subscription().check_text()
+        return request
+
+    def subscription(self) -> Subscription:
+        """Return the filter."""
+        if self.kind == "SQL92" and self.expression:
+            return Subscription.sql(self.expression)
+        return Subscription.tags(self.expression or "*")
+
+    def open(self, data: Path) -> TopicTail:
+        """Return the tail; raises as :class:`TopicTail`."""
+        start = TailStart("latest")
+        if self.start == "earliest":
+            start = TailStart("earliest")
+        elif self.start != "latest":
+            start = TailStart("offset", int(self.start))
+        return TopicTail(
+            data, self.topic, self.subscription(), start, with_rejected=self.with_rejected
+        )
+
+
+def row_of(seen: SeenMessage) -> dict[str, Any]:
+    """Return what the page shows of a message: short, and printable."""
+    message = seen.message
+    text = message.body[: 4 * _BODY_CHARS].decode("utf-8", "replace")
+    own = {k: v for k, v in message.properties.items() if k not in ("TAGS", "KEYS", "UNIQ_KEY")}
+    return {
+        "place": f"{message.queue_id}@{message.queue_offset}",
+        "time": message.store_timestamp_ms,
+        "tag": message.tags,
+        "keys": " ".join(message.keys),
+        "properties": printable(" ".join(f"{k}={v}" for k, v in own.items())[:_BODY_CHARS]),
+        "body": printable(text[:_BODY_CHARS]),
+        "verdict": seen.reason.value,
+        "why": why_of(seen),
+    }
+
+
+def counts_record(counts: TailCounts) -> dict[str, Any]:
+    """Return the sums of a tail, and what was left out."""
+    named = {"skipped": counts.skipped, "unshown": counts.unshown, "error": counts.error or None}
+    return {"counters": json_fields(counts.filter), **named}
+
+
+def steps_of(tail: TopicTail) -> dict[str, Any]:
+    """Read a step of a tail; return its rows and the sums so far."""
+    rows = [row_of(seen) for seen in tail.read(ROWS_MAX)]
+    return {"rows": rows, **counts_record(tail.counts)}
+
+
+def tail_record(data: Path, request: TailRequest, most: int = _RECORD_MAX) -> dict[str, Any]:
+    """Return the first *most* messages of a tail that exist now, as ``rocketray tail --json``."""
+    tail = request.open(data)
+    found: list[dict[str, Any]] = []
+    ends_s = time.monotonic() + 5.0
+    try:
+        for _ in range(_STEPS_MAX):
+            before = tail.counts
+            for seen in tail.read():
+                if len(found) < most:
+                    found.append(seen_record(seen))
+            if tail.counts == before or len(found) >= most or time.monotonic() > ends_s:
+                break
+        return {"messages": found, **counts_record(tail.counts)}
+    finally:
+        tail.close()
+
+
+def check_record(data: Path, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return a filter as ``filter check --json``, with the caret's lines if it does not parse."""
+    expression = query.get("filter", "")
+    if len(expression) > EXPRESSION_MAX:
+        raise ConfigError(f"the filter is longer than {EXPRESSION_MAX} characters")
+    if not expression.strip():
+        return {"expression": "", "valid": True, "warnings": [], "error": None, "caret": None}
+    is_sql = query.get("kind") == "SQL92"
+    subscription = Subscription.sql(expression) if is_sql else Subscription.tags(expression)
+    try:
+        found = checked_filter(subscription, data, query.get("topic") or None)
+    except FilterSyntaxError as error:
+        return {**refused_filter(error), "caret": str(error)}
+    return {**found.record(), "caret": None}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18

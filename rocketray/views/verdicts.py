@@ -1,0 +1,32 @@
+"""Verdicts of filters as texts and records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .message_records import to_json
+
+if TYPE_CHECKING:
+    from rocketray.actors.filtering.tail import SeenMessage
+    from rocketray.filters.verdict_values import ExplainStep
+
+__all__ = ["seen_record", "step_values", "why_of"]
+
+
+def step_values(step: ExplainStep) -> str:
+    """Return the properties that a step names, and their values; "" for none."""
+    shown = [
+        f"{name} is absent" if value is None else f"{name} = {value!r}"
+        for name, value in step.values.items()
+    ]
+    return f"  ({', '.join(shown)})" if shown else ""
+
+
+def why_of(seen: SeenMessage) -> str | None:
+    """Return the part of the filter that rejected a message; None for a match."""
+    return None if seen.step is None else f"{seen.step.detail}{step_values(seen.step)}"
+
+
+def seen_record(seen: SeenMessage) -> dict[str, Any]:
+    """Return a message of a tail: as other commands print it, and ``verdict`` and ``why``."""
+    return {**to_json(seen.message), "verdict": seen.reason.value, "why": why_of(seen)}

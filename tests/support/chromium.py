@@ -1,0 +1,135 @@
+"""A headless Chromium for tests, driven by its DevTools protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+__all__ = ["CHROMIUM", "Chromium"]
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+"""The browser of this machine; None if there is none."""
+_START_S = 30.0
+_WAIT_S = 20.0
+
+
+class Chromium:
+    """One page of a browser; use it in an ``async with`` block."""
+
+    def __init__(self, profile: Path) -> None:
+        self._profile = profile
+        self._numbers = itertools.count(1)
+
+    async def __aenter__(self) -> Self:
+        assert CHROMIUM is not None
+        self._process = subprocess.Popen(
+            [
+                CHROMIUM,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                "--hide-scrollbars",
+                "--remote-debugging-port=0",
+                f"--user-data-dir={self._profile}",
+                "about:blank",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._http = aiohttp.ClientSession()
+        async with asyncio.timeout(_START_S):
+            while not (self._profile / "DevToolsActivePort").exists():
+                await asyncio.sleep(0.05)
+            port = (self._profile / "DevToolsActivePort").read_text().split()[0]
+            pages: list[dict[str, Any]] = []
+            while not pages:
+                async with self._http.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                    pages = [one for one in await answer.json() if one["type"] == "page"]
+        url = pages[0]["webSocketDebuggerUrl"]
+        self._socket = await self._http.ws_connect(url, max_msg_size=0)
+        await self.call("Page.enable")
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(Exception):
+            await self._socket.close()
+        await self._http.close()
+        self._process.terminate()
+        self._process.wait(10)
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol; events that arrive meanwhile are dropped."""
+        number = next(self._numbers)
+        await self._socket.send_json({"id": number, "method": method, "params": parameters})
+        async with asyncio.timeout(_WAIT_S):
+            while True:
+                answer = json.loads(await self._socket.receive_str())
+                if answer.get("id") == number:
+                    break
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def run(self, script: str) -> Any:
+        """Return the value of a JavaScript expression, or of its promise."""
+        found = await self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    async def open(self, address: str) -> None:
+        """Go to an address, and wait until its page is there."""
+        await self.run("document.documentElement.dataset.left = '1'")
+        await self.call("Page.navigate", url=address)
+        await self.wait("document.readyState === 'complete' && !document.documentElement.dataset.left")
+
+    async def wait(self, script: str, seconds: float = _WAIT_S) -> None:
+        """Wait until an expression is true."""
+        async with asyncio.timeout(seconds):
+            while True:
+                with contextlib.suppress(AssertionError):  # between two pages
+                    if await self.run(f"Boolean({script})"):
+                        return
+                await asyncio.sleep(0.05)
+
+    async def look(self, width: int = 1280, height: int = 860, *, dark: bool = False) -> None:
+        """Set the size of the window and the colours."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    async def press(self, key: str, text: str = "") -> None:
+        """Press a key."""
+        code = {"Tab": 9, "Enter": 13, " ": 32}.get(key, 0)
+        down = {"key": key, "windowsVirtualKeyCode": code} | ({"text": text} if text else {})
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **down)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    async def shoot(self, path: Path) -> None:
+        """Write a picture of the window."""
+        found = await self.call("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(found["data"]))
