@@ -139,7 +139,7 @@ def _own_path(request: web.Request) -> str:
 def _count(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:,.1f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"
+    return f"{value:,.1f}" if isinstance(value, float) and 0 < value < 100 else f"{value:,.0f}"
 
 
 def _size(value: int | None) -> str:

@@ -111,7 +111,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "page.topics": ("Topics", "主题"),
     "page.waiting": ("Waiting", "等待中"),
     "pause": ("Pause", "暂停"),
-    "per_second": ("a second", "每秒"),
+    "per_second": ("/s", "/秒"),
     "place": ("place", "位置"),
     "problems": ("Problems", "问题"),
     "problems.none": ("No problems.", "没有问题。"),

@@ -4,6 +4,9 @@
 
 const ROWS_MAX = 500;
 const HELD_MAX = 2000;
+const TIME = new Intl.DateTimeFormat('en', {
+  hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, hourCycle: 'h23',
+});
 const body = document.body;
 const notice = document.getElementById('notice');
 
@@ -83,16 +86,12 @@ function rowOf(message) {
   const row = document.createElement('tr');
   const isMatch = message.verdict === 'matched';
   row.className = isMatch ? 'new' : 'new out';
-  cell(row, new Date(message.time).toLocaleTimeString());
+  cell(row, TIME.format(message.time));
   const place = document.createElement('a');
   const query = new URLSearchParams({ topic: new URLSearchParams(location.search).get('topic'), by: 'place', value: message.place });
   place.href = `/message?${query}`;
   place.textContent = message.place;
   cell(row, '').replaceChildren(place);
-  cell(row, message.tag);
-  cell(row, message.keys || '–');
-  cell(row, message.properties || '–');
-  cell(row, message.body);
   const verdict = cell(row, message.verdict.replaceAll('_', ' '), 'verdict');
   if (message.why) {
     const why = document.createElement('span');
@@ -100,6 +99,10 @@ function rowOf(message) {
     why.textContent = message.why;
     verdict.append(why);
   }
+  cell(row, message.body, 'text');
+  cell(row, message.tag);
+  cell(row, message.keys || '–');
+  cell(row, message.properties || '–');
   return row;
 }
 
@@ -144,7 +147,7 @@ function tailPart(part) {
       stage.querySelector('rect').setAttribute('width', now.scanned ? (100 * total) / now.scanned : 0);
       if (isDue && before) {
         const rate = Math.round(((total - before[name]) * 1000) / (time - beforeTime));
-        stage.querySelector('.rate').textContent = `${number(Math.max(rate, 0))} ${part.dataset.perSecond}`;
+        stage.querySelector('.rate').textContent = `${number(Math.max(rate, 0))}${part.dataset.perSecond}`;
       }
     }
     if (isDue) [before, beforeTime] = [now, time];
