@@ -2,8 +2,8 @@
 
 Every page has one address for browsers, and the same with ``.json`` for programs. A browser asks
 the same address for a stream of events (``Accept: text/event-stream``): the server sends the live
-part of the page whenever it has changed. If the node does not answer, the stream says so, and goes
-on when it does.
+part of the page whenever it has changed. If the node does not answer, the stream says so, and
+continues when it does.
 
 Limits: ``STREAMS_MAX`` streams, a form of 64 KiB, and filters as in page_views.py.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from rocketray.names import check_group
 
 from .access import ConsoleAccess
 from .audit_log import AuditLog
-from .node_link import NodeLink
+from .console_link import ConsoleLink
 from .page_views import EXPRESSION_MAX, PAGES, PageContext, letters_filter
 from .redrive import Redrives
 from .rendering import Renderer
@@ -43,6 +43,7 @@ from .tail_stream import STEP_S, TailRequest, check_record, steps_of, tail_recor
 __all__ = ["STREAMS_MAX", "Console", "ConsoleParts"]
 
 STREAMS_MAX = 64
+_Send = Callable[[str, dict[str, Any]], Awaitable[None]]
 _FORM_MAX_BYTES = 64 * 1024
 _LIVE_S = 2.0
 _BEAT_S = 10.0
@@ -70,7 +71,7 @@ class Console:
     def __init__(self, parts: ConsoleParts) -> None:
         self._data = parts.data
         self._access = parts.access
-        self._link = NodeLink(parts.open_node)
+        self._link = ConsoleLink(parts.open_node)
         self._samples = Samples(parts.clock_ms)
         self._redrives = Redrives(self._link)
         self._audit = AuditLog(parts.data, parts.clock_ms)
@@ -139,36 +140,41 @@ class Console:
         await self._link.answer(lambda node: node.topics.get(wanted.topic))
         tail = await self._link.run(partial(wanted.open, self._data))
         clock = asyncio.get_running_loop().time
-        looked_s = clock()
+
+        async def follow(send: _Send) -> None:
+            looked_s = clock()
+            while True:
+                await send("step", await self._link.run(partial(steps_of, tail)))
+                if clock() - looked_s > _LOOK_FOR_QUEUES_S:
+                    looked_s = clock()
+                    await self._link.run(tail.look_for_queues)
+                    await send("node", {"away": await self._why_away()})
+                await asyncio.sleep(STEP_S)
+
         try:
-            async with self._stream(request) as (answer, send):
-                while True:
-                    await send("step", await self._link.run(partial(steps_of, tail)))
-                    if clock() - looked_s > _LOOK_FOR_QUEUES_S:
-                        looked_s = clock()
-                        await self._link.run(tail.look_for_queues)
-                        await send("node", {"away": await self._why_away()})
-                    await asyncio.sleep(STEP_S)
+            return await self._stream(request, follow)
         finally:
             await self._link.run(tail.close)
-        return answer
 
     async def _live(self, name: str, request: web.Request) -> web.StreamResponse:
         """Send the live part of a page when it has changed; and whether the node answers."""
-        before, sent_s = "", 0.0
         clock = asyncio.get_running_loop().time
-        async with self._stream(request) as (answer, send):
+
+        async def follow(send: _Send) -> None:
+            before, sent_s = ("", ""), 0.0
             while True:
                 try:
                     shown = self._renderer.live(request, name, await self._record(name, request))
-                    event, content = "live", json.dumps({"html": shown})
+                    found = "live", shown
                 except (StreamError, OSError) as error:
-                    event, content = "node", json.dumps({"away": str(error)})
-                if content != before or clock() - sent_s > _BEAT_S:
-                    before, sent_s = content, clock()
-                    await send(event, json.loads(content))
+                    found = "node", str(error)
+                if found != before or clock() - sent_s > _BEAT_S:
+                    before, sent_s = found, clock()
+                    event, text = found
+                    await send(event, {"html" if event == "live" else "away": text})
                 await asyncio.sleep(_LIVE_S)
-        return answer
+
+        return await self._stream(request, follow)
 
     async def _why_away(self) -> str | None:
         try:
@@ -177,33 +183,32 @@ class Console:
             return str(error)
         return None
 
-    @contextlib.asynccontextmanager
     async def _stream(
-        self, request: web.Request
-    ) -> AsyncIterator[tuple[web.StreamResponse, Callable[[str, Any], Any]]]:
-        """Open a stream of events; the block ends with the connection, or at a failure."""
+        self, request: web.Request, follow: Callable[[_Send], Awaitable[None]]
+    ) -> web.StreamResponse:
+        """Send the events of *follow* until the connection ends, or it fails."""
         if self._streams >= STREAMS_MAX:
             raise web.HTTPServiceUnavailable(
                 text=f"{STREAMS_MAX} pages have a live stream already; close some.\n"
             )
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         self._access.prepare(answer)
+
+        async def send(event: str, value: dict[str, Any]) -> None:
+            await answer.write(f"event: {event}\ndata: {json.dumps(value)}\n\n".encode())
+
         self._streams += 1
         try:
             await answer.prepare(request)
-
-            async def send(event: str, value: Any) -> None:
-                await answer.write(f"event: {event}\ndata: {json.dumps(value)}\n\n".encode())
-
-            try:
-                yield answer, send
-            except ConnectionError:
-                pass
-            except (StreamError, OSError) as error:  # the topic was deleted, or is damaged
-                with contextlib.suppress(ConnectionError):
-                    await send("node", {"away": str(error)})
+            await follow(send)
+        except ConnectionError:
+            pass
+        except (StreamError, OSError) as error:  # the topic was deleted, or is damaged
+            with contextlib.suppress(ConnectionError):
+                await send("node", {"away": str(error)})
         finally:
             self._streams -= 1
+        return answer
 
     # Writes
 

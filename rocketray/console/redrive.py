@@ -11,7 +11,7 @@ from rocketray.actors.api.node_client import NodeClient
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
 
-from .node_link import NodeLink
+from .console_link import ConsoleLink
 
 __all__ = ["RATE_MAX", "RedriveJob", "Redrives"]
 
@@ -45,7 +45,7 @@ class RedriveJob:
 class Redrives:
     """The redrives since the console started: the last one of each group."""
 
-    def __init__(self, link: NodeLink) -> None:
+    def __init__(self, link: ConsoleLink) -> None:
         self._link = link
         self.jobs: dict[str, RedriveJob] = {}
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from rocketray.views.message_records import printable
 
-from .texts import LANGUAGES, text_in
+from .page_texts import LANGUAGES, text_in
 
 __all__ = ["Renderer", "sparkline"]
 

@@ -1,7 +1,7 @@
 """The live tail as a stream of events, and as one bounded record.
 
-A step reads at most ``ROWS_MAX`` messages each quarter of a second, which is more than anybody
-reads; the filter's counters cover all messages. What the browser does not get is counted.
+A step reads at most ``ROWS_MAX`` messages each quarter of a second, more than a reader can
+follow; the filter's counters cover all messages. What the browser does not get is counted.
 """
 
 from __future__ import annotations

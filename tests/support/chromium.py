@@ -32,7 +32,7 @@ class Chromium:
 
     async def __aenter__(self) -> Self:
         assert CHROMIUM is not None
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
             [
                 CHROMIUM,
                 "--headless=new",
@@ -50,7 +50,7 @@ class Chromium:
         )
         self._http = aiohttp.ClientSession()
         async with asyncio.timeout(_START_S):
-            while not (self._profile / "DevToolsActivePort").exists():
+            while not (self._profile / "DevToolsActivePort").exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             port = (self._profile / "DevToolsActivePort").read_text().split()[0]
             pages: list[dict[str, Any]] = []
@@ -99,7 +99,9 @@ class Chromium:
         """Go to an address, and wait until its page is there."""
         await self.run("document.documentElement.dataset.left = '1'")
         await self.call("Page.navigate", url=address)
-        await self.wait("document.readyState === 'complete' && !document.documentElement.dataset.left")
+        await self.wait(
+            "document.readyState === 'complete' && !document.documentElement.dataset.left"
+        )
 
     async def wait(self, script: str, seconds: float = _WAIT_S) -> None:
         """Wait until an expression is true."""
@@ -132,4 +134,4 @@ class Chromium:
     async def shoot(self, path: Path) -> None:
         """Write a picture of the window."""
         found = await self.call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(found["data"]))
+        path.write_bytes(base64.b64decode(found["data"]))  # noqa: ASYNC240 - small

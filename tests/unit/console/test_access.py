@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.console_client import ConsoleClient
+from support.console_node import serve_all
 from support.local_node import LocalNode
 
 from rocketray.console.access import ConsoleAccess
@@ -22,6 +23,7 @@ EVIL = "<script>alert('1')</script>\"'><img src=x onerror=alert(1)>"
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleClient]:
     with LocalNode(tmp_path_factory.mktemp("node") / "data") as node:
+        serve_all(node)
         node.topics.ensure("Trade", 1)
         with node.producer() as producer:
             message = Message("Trade", EVIL.encode(), "<b>tag", ("<key>",), {"<name>": EVIL})

@@ -1,6 +1,6 @@
 """Calls from the console's pages to the node: in threads, over a few connections.
 
-A node that ended is found again when it was started again: the next call connects anew.
+A node that ended is found again when it was started again: the next call connects again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.local_transport import open_local
 from rocketray.errors import NodeNotRunningError
 
-__all__ = ["NodeLink", "open_node"]
+__all__ = ["ConsoleLink", "open_node"]
 
 _T = TypeVar("_T")
 _THREADS = 16
@@ -38,7 +38,7 @@ def open_node(data: Path) -> LocalClient:
     return LocalClient(transport)
 
 
-class NodeLink:
+class ConsoleLink:
     """The connections; all methods but :meth:`ask` belong to the event loop's thread."""
 
     def __init__(self, open_one: Callable[[], NodeClient]) -> None:

@@ -1,0 +1,262 @@
+"""Figures of the pages: those of the records, and those that counting each message gives."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.console_client import ConsoleClient
+from support.console_node import COUNT, LETTERS_OF, SECRET, console_node
+from support.local_node import LocalNode
+
+from rocketray.console.page_texts import LANGUAGES, TEXTS, text_in
+from rocketray.console.page_views import PAGES
+from rocketray.console.samples import LagSample, Samples, TopicSample
+from rocketray.errors import NodeNotRunningError, ShardUnavailableError
+from rocketray.message import Message
+from rocketray.views.group_records import group_record, progress_record, progress_rows
+from rocketray.views.topic_records import described_topic, topic_record
+
+ROOT = Path(__file__).parents[3] / "rocketray" / "console"
+WITH_NAMES = "?topic=Trade&group=audit&by=key&value=k7"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
+    with console_node(tmp_path_factory.mktemp("node")) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def console(node: LocalNode) -> Iterator[ConsoleClient]:
+    with ConsoleClient(node.data, lambda: node) as console:
+        yield console
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_is_there_in_each_language_and_as_json(
+    console: ConsoleClient, page: str, language: str
+) -> None:
+    answer = console.get(f"/{page}{WITH_NAMES}", Cookie=f"rocketray_language={language}")
+    assert answer.status == 200, answer.text
+    assert text_in(language, "page.tail") in answer.text
+    assert SECRET not in answer.text
+    assert isinstance(console.get(f"/{page}.json{WITH_NAMES}").record, dict)
+
+
+def test_topics(console: ConsoleClient, node: LocalNode) -> None:
+    rows = {row["topic"]: row for row in console.get("/topics.json").record["topics"]}
+    assert rows["Trade"]["messages"] == len(node.stored("Trade")) == COUNT
+    assert rows["Trade"]["groups"] == ["audit", "large"]
+    assert rows["Trade"].items() >= topic_record(node.topics.get("Trade")).items()
+    shown = {row[0].split()[0]: row for row in console.figures("/topics")[1:]}
+    assert shown.keys() == rows.keys() == {"Odd", "Trade"}
+    assert shown["Trade"][1] == str(COUNT)
+    every = console.get("/topics.json?all=1").record["topics"]
+    assert f"%DLQ%{LETTERS_OF}" in {row["topic"] for row in every}
+
+
+def test_a_topic(console: ConsoleClient, node: LocalNode) -> None:
+    record = console.get("/topic.json?topic=Trade").record
+    described = described_topic(node.topics.get("Trade"), node.shard_statistics("Trade"))
+    assert record.items() >= json.loads(json.dumps(described)).items()
+    rows = console.figures("/topic?topic=Trade")
+    assert ["0", "0", str(COUNT // 2), str(COUNT // 2)] in [row[:4] for row in rows]
+
+
+def test_groups_and_their_lag(console: ConsoleClient, node: LocalNode) -> None:
+    """``audit`` finished queue 0; ``large`` finished nothing, and wants amounts above 40."""
+    records = {row["group"]: row for row in console.get("/groups.json").record["groups"]}
+    stored = node.stored("Trade")
+    large = sum(int(message.properties["amount"]) > 40 for message in stored)
+    pay = sum(message.tags == "pay" and message.queue_id == 1 for message in stored)
+    assert (records["large"]["lag"], records["audit"]["lag"]) == (large, pay)
+    assert records["audit"]["diff"] == COUNT // 2
+    groups = {one.group: one for one in node.groups.all()}
+    for name, record in records.items():
+        assert record.items() >= json.loads(json.dumps(group_record(groups[name]))).items()
+    shown = {row[0]: row for row in console.figures("/groups")[1:]}
+    assert {name: row[4] for name, row in shown.items()} == {
+        "audit": str(pay),
+        "large": str(large),
+    }
+
+
+def test_a_group(console: ConsoleClient, node: LocalNode) -> None:
+    [record] = console.get("/group.json?group=audit").record["topics"]
+    one = next(one for one in node.groups.all() if one.group == "audit")
+    rows = [progress_record(row, one.counters.errors) for row in progress_rows(node, one)]
+    assert record["queues"] == json.loads(json.dumps(rows))
+    assert console.get("/group?group=nobody").status == 400
+
+
+def test_a_message_and_why_each_group_got_it(console: ConsoleClient) -> None:
+    record = console.get("/message.json?topic=Trade&by=key&value=k7").record
+    [message] = record["messages"]
+    assert message["properties"]["n"] == "7"
+    causes = {one["group"]: one["cause"] for one in record["explanations"]}
+    assert causes == {"audit": "tag_mismatch", "large": "sql_false"}
+    page = console.get("/message?topic=Trade&by=key&value=k7").text
+    assert "order 7" in page
+    assert "tag_mismatch" in page
+    for by, value in (
+        ("id", message["offsetMsgId"]),
+        ("unique", message["properties"]["UNIQ_KEY"]),
+        ("place", f"{message['queueId']}@{message['queueOffset']}"),
+    ):
+        same = console.get(f"/message.json?topic=Trade&by={by}&value={value}").record
+        assert same["messages"] == [message]
+    assert console.get("/message.json?topic=Trade&by=key&value=none").record["messages"] == []
+    wrong = console.get("/message.json?topic=Trade&by=place&value=7")
+    assert (wrong.status, "write it as 0@17" in wrong.text) == (400, True)
+
+
+def test_a_tail_is_that_of_the_command(console: ConsoleClient) -> None:
+    address = "/tail.json?topic=Trade&kind=SQL92&filter=amount%20%3E%2040&rejected=1"
+    record = console.get(address).record
+    matched = [one for one in record["messages"] if one["verdict"] == "matched"]
+    rejected = [one for one in record["messages"] if one["verdict"] == "sql_false"]
+    assert (len(matched), len(rejected)) == (COUNT - 41, 41)
+    assert {one["why"] for one in rejected} >= {"amount > 40: no match  (amount = '40')"}
+    assert record["counters"]["scanned"] == COUNT
+    assert console.get("/tail.json?topic=Nothing").status == 400
+    assert console.get("/tail.json?topic=Trade&kind=CLASS&filter=os:system").status == 400
+    assert console.get("/tail.json?topic=Trade&from=yesterday").status == 400
+
+
+def test_a_stream_sends_steps(console: ConsoleClient, node: LocalNode) -> None:
+    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+    headers = {"Authorization": f"Bearer {console.access.token}"}
+    link.request("GET", "/tail/stream?topic=Odd&from=latest", headers=headers)
+    answer = link.getresponse()
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'self'")
+    with node.producer() as producer:
+        producer.send_many("Odd", [Message("Odd", SECRET.encode(), "tag")])
+    rows: list[dict[str, str]] = []
+    while not rows:
+        line = answer.readline()
+        if line.startswith(b"data: ") and b"rows" in line:
+            rows = json.loads(line[6:])["rows"]
+    assert (rows[0]["body"], rows[0]["verdict"]) == (SECRET, "matched")
+    link.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "valid", "said"),
+    [
+        ("SQL92", "amount >> 3", False, "^"),
+        ("SQL92", "amount > 3", True, None),
+        ("SQL92", "amont > 3", True, "never-seen"),
+        ("TAG", "pay, ship", True, "one-tag"),
+        ("TAG", "", True, None),
+    ],
+)
+def test_a_filter_is_checked(
+    console: ConsoleClient, kind: str, text: str, valid: bool, said: str | None
+) -> None:
+    query = f"topic=Trade&kind={kind}&filter={text.replace(' ', '%20')}"
+    record = console.get(f"/filter/check.json?{query}").record
+    assert record["valid"] is valid
+    if said == "^":
+        assert "^" in record["caret"]
+    elif said is not None:
+        assert said in {one["code"] for one in record["warnings"]}
+    else:
+        assert record["warnings"] == []
+
+
+def test_letters_are_counted_then_redriven_with_a_rate(console: ConsoleClient) -> None:
+    record = console.get(f"/letters.json?group={LETTERS_OF}").record
+    assert [box["letters"] for box in record["boxes"]] == [5]
+    assert [letter["redriven"] for letter in record["letters"]] == [False] * 5
+    dry = console.get(f"/letters.json?group={LETTERS_OF}&filter=n%20%3E%202&dry=1").record
+    assert dry["would"] == 2
+    chosen = record["letters"][0]["properties"]["UNIQ_KEY"]
+    sent = console.post("/letters/redrive", group=LETTERS_OF, letter=[chosen], rate=1000)
+    assert (sent.status, sent.headers["Location"]) == (303, f"/letters?group={LETTERS_OF}")
+    assert _redriven(console, 1) == [True, False, False, False, False]
+    console.post("/letters/redrive", group=LETTERS_OF, filter="n > 2", rate=1000)
+    assert _redriven(console, 3) == [True, False, False, True, True]
+    assert console.post("/letters/redrive", group=LETTERS_OF, rate=0).status == 400
+    assert console.post("/letters/redrive", group=LETTERS_OF, rate="x").status == 400
+    wrong = console.post("/letters/redrive", group=LETTERS_OF, filter="n >> 2")
+    assert wrong.status == 400
+
+
+def _redriven(console: ConsoleClient, count: int) -> list[bool]:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        record = console.get(f"/letters.json?group={LETTERS_OF}").record
+        found = [letter["redriven"] for letter in record["letters"]]
+        if sum(found) == count and record["jobs"][LETTERS_OF]["isOver"]:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not redriven: {record}")
+
+
+def test_unknown_is_said_and_is_not_zero(
+    console: ConsoleClient, node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise ShardUnavailableError("Trade/0", 1000, "it <burns>")
+
+    monkeypatch.setattr("rocketray.console.page_views.lag_of", silent)
+    monkeypatch.setattr(node, "shard_statistics", silent)
+    for path in ("groups", "topics"):
+        rows = console.get(f"/{path}.json").record[path]
+        numbers = {row["messages" if path == "topics" else "lag"] for row in rows}
+        assert numbers == {None}
+        page = console.get(f"/{path}").text
+        assert "unknown, because" in page
+        assert "it &lt;burns&gt;" in page
+    samples = Samples(lambda: 7)
+    monkeypatch.setattr("rocketray.console.samples.lag_of", silent)
+    samples.take(node)
+    assert samples.topics["Trade"][0] == TopicSample(7, None)
+    assert samples.series("audit", "Trade") == [(7, None)]
+    assert samples.lags["audit", "Trade"][0] == LagSample(
+        7, None, unknown=samples.lags["audit", "Trade"][0].unknown
+    )
+
+
+def test_a_node_that_ended_is_said_on_every_page(tmp_path: Path) -> None:
+    def ended() -> LocalNode:
+        raise NodeNotRunningError("no node runs here")
+
+    with ConsoleClient(tmp_path, ended) as console:
+        for page in ("", *PAGES):
+            answer = console.get(f"/{page}{WITH_NAMES}")
+            assert answer.status == 503
+            assert "no node runs here" in answer.text
+        assert console.get("/groups.json").status == 503
+
+
+def test_samples_give_rates_and_lags(node: LocalNode) -> None:
+    clock = iter(range(0, 100_000, 10_000))
+    samples = Samples(lambda: next(clock))
+    samples.take(node)
+    assert samples.rate("Trade") is None
+    samples.take(node)
+    assert samples.rate("Trade") == 0
+    samples.topics["Trade"].append(TopicSample(20_000, COUNT + 100))
+    assert samples.rate("Trade") == pytest.approx(5.0)
+    assert [lag for _, lag in samples.series("large", "Trade")] == [COUNT - 41] * 2
+
+
+def test_the_table_of_texts_is_what_the_pages_use() -> None:
+    sources = [path.read_text() for path in (ROOT / "templates").glob("*.html")]
+    used = {key for text in sources for key in re.findall(r"\bt\('([a-z_.]+)'[,)]", text)}
+    prefixes = {key for text in sources for key in re.findall(r"\bt\('([a-z_.]+)' ~", text)}
+    stages = {"scanned", "code_hits", "collisions", "sql_rejected", "errors", "delivered"}
+    made = {key for key in TEXTS if key.startswith(tuple(prefixes))}
+    assert used - TEXTS.keys() == set()
+    assert TEXTS.keys() - used - made - stages == set()
+    assert list(TEXTS) == sorted(TEXTS)
+    assert all(len(texts) == len(LANGUAGES) and all(texts) for texts in TEXTS.values())
