@@ -38,7 +38,7 @@ from .page_views import EXPRESSION_MAX, PAGES, PageContext, letters_filter
 from .redrive import Redrives
 from .rendering import Renderer
 from .samples import EVERY_S, Samples
-from .tail_stream import STEP_S, TailRequest, check_record, steps_of, tail_record
+from .tail_stream import STEP_S, TailRequest, check_record, step_of, tail_record
 
 __all__ = ["STREAMS_MAX", "Console", "ConsoleParts"]
 
@@ -144,7 +144,7 @@ class Console:
         async def follow(send: _Send) -> None:
             looked_s = clock()
             while True:
-                await send("step", await self._link.run(partial(steps_of, tail)))
+                await send("step", await self._link.run(partial(step_of, tail)))
                 if clock() - looked_s > _LOOK_FOR_QUEUES_S:
                     looked_s = clock()
                     await self._link.run(tail.look_for_queues)

@@ -23,10 +23,11 @@ from rocketray.views.verdicts import seen_record, why_of
 
 from .page_views import EXPRESSION_MAX
 
-__all__ = ["STEP_S", "TailRequest", "check_record", "row_of", "tail_record"]
+__all__ = ["STEP_S", "TailRequest", "check_record", "row_of", "step_of", "tail_record"]
 
 STEP_S = 0.25
 ROWS_MAX = 50
+FIRST_ROWS_MAX = 500  # what a page keeps
 _BODY_CHARS = 400
 _RECORD_MAX = 500
 _STEPS_MAX = 200
@@ -105,9 +106,13 @@ def counts_record(counts: TailCounts) -> dict[str, Any]:
     return {"counters": json_fields(counts.filter), **named}
 
 
-def steps_of(tail: TopicTail) -> dict[str, Any]:
-    """Read a step of a tail; return its rows and the sums so far."""
-    rows = [row_of(seen) for seen in tail.read(ROWS_MAX)]
+def step_of(tail: TopicTail) -> dict[str, Any]:
+    """Read a step of a tail; return its rows and the sums so far.
+
+    The first step is longer: it has the messages that were stored before.
+    """
+    room = ROWS_MAX if tail.counts.filter.scanned else FIRST_ROWS_MAX
+    rows = [row_of(seen) for seen in tail.read(room)]
     return {"rows": rows, **counts_record(tail.counts)}
 
 

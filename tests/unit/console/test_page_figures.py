@@ -14,6 +14,7 @@ from support.console_client import ConsoleClient
 from support.console_node import COUNT, LETTERS_OF, SECRET, console_node
 from support.local_node import LocalNode
 
+from rocketray.console.console_server import STREAMS_MAX
 from rocketray.console.page_texts import LANGUAGES, TEXTS, text_in
 from rocketray.console.page_views import PAGES
 from rocketray.console.samples import LagSample, Samples, TopicSample
@@ -146,6 +147,34 @@ def test_a_stream_sends_steps(console: ConsoleClient, node: LocalNode) -> None:
             rows = json.loads(line[6:])["rows"]
     assert (rows[0]["body"], rows[0]["verdict"]) == (SECRET, "matched")
     link.close()
+
+
+def test_streams_are_many_and_have_a_limit(console: ConsoleClient) -> None:
+    headers = {"Authorization": f"Bearer {console.access.token}", "Accept": "text/event-stream"}
+    links = []
+    for number in range(STREAMS_MAX):
+        link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+        path = "/tail/stream?topic=Trade&from=earliest" if number % 8 == 0 else "/groups"
+        link.request("GET", path, headers=headers)
+        links.append((link, link.getresponse()))
+    for _, answer in links:
+        assert answer.status == 200
+        assert answer.readline().startswith(b"event: ")
+    assert console.get("/topics").status == 200
+    refused = console.get("/groups", Accept="text/event-stream")
+    assert (refused.status, "close some" in refused.text) == (503, True)
+    for link, _ in links:
+        link.close()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+        link.request("GET", "/groups", headers=headers)
+        status = link.getresponse().status
+        link.close()
+        if status == 200:
+            return
+        time.sleep(0.2)
+    raise AssertionError("streams that ended still count")
 
 
 @pytest.mark.parametrize(

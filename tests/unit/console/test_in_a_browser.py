@@ -1,0 +1,199 @@
+"""The console in a real browser: accessible, on a phone, by keyboard, live, and safe.
+
+The browser is Chromium's; without it these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.chromium import CHROMIUM, Chromium
+from support.console_client import ConsoleClient
+from support.console_node import COUNT, LETTERS_OF, console_node
+from support.local_node import LocalNode
+
+from rocketray.errors import NodeNotRunningError
+from rocketray.message import Message
+
+AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
+TAIL = "/?topic=Trade&kind=SQL92&filter=amount+%3E+40&from=earliest&rejected=1"
+PAGES = (
+    "/",
+    TAIL,
+    "/topics?all=1",
+    "/topic?topic=Trade",
+    "/groups",
+    "/group?group=audit",
+    "/message?topic=Trade&by=key&value=k7",
+    f"/letters?group={LETTERS_OF}&dry=1",
+    "/waiting",
+    "/apps",
+    "/node",
+    "/topic?topic=Nothing",
+)
+FOUND = """axe.run().then(found => found.violations
+  .filter(each => ['serious', 'critical'].includes(each.impact))
+  .map(each => `${each.id}: ${each.nodes.map(node => node.html.slice(0, 120)).join(' | ')}`))"""
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed (apt: chromium)"
+)
+Act = Callable[[Chromium, ConsoleClient], Awaitable[None]]
+
+
+class Switch:
+    """A node that can be absent for the console, also for a connection that is open."""
+
+    def __init__(self, node: LocalNode) -> None:
+        self._node = node
+        self.is_there = True
+
+    def __getattr__(self, name: str) -> Any:
+        if not self.is_there:
+            raise NodeNotRunningError("no node runs here")
+        return getattr(self._node, name)
+
+    def open(self) -> Any:
+        return self
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
+    with console_node(tmp_path_factory.mktemp("node")) as node:
+        yield node
+
+
+def act(node: LocalNode, profile: Path, what: Act, switch: Switch | None = None) -> None:
+    """Do *what* in a browser that has opened the console's link."""
+
+    async def run() -> None:
+        async with Chromium(profile) as browser:
+            await browser.open(console.link)
+            await what(browser, console)
+
+    with ConsoleClient(node.data, (switch or Switch(node)).open) as console:
+        asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_no_page_has_serious_findings_of_axe(node: LocalNode, tmp_path: Path) -> None:
+    async def look(browser: Chromium, console: ConsoleClient) -> None:
+        findings = {}
+        for page in PAGES:
+            await browser.look(dark=False)
+            await browser.open(console.address + page)
+            if page == TAIL:
+                await browser.wait("document.getElementById('rows').rows.length")
+            await browser.run(AXE.read_text())
+            for dark in (False, True):
+                await browser.look(dark=dark)
+                findings[page, dark] = await browser.run(FOUND)
+            await browser.look(390, 800)
+            assert await browser.run("document.documentElement.scrollWidth") <= 390, page
+        assert {each: found for each, found in findings.items() if found} == {}
+        assert await browser.run("document.getElementById('injected')") is None
+
+    act(node, tmp_path, look)
+
+
+def test_the_tail_shows_verdicts_checks_the_filter_and_pauses(
+    node: LocalNode, tmp_path: Path
+) -> None:
+    async def look(browser: Chromium, console: ConsoleClient) -> None:
+        await browser.open(console.address + TAIL)
+        await browser.wait(f"document.getElementById('rows').rows.length === {COUNT}")
+        verdicts = "[...document.querySelectorAll('#rows .verdict')].map(e => e.textContent)"
+        shown = await browser.run(verdicts)
+        assert sum(each == "matched" for each in shown) == COUNT - 41
+        assert any("amount > 40" in each and "amount = '40'" in each for each in shown)
+        total = "document.querySelector('[data-stage={}] .total').textContent"
+        assert await browser.run(total.format("scanned")) == str(COUNT)
+        assert await browser.run(total.format("delivered")) == str(COUNT - 41)
+        field = "document.querySelector('#tail-form').elements.filter"
+        typed = f"{field}.value = 'amount >> 3'; {field}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+        await browser.run(typed)
+        await browser.wait("document.getElementById('check').textContent.includes('^')")
+        await browser.run("document.getElementById('pause').click()")
+        with node.producer() as producer:
+            producer.send_many("Trade", [Message("Trade", b"later", "pay", (), {"amount": "99"})])
+        await browser.wait("/^1 /.test(document.getElementById('newer').textContent)")
+        assert await browser.run("document.getElementById('rows').rows.length") == COUNT
+        await browser.run("document.getElementById('pause').click()")
+        await browser.wait(f"document.getElementById('rows').rows.length === {COUNT + 1}")
+
+    act(node, tmp_path, look)
+
+
+@pytest.mark.slow
+def test_a_flood_is_counted_and_the_page_stays_small(node: LocalNode, tmp_path: Path) -> None:
+    count = 30_000
+    node.topics.ensure("Flood", 1)
+
+    async def look(browser: Chromium, console: ConsoleClient) -> None:
+        await browser.open(f"{console.address}/?topic=Flood")
+        await browser.wait("document.querySelector('#newer').textContent")
+        with node.producer() as producer:
+            for _ in range(count // 1000):
+                producer.send_many("Flood", [Message("Flood", b"x")] * 1000)
+        total = "document.querySelector('[data-stage=scanned] .total').textContent"
+        text = f"{count:,}"
+        await browser.wait(f"{total} === '{text}'", 60)
+        assert await browser.run("document.getElementById('rows').rows.length") <= 500
+        assert "more arrived" in await browser.run(
+            "document.getElementById('left-out').textContent"
+        )
+
+    act(node, tmp_path, look)
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_and_comes_back_under_an_open_page(
+    node: LocalNode, tmp_path: Path
+) -> None:
+    switch = Switch(node)
+    notice = "document.getElementById('notice')"
+
+    async def look(browser: Chromium, console: ConsoleClient) -> None:
+        await browser.open(f"{console.address}/topics")
+        await browser.wait("document.querySelector('table')")
+        switch.is_there = False
+        await browser.wait(f"{notice}.textContent.includes('no node runs here')")
+        assert await browser.run("document.querySelectorAll('tbody tr').length") > 0
+        await asyncio.to_thread(node.topics.ensure, "Newer", 1)
+        switch.is_there = True
+        await browser.wait("document.body.textContent.includes('Newer')")
+        await browser.wait(f"{notice}.textContent.includes('answers again') || {notice}.hidden")
+        switch.is_there = False
+        await browser.open(f"{console.address}/groups")
+        assert "no node runs here" in await browser.run("document.body.textContent")
+        switch.is_there = True
+        await browser.wait("document.querySelector('table')")
+
+    act(node, tmp_path, look, switch)
+
+
+@pytest.mark.slow
+def test_everything_can_be_reached_by_keyboard(node: LocalNode, tmp_path: Path) -> None:
+    async def look(browser: Chromium, console: ConsoleClient) -> None:
+        await browser.open(f"{console.address}/groups")
+        await browser.press("Tab")
+        focused = "document.activeElement.textContent.trim()"
+        assert await browser.run(focused) == "Skip to the content"
+        await browser.press("Enter", "\r")
+        assert await browser.run("document.activeElement.id") == "content"
+        seen = []
+        for _ in range(40):
+            await browser.press("Tab")
+            seen.append(await browser.run(focused))
+        for wanted in ("audit", "large", "JSON"):
+            assert wanted in seen
+        await browser.run("document.querySelector('td a').focus()")
+        await browser.wait("document.activeElement.textContent === 'audit'")
+        await asyncio.sleep(2.5)  # the part was sent again meanwhile
+        assert await browser.run(focused) == "audit"
+
+    act(node, tmp_path, look)
