@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -140,6 +144,12 @@ def start(
             "An existing one keeps its mode.",
         ),
     ] = "700",
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console", help="Also run the console, as rocketray console does; prints its link."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a node in the foreground.
@@ -189,11 +199,30 @@ def start(
                     print_line("standby: the coordinator starts here when its machine is lost")
         if note := node.note():
             progress(note)
+        if console:
+            stack.enter_context(_console_of(node.data))
         threading.Thread(target=_end_when_lost, args=[node], daemon=True).start()
         signalled.wait()
         progress("stopping")
         if node.owner is None:
             _take_apps_down(cluster or DEFAULT_CLUSTER)
+
+
+@contextmanager
+def _console_of(data: Path) -> Iterator[None]:
+    """Run the console in a process of its own; it says itself why it cannot start.
+
+    Its link is on stderr, because stdout may be read by a program.
+    """
+    command = [sys.executable, "-P", "-m", "rocketray", "console", "--data", str(data)]
+    process = subprocess.Popen(  # noqa: S603 - our own command
+        command, stdout=sys.stderr, stdin=subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def disk(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
