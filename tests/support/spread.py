@@ -26,7 +26,7 @@ NODE = "node"
 _SHARED = {
     NODE: re.compile(
         r"tests/integration/"
-        r"test_(faust_command|faust_node|members|node|ray_data|spark_kills|staging|topics)\.py"
+        r"test_(console|faust_command|faust_node|members|node|ray_data|spark_kills|staging|topics)\.py"
     ),
     "spark": re.compile(r"tests/integration/test_(spark_\w+|exactly_once)\.py"),
 }

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.ipc.control_page import control_of
@@ -45,7 +46,9 @@ from .scan_position import ScanPosition
 
 __all__ = ["BACKLOG_MAX", "SeenMessage", "TailCounts", "TailStart", "TopicTail"]
 
-BACKLOG_MAX = 64 * RECORDS_MAX  # of a queue: a second or so of the fastest producers
+_BLOCKS_MAX = 64  # of a queue in a step: 30 ms or so
+BACKLOG_MAX = _BLOCKS_MAX * RECORDS_MAX  # of a queue: what a step with room can scan
+_Bools = npt.NDArray[np.bool_]
 _CHUNK_BYTES = 8 * 1024 * 1024  # of records that are objects at the same time
 
 
@@ -146,9 +149,10 @@ class TopicTail:
             raise self._no_topic()
 
     def read(self, room: int | None = None) -> Iterator[SeenMessage]:
-        """Yield what is new, at most one block of each queue, by store time.
+        """Yield what is new, a bounded part of each queue, by store time.
 
-        *room* is the number of messages that the reader can take, None for all. The iterator has to
+        *room* is the number of messages that the reader can take, None for all: then the parts are
+        small. The iterator has to
         be exhausted before the next call.
 
         Raises:
@@ -158,9 +162,9 @@ class TopicTail:
         left = room
         for count, queue in enumerate(self._queues.values()):
             share = None if left is None else -(-left // (len(self._queues) - count))
-            picked, matched = self._block(queue, share)
+            picked, matches = self._step(queue, share)
             left = None if left is None else left - len(picked)
-            blocks.append(self._seen(queue, picked, matched))
+            blocks.append(self._seen(queue, picked, matches))
         yield from merge(*blocks, key=lambda each: each.message.store_timestamp_ms)
 
     def close(self) -> None:
@@ -182,18 +186,35 @@ class TopicTail:
             "topics list"
         )
 
-    def _block(self, queue: _FollowedQueue, room: int | None) -> tuple[EntryColumns, EntryColumns]:
-        """Scan the next block of a queue; return the entries to show, and those that match."""
-        nothing = EntryColumns.room_for(0)
+    def _step(self, queue: _FollowedQueue, room: int | None) -> tuple[EntryColumns, _Bools]:
+        """Scan what is new in a queue; return the entries to show, and which of them match.
+
+        Without a *room* it is one small block, so that nothing has to be left out.
+        """
+        entries, matches = EntryColumns.room_for(0), np.empty(0, np.bool_)
+        for _ in range(_BLOCKS_MAX if room is not None else 1):
+            found = self._block(queue, RECORDS_MAX if room is None else self._scan.block_max)
+            if found is None:
+                break
+            entries = EntryColumns.concatenated([entries, found[0]])
+            matches = np.concatenate([matches, found[1]])
+            if room is not None and len(entries) > room:
+                self._unshown += len(entries) - room
+                newest = slice(len(entries) - room, None)
+                entries, matches = entries.select(newest), matches[newest]
+        return entries, matches
+
+    def _block(self, queue: _FollowedQueue, limit: int) -> tuple[EntryColumns, _Bools] | None:
+        """Scan the next block of a queue; None if nothing is new."""
         position = queue.position
         self._missed += position.skip()
         is_live = position.next_offset >= queue.live_from
         if is_live and (ahead := position.ahead()) > self._backlog_max:
             self._skipped += position.jump_to(position.next_offset + ahead - RECORDS_MAX)
             position.skip()
-        start, stop = position.window(self._scan.block_max if room is not None else RECORDS_MAX)
+        start, stop = position.window(limit)
         if stop <= start:
-            return nothing, nothing
+            return None
         try:
             matched = self._scan.matches(queue.reader, start, stop)
             shown = matched
@@ -202,18 +223,14 @@ class TopicTail:
         except OffsetOutOfRangeError:
             if not position.is_behind:
                 raise
-            return nothing, nothing  # deleted while it was read: the next step counts them
+            return None  # deleted while it was read: the next step counts them
         position.next_offset = stop
-        if room is not None and len(shown) > room:
-            self._unshown += len(shown) - room
-            shown = shown.select(slice(len(shown) - room, None))
-        return shown, matched
+        return shown, np.isin(shown.queue_offsets, matched.queue_offsets, assume_unique=True)
 
     def _seen(
-        self, queue: _FollowedQueue, picked: EntryColumns, matched: EntryColumns
+        self, queue: _FollowedQueue, picked: EntryColumns, matches: _Bools
     ) -> Iterator[SeenMessage]:
         """Yield the messages of entries with their verdicts."""
-        matches = np.isin(picked.queue_offsets, matched.queue_offsets, assume_unique=True)
         for part in _chunks(picked):
             try:
                 messages = queue.reader.messages(picked.select(part))
