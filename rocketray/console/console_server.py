@@ -38,7 +38,7 @@ from .page_views import EXPRESSION_MAX, PAGES, PageContext, letters_filter
 from .redrive import Redrives
 from .rendering import Renderer
 from .samples import EVERY_S, Samples
-from .tail_stream import STEP_S, TailRequest, check_record, step_of, tail_record
+from .tail_stream import STEP_S, LiveTail, TailRequest, check_record, tail_record
 
 __all__ = ["STREAMS_MAX", "Console", "ConsoleParts"]
 
@@ -138,13 +138,13 @@ class Console:
     async def _tail_stream(self, request: web.Request) -> web.StreamResponse:
         wanted = TailRequest.of(request.query)
         await self._link.answer(lambda node: node.topics.get(wanted.topic))
-        tail = await self._link.run(partial(wanted.open, self._data))
+        tail = LiveTail(await self._link.run(partial(wanted.open, self._data)))
         clock = asyncio.get_running_loop().time
 
         async def follow(send: _Send) -> None:
             looked_s = clock()
             while True:
-                await send("step", await self._link.run(partial(step_of, tail)))
+                await send("step", await self._link.run(tail.step))
                 if clock() - looked_s > _LOOK_FOR_QUEUES_S:
                     looked_s = clock()
                     await self._link.run(tail.look_for_queues)
@@ -223,9 +223,11 @@ class Console:
             text = f"UNIQ_KEY IN ({', '.join(map(_quoted, chosen))})"
         rate, limit = _number(form, "rate", 100), _number(form, "limit", _LETTERS_MAX)
         subscription = letters_filter(text)
+        stops = form.get("action") == "stop"
         details = {"group": group, "filter": text, "rate": rate, "limit": limit}
-        await self._link.run(partial(self._audit.note, "redrive", request.remote, **details))
-        if form.get("action") == "stop":
+        what = "stop a redrive" if stops else "redrive"
+        await self._link.run(partial(self._audit.note, what, request.remote, **details))
+        if stops:
             self._redrives.stop(group)
         else:
             self._redrives.begin(group, subscription, rate, limit)

@@ -25,7 +25,9 @@ async def serve(parts: ConsoleParts, ended: threading.Event, ready: Callable[[st
     """
     access = parts.access
     application = Console(parts).application()
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    runner = web.AppRunner(
+        application, access_log=None, shutdown_timeout=_SHUTDOWN_S, handler_cancellation=True
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, access.host, access.port)

@@ -6,6 +6,7 @@ follow; the filter's counters cover all messages. What the browser does not get 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from rocketray.views.verdicts import seen_record, why_of
 
 from .page_views import EXPRESSION_MAX
 
-__all__ = ["STEP_S", "TailRequest", "check_record", "row_of", "step_of", "tail_record"]
+__all__ = ["STEP_S", "LiveTail", "TailRequest", "check_record", "row_of", "tail_record"]
 
 STEP_S = 0.25
 ROWS_MAX = 50
@@ -106,14 +107,33 @@ def counts_record(counts: TailCounts) -> dict[str, Any]:
     return {"counters": json_fields(counts.filter), **named}
 
 
-def step_of(tail: TopicTail) -> dict[str, Any]:
-    """Read a step of a tail; return its rows and the sums so far.
+class LiveTail:
+    """A tail that is read in steps, in any thread; it can be closed while one runs."""
 
-    The first step is longer: it has the messages that were stored before.
-    """
-    room = ROWS_MAX if tail.counts.filter.scanned else FIRST_ROWS_MAX
-    rows = [row_of(seen) for seen in tail.read(room)]
-    return {"rows": rows, **counts_record(tail.counts)}
+    def __init__(self, tail: TopicTail) -> None:
+        """Take over an open tail."""
+        self._tail = tail
+        self._lock = threading.Lock()
+
+    def step(self) -> dict[str, Any]:
+        """Read a step; return its rows and the sums so far.
+
+        The first step is longer: it has the messages that were stored before.
+        """
+        with self._lock:
+            room = ROWS_MAX if self._tail.counts.filter.scanned else FIRST_ROWS_MAX
+            rows = [row_of(seen) for seen in self._tail.read(room)]
+            return {"rows": rows, **counts_record(self._tail.counts)}
+
+    def look_for_queues(self) -> None:
+        """See :meth:`TopicTail.look_for_queues`."""
+        with self._lock:
+            self._tail.look_for_queues()
+
+    def close(self) -> None:
+        """Wait for the step that runs, and unmap the files."""
+        with self._lock:
+            self._tail.close()
 
 
 def tail_record(data: Path, request: TailRequest, most: int = _RECORD_MAX) -> dict[str, Any]:

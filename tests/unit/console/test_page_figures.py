@@ -51,6 +51,20 @@ def test_each_page_is_there_in_each_language_and_as_json(
     assert isinstance(console.get(f"/{page}.json{WITH_NAMES}").record, dict)
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_sends_its_live_part(console: ConsoleClient, page: str) -> None:
+    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+    headers = {"Authorization": f"Bearer {console.access.token}", "Accept": "text/event-stream"}
+    link.request("GET", f"/{page}{WITH_NAMES}", headers=headers)
+    answer = link.getresponse()
+    assert answer.readline() == b"event: live\n"
+    html = json.loads(answer.readline()[len(b"data: ") :])["html"]
+    link.close()
+    assert html.strip()
+    whole = console.get(f"/{page}{WITH_NAMES}").text
+    assert re.sub(r"\d", "", html.strip()) in re.sub(r"\d", "", whole)
+
+
 def test_topics(console: ConsoleClient, node: LocalNode) -> None:
     rows = {row["topic"]: row for row in console.get("/topics.json").record["topics"]}
     assert rows["Trade"]["messages"] == len(node.stored("Trade")) == COUNT
