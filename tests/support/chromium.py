@@ -50,9 +50,8 @@ class Chromium:
         )
         self._http = aiohttp.ClientSession()
         async with asyncio.timeout(_START_S):
-            while not (self._profile / "DevToolsActivePort").exists():  # noqa: ASYNC110
+            while not (port := self._port()):  # noqa: ASYNC110 - a file of another program
                 await asyncio.sleep(0.05)
-            port = (self._profile / "DevToolsActivePort").read_text().split()[0]
             pages: list[dict[str, Any]] = []
             while not pages:
                 async with self._http.get(f"http://127.0.0.1:{port}/json/list") as answer:
@@ -73,6 +72,13 @@ class Chromium:
         await self._http.close()
         self._process.terminate()
         self._process.wait(10)
+
+    def _port(self) -> str:
+        """Return the port of the protocol; "" while the browser starts."""
+        try:
+            return (self._profile / "DevToolsActivePort").read_text().partition("\n")[0]
+        except FileNotFoundError:
+            return ""
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol; events that arrive meanwhile are dropped."""

@@ -85,7 +85,7 @@ function cell(row, text, kind) {
 function rowOf(message) {
   const row = document.createElement('tr');
   const isMatch = message.verdict === 'matched';
-  row.className = isMatch ? 'new' : 'new out';
+  row.className = isMatch ? 'match' : 'out';
   cell(row, TIME.format(message.time));
   const place = document.createElement('a');
   const query = new URLSearchParams({ topic: new URLSearchParams(location.search).get('topic'), by: 'place', value: message.place });
@@ -100,8 +100,8 @@ function rowOf(message) {
     verdict.append(why);
   }
   cell(row, message.body, 'text');
-  cell(row, message.tag);
-  cell(row, message.keys || '–');
+  cell(row, message.tag, 'short');
+  cell(row, message.keys || '–', 'short');
   cell(row, message.properties || '–');
   return row;
 }
@@ -132,7 +132,11 @@ function tailPart(part) {
   const number = (value) => value.toLocaleString();
 
   const show = (messages) => {
-    for (const message of messages) rows.prepend(rowOf(message));
+    for (const message of messages) {
+      const row = rowOf(message);
+      row.classList.toggle('new', messages.length <= 3);
+      rows.prepend(row);
+    }
     while (rows.rows.length > ROWS_MAX) rows.lastElementChild.remove();
     shownInBrowser += messages.length;
     if (shownInBrowser) newer.textContent = '';
