@@ -26,9 +26,15 @@ def test_pages_and_commands_agree(node: Node, connection: Connection) -> None:
     connection.topics.ensure(TOPIC, 2)
     with connection.producer() as producer:
         for number in range(COUNT):
-            options = {"tags": "pay", "keys": [f"s{number}"], "queue_id": number % 2}
-            properties = {"amount": str(number)}
-            producer.send(TOPIC, b"%d" % number, properties=properties, **options)
+            body, properties = b"%d" % number, {"amount": str(number)}
+            producer.send(
+                TOPIC,
+                body,
+                tags="pay",
+                keys=[f"s{number}"],
+                queue_id=number % 2,
+                properties=properties,
+            )
     with connection.consumer("watch", TOPIC, Subscription.sql(SQL)) as member:
         got = 0
         while got < 5:
