@@ -30,6 +30,7 @@ from rocketray.views.lookups import found_by_id, found_by_unique_key
 from rocketray.views.message_records import half_record, letter_record, to_json
 from rocketray.views.topic_records import described_topic, topic_record
 
+from .process_table import processes_of
 from .samples import Samples
 
 __all__ = ["EXPRESSION_MAX", "PAGES", "PageContext", "letters_filter"]
@@ -194,12 +195,15 @@ def node_page(node: NodeClient, _query: _Query, context: PageContext) -> dict[st
     ages, unknown_ages = _known(lambda: _health(node, "unflushed"))
     usage = shutil.disk_usage(context.data)
     memory = _memory()
+    processes, unknown_processes = _known(partial(processes_of, context.data))
     return {
         "release": __version__,
         "cluster": node.cluster,
         "data": str(context.data),
         "disk": {"total": usage.total, "free": usage.free},
         "memory": memory,
+        "processes": processes,
+        "unknownProcesses": unknown_processes,
         "problems": problems,
         "unknown": unknown,
         "unflushed": ages,

@@ -1,0 +1,71 @@
+"""The processes of a node: its own, and those below it, with their memory.
+
+Actors of a Ray that the node joined are not below its process, and are not listed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rocketray.errors import ActorError
+
+__all__ = ["processes_of"]
+
+_PROC = Path("/proc")
+_NAME_CHARS = 60
+_PPID_FIELD = 1  # of /proc/PID/stat, behind the name in brackets
+_RSS_FIELD = 1  # of /proc/PID/statm, in pages
+
+
+def processes_of(data: Path, proc: Path = _PROC) -> list[dict[str, Any]]:
+    """Return pid, name and memory in bytes of each process of the node on *data*, by memory.
+
+    Memory is the resident set; pages that several processes map count in each.
+
+    Raises:
+        ActorError: it is not known which process runs the node.
+    """
+    try:
+        root = int(json.loads((data / "node.json").read_bytes())["pid"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ActorError(
+            f"{data / 'node.json'} does not say which process it is: {error}"
+        ) from None
+    below: dict[int, list[int]] = {}
+    for entry in proc.iterdir():
+        if entry.name.isdecimal() and (parent := _parent(entry)) is not None:
+            below.setdefault(parent, []).append(int(entry.name))
+    found, left = [], [root]
+    while left:
+        pid = left.pop()
+        left += below.pop(pid, [])
+        record = _record(proc / str(pid))
+        if record is not None:
+            found.append(record)
+    return sorted(found, key=lambda each: -each["memory"])
+
+
+def _parent(entry: Path) -> int | None:
+    try:
+        text = (entry / "stat").read_text(errors="replace")
+    except OSError:
+        return None  # it has ended
+    return int(text.rpartition(")")[2].split()[_PPID_FIELD])
+
+
+def _record(entry: Path) -> dict[str, Any] | None:
+    try:
+        words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        pages = int((entry / "statm").read_text().split()[_RSS_FIELD])
+    except (OSError, IndexError):
+        return None
+    first = words[0].strip()
+    if first.startswith("/") or not first:
+        named = [word for word in words[1:] if word and not word.startswith("-")]
+        is_python = Path(first).name.startswith("python")
+        first = " ".join(named[:2]) if is_python and named else Path(first).name
+    memory = pages * os.sysconf("SC_PAGE_SIZE")
+    return {"pid": int(entry.name), "name": first[:_NAME_CHARS], "memory": memory}
