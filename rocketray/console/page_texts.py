@@ -48,7 +48,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "disk": ("Disk", "磁盘"),
     "disk.first": ("first disk", "首个磁盘"),
     "disks": ("Other disks", "其他磁盘"),
-    "dry_run": ("Would redrive {count} letters.", "将重新投递 {count} 条死信。"),
+    "dry_run": ("Letters to redrive: {count}.", "将重新投递 {count} 条死信。"),
     "errors": ("errors", "错误"),
     "exact.at_least": ("at least", "至少"),
     "exact.unfiltered": ("unfiltered", "未过滤"),
@@ -126,7 +126,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "received": ("received", "已接收"),
     "redrive.count": ("Count first (dry run)", "先统计（预演）"),
     "redrive.job": (
-        "{group}: {count} letters redriven, {rate} a second.",
+        "{group}: {count} redriven, {rate} a second at most.",
         "{group}：已重投 {count} 条，每秒 {rate} 条。",
     ),
     "redrive.over": ("Ended.", "已结束。"),
@@ -174,7 +174,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "匹配但未显示：超出页面显示能力",
     ),
     "verdict": ("verdict", "判定"),
-    "waiting.count": ("{count} messages wait.", "{count} 条消息等待中。"),
+    "waiting.count": ("{count} waiting.", "{count} 条消息等待中。"),
     "why": ("Why each group got it, or not", "各消费组收到或未收到的原因"),
 }
 """The texts by their key, in the order of ``LANGUAGES``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from .app_status import host_record
 
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
+    from rocketray.actors.client.connection import Connection
 
 __all__ = ["console"]
 
@@ -70,7 +72,7 @@ def console(
         lambda: open_node(directory),
         access,
         system_clock_ms,
-        lambda node: _hosts(node, directory),
+        _HostRecords(directory),
     )
     open_node(directory).close()
     if not access.is_loopback:
@@ -87,13 +89,26 @@ def console(
         asyncio.run(serve(parts, signals.event, ready))
 
 
-def _hosts(node: NodeClient, data: Path) -> list[dict[str, Any]]:
-    """Return the hosts of apps; without any, Ray and Faust are not imported."""
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+class _HostRecords:
+    """The hosts of apps, as ``status`` prints them; without any, Ray and Faust are not imported.
 
-    if isinstance(node, LocalClient) and not node.has_apps():
-        return []
-    from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
+    The connection stays open: the clients' watch leaves a lost Ray, which would end the process.
+    """
 
-    with connect(data, stays=True) as connection:
-        return [host_record(host) for host in find_hosts(connection.cluster)]
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+
+    def __call__(self, node: NodeClient) -> list[dict[str, Any]]:
+        from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+
+        if isinstance(node, LocalClient) and not node.has_apps():
+            return []
+        from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
+
+        with self._lock:
+            if self._connection is None:
+                self._connection = connect(self._data, stays=True)
+            self._connection.topics.all()  # raises while Ray is lost; the next call would start one
+            return [host_record(host) for host in find_hosts(self._connection.cluster)]
