@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "failures_of",
     "groups_of",
-    "host_record",
     "idle_instances",
     "show_groups",
     "show_hosts",
@@ -123,7 +122,7 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
     """
     if as_json:
         for host in hosts:
-            print_json(host_record(host))
+            print_json(_fields(host))
         return
     rows = [
         (
@@ -331,8 +330,7 @@ def _sink_row(host: Host, sink: SinkStatistics) -> tuple[object, ...]:
     )
 
 
-def host_record(host: Host) -> dict[str, Any]:
-    """Return a host, its agents and sinks as a record."""
+def _fields(host: Host) -> dict[str, Any]:
     status, error = host.status, host.last_error
     return {
         "app": host.app,

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,21 +15,21 @@ import typer
 
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.cli.arguments.node import chosen_cluster, connect
+from rocketray.cli.arguments.node import chosen_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
 from rocketray.cluster import chosen_node
-from rocketray.errors import ConfigError
-
-from .app_status import host_record
+from rocketray.errors import ActorError, ConfigError
 
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.client.connection import Connection
 
-__all__ = ["console"]
+__all__ = ["HostRecords", "console"]
 
 _PORT = 8480
+_STATUS = (sys.executable, "-P", "-m", "rocketray", "status", "--json")
+_STATUS_S = 60.0
+_KEPT_S = 10.0  # the command takes two seconds
 
 
 def console(
@@ -72,7 +77,7 @@ def console(
         lambda: open_node(directory),
         access,
         system_clock_ms,
-        _HostRecords(directory),
+        HostRecords(directory),
     )
     open_node(directory).close()
     if not access.is_loopback:
@@ -89,26 +94,46 @@ def console(
         asyncio.run(serve(parts, signals.event, ready))
 
 
-class _HostRecords:
-    """The hosts of apps, as ``status`` prints them; without any, Ray and Faust are not imported.
+class HostRecords:
+    """The hosts of apps, as ``rocketray status --json`` prints them in a process of its own.
 
-    The connection stays open: the clients' watch leaves a lost Ray, which would end the process.
+    Hosts are found through Ray, which ends a process that loses it at the wrong moment; the console
+    outlives its node, so it stays without Ray. Records are kept for ``kept_s`` seconds.
     """
 
-    def __init__(self, data: Path) -> None:
-        self._data = data
+    def __init__(
+        self, data: Path, command: Sequence[str] = _STATUS, kept_s: float = _KEPT_S
+    ) -> None:
+        self._command = [*command, "--data", str(data)]
+        self._kept_s = kept_s
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._kept: list[dict[str, Any]] = []
+        self._until_s = 0.0
 
     def __call__(self, node: NodeClient) -> list[dict[str, Any]]:
+        """Return the records; none without a process if the node has no apps.
+
+        Raises:
+            ActorError: the command does not answer.
+        """
         from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
 
         if isinstance(node, LocalClient) and not node.has_apps():
             return []
-        from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
-
         with self._lock:
-            if self._connection is None:
-                self._connection = connect(self._data, stays=True)
-            self._connection.topics.all()  # raises while Ray is lost; the next call would start one
-            return [host_record(host) for host in find_hosts(self._connection.cluster)]
+            if time.monotonic() >= self._until_s:
+                self._kept = self._asked()
+                self._until_s = time.monotonic() + self._kept_s
+            return self._kept
+
+    def _asked(self) -> list[dict[str, Any]]:
+        try:
+            done = subprocess.run(  # noqa: S603 - our own command
+                self._command, capture_output=True, text=True, timeout=_STATUS_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise ActorError(f"rocketray status did not answer within {_STATUS_S:g} s") from None
+        if done.returncode and not done.stdout:
+            raise ActorError(f"rocketray status failed: {done.stderr.strip()[-500:]}")
+        records = [json.loads(line) for line in done.stdout.splitlines()]
+        return [record for record in records if "host" in record]

@@ -1,0 +1,48 @@
+"""``rocketray console``: where the hosts of apps come from, and refusals."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from support.command_server import run_here
+
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.cli.nodes.console_command import HostRecords
+from rocketray.errors import ActorError
+
+NODE = cast("NodeClient", None)
+PRINTS = """
+import pathlib, sys
+count = pathlib.Path(sys.argv[-1], "count")
+count.write_text(count.read_text() + "x" if count.exists() else "x")
+print('{"app": "shop", "host": 0}')
+print('{"verified": []}')
+"""
+
+
+def test_hosts_are_those_of_status_and_are_kept(tmp_path: Path) -> None:
+    records = HostRecords(tmp_path, [sys.executable, "-c", PRINTS])
+    expected: list[dict[str, Any]] = [{"app": "shop", "host": 0}]
+    assert records(NODE) == records(NODE) == expected
+    assert (tmp_path / "count").read_text() == "x"
+    fresh = HostRecords(tmp_path, [sys.executable, "-c", PRINTS], kept_s=0)
+    assert fresh(NODE) == fresh(NODE) == expected
+    assert (tmp_path / "count").read_text() == "xxx"
+
+
+def test_a_status_that_fails_is_unknown_and_not_empty(tmp_path: Path) -> None:
+    records = HostRecords(tmp_path, [sys.executable, "-c", "import sys; sys.exit('it burns')"])
+    with pytest.raises(ActorError, match="rocketray status failed: it burns"):
+        records(NODE)
+
+
+def test_without_a_node_and_for_a_cluster_it_refuses(tmp_path: Path) -> None:
+    absent = run_here("console", "--data", tmp_path)
+    assert absent.code == 1
+    assert "no node runs" in absent.err
+    named = run_here("--cluster", "x", "console")
+    assert named.code == 1
+    assert "on the node's machine" in named.err
