@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.calls.endpoint import client_of
@@ -14,11 +14,15 @@ from .local_transport import LocalTransport
 from .node_api import NODE
 from .node_process_api import NODE_PROCESS
 
+if TYPE_CHECKING:
+    from rocketray.actors.producers.producer import NodeProducer
+    from rocketray.actors.producers.producer_options import ProducerOptions
+
 __all__ = ["LocalClient"]
 
 
 class LocalClient(NodeClient):
-    """The calls of a node over its own socket; what :class:`Connection` has, but no streams."""
+    """The calls of a node over its own socket; what :class:`Connection` has, but no members."""
 
     def __init__(self, transport: LocalTransport) -> None:
         """Take over an open *transport*."""
@@ -44,6 +48,12 @@ class LocalClient(NodeClient):
     def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
         """See :meth:`NodeProcessApi.doubts`."""
         return self._process.doubts(topics, subscription)
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> NodeProducer:
+        """Return a new producer, which its caller closes; see ProducerOptions."""
+        from rocketray.actors.producers.producer import NodeProducer  # noqa: PLC0415 - slow
+
+        return NodeProducer(self, **options)
 
     def close(self) -> None:
         """End the connection."""

@@ -135,7 +135,7 @@ def send(
     }
     outgoing = None if jsonl else _by_hand(topic, fields)
     with (
-        connect(data) as connection,
+        (connect if jsonl else ask)(data) as connection,
         connection.producer(ack=ack, compression=compression) as producer,
     ):
         if outgoing is None:

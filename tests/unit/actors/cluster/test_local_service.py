@@ -123,6 +123,20 @@ def test_dead_letters_are_read_and_redriven_there(node: LocalNode, client: Local
     assert redrive_there(client.letters, "g", everything, None, None) == 1
 
 
+def test_a_producer_stores_and_delays_messages(node: LocalNode, client: LocalClient) -> None:
+    node.topics.ensure("T", 2)
+    with client.producer() as producer:
+        sent = producer.send("T", b"now", keys="k", queue_id=1, ack="disk")
+        delayed = producer.send("T", b"later", delay=3600)
+        with pytest.raises(TopicNotFoundError):
+            producer.send("Nope", b"")
+    [stored] = node.stored("T")
+    assert (stored.body, stored.keys, stored.queue_id) == (b"now", ["k"], 1)
+    assert stored.offset_message_id == sent.offset_message_id
+    assert delayed.recall_handle is not None
+    assert client.delays.recall(delayed.recall_handle)
+
+
 def test_errors_come_as_they_were_raised(client: LocalClient) -> None:
     with pytest.raises(TopicNotFoundError, match="'Trde'"):
         client.topics.get("Trde")
