@@ -50,7 +50,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "actors": (
         ("calls", "runtime"),
         ("files",),
-        ("ray_process", "ipc", "journal", "register"),
+        ("ray_process", "ipc", "journal", "register", "process_logs"),
         ("groups",),
         ("topics",),
         ("retries",),

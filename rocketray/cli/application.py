@@ -41,6 +41,7 @@ _PLACES = {
     "start": "nodes.start",
     "up": "nodes.apps",
     "status": "nodes.apps",
+    "logs": "nodes.logs",
     "scale": "nodes.apps",
     "down": "nodes.apps",
     "metrics": "nodes.metrics",

@@ -209,7 +209,8 @@ class StoreFiles:
             self.index.forget_before(self.log.min_offset)
         self.remove_forgotten()  # left over from a crash during deletion
         self._clean_stop.remove()
-        _LOG.info("%s: opened: %s", self._directory, report)
+        level = logging.DEBUG if report.was_clean else logging.INFO
+        _LOG.log(level, "%s: opened: %s", self._directory, report)
         for hole in report.holes:
             _LOG.error(
                 "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason

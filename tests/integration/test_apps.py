@@ -198,6 +198,9 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     wait_for(lambda: sum(counts(hosts(run), "deadLettered")) == 1, "it is no dead letter")
     assert sum(counts(hosts(run), "failures")) == 1
     assert "dead letters" in run("status", "shop").out
+    failed = [line for line in run("logs", "shop", "--json").lines() if line["level"] == "ERROR"]
+    assert {(line["topic"], bool(line["messageId"])) for line in failed} == {("shop-orders", True)}
+    assert {line["part"] for line in run("logs", "node", "--json").lines()} <= {"node"}, "no news"
 
     run("scale", "shop", "1")
     wait_for(lambda: queues(hosts(run)) == [[0, 1]], "the other host took nothing over")

@@ -322,14 +322,24 @@ def test_main_runs_a_node_agents_and_sinks_and_a_signal_ends_all_without_a_trace
     program.wait_for("\nbatch 0 has ")
     assert program.end(signal.SIGTERM) == 0, program.output()
     log = [line.partition(" INFO rocketray.")[2] for line in program.output().splitlines()]
-    ours = ("actors.cluster.node: ", "topology.app.app: ", "topology.app.running: ")
-    said = [line for line in log if line.startswith(ours) and ": removed /dev/shm/" not in line]
-    starting, ready, app, stopping = said
+    ours = ("actors.cluster.node: ", "topology.app.start_report: ", "topology.app.running: ")
+    waits = (": removed /dev/shm/", " waits for its node, ", " is starting, and ")
+    said = [
+        line for line in log if line.startswith(ours) and not any(map(line.__contains__, waits))
+    ]
+    starting, ready, uses, logs, agent, sink, app, stopping = said
     assert starting == f"actors.cluster.node: no node runs on {program.data}: starting one"
     assert ready.startswith(
         f"actors.cluster.node: the node on {program.data} is ready; its logs are in /"
     )
-    assert app == "topology.app.app: app lakes is ready; agents: note (group lakes-note)"
+    report = "topology.app.start_report: "
+    assert uses == f"{report}app lakes uses the node on {program.data}"
+    assert logs.startswith(f"{report}app lakes logs to {program.data}/logs/app-lakes.")
+    assert (
+        agent == f"{report}agent note of app lakes is in group lakes-note: topic Clicks, tags '*'"
+    )
+    assert sink == f"{report}sink tell of app lakes: topic Clicks, tags '*'"
+    assert app == f"{report}app lakes is ready; agents: note (group lakes-note)"
     assert stopping == "topology.app.running: app lakes is stopping"
     traces = ("Traceback", "\tat ")
     assert not any(trace in program.output() for trace in traces), program.output()

@@ -48,6 +48,7 @@ from rocketray.actors.topics.topics import TopicsApi
 from rocketray.config import StoreConfig
 from rocketray.errors import RegisterUnavailableError, ShardUnavailableError, SupersededError
 
+from .actor_log import show_log
 from .cluster_state import ClusterState
 from .coordinator_settings import CoordinatorSettings
 from .disk_service import DiskService
@@ -96,6 +97,7 @@ class CoordinatorActor(ServedObjects):
         them.
         """
         super().__init__()
+        show_log(home)
         self._place = home
         if settings is not None:
             # It raises for a size that does not exist, before anything is taken over.
@@ -126,8 +128,7 @@ class CoordinatorActor(ServedObjects):
         )
         if not asks_for_token():
             self._state.problems.note("Ray", _OPEN_RAY)
-        catalog = lambda: self._state.topics.catalog  # noqa: E731
-        self._shards = NodeShards(self._home, settings, disks, catalog)
+        self._shards = NodeShards(self._home, settings, disks, lambda: self._state.topics.catalog)
         self._topics = TopicService(self._state, self._shards)
         moves = QueueMoves(documents, self._state, disks, self._shards, self._topics.locks)
         self._disks = DiskService(disks, self._state, self._topics, rules, moves, place=home)
@@ -154,8 +155,8 @@ class CoordinatorActor(ServedObjects):
         if self._shared is not None:
             look = partial(self._look_at, self._shared)
             start("looking at the register", REGISTER_INTERVAL_S, work=look)
-            actor = ray.get_runtime_context().current_actor
-            threading.Thread(target=_end, args=[self._shared, actor], daemon=True).start()
+            arguments = self._shared, ray.get_runtime_context().current_actor
+            threading.Thread(target=_end, args=arguments, daemon=True).start()
         order = self._topics.order_bitmaps
         start("requesting bitmaps", BITMAPS_INTERVAL_S, work=order, at_once=True)
 

@@ -23,6 +23,8 @@ from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_runtime import ray, zone_of_machine
 from rocketray.kernels import compile_once
 
+from .actor_log import show_log
+
 __all__ = ["FILTER_THREADS", "FilterActor"]
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ class FilterActor(ServedObjects):
 
     def __init__(self, home: Home, rules: FilterRules) -> None:
         super().__init__()
+        show_log(home)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         compile_once()
         self._home = home

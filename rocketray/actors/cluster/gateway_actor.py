@@ -35,6 +35,8 @@ from rocketray.errors import StreamError
 from rocketray.kernels import warm
 from rocketray.store.age_clock import AgeClock
 
+from .actor_log import show_log
+
 __all__ = ["GATEWAY_THREADS", "STORES_AT_ONCE", "GatewayActor"]
 
 _LOG = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class GatewayActor(ServedObjects):
 
     def __init__(self, home: Home) -> None:
         super().__init__()
+        show_log(home)
         self._stop = threading.Event()
         data = home.directory()
         node = NodeClient(

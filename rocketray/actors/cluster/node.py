@@ -34,6 +34,7 @@ from rocketray.actors.files.node_description import write_description
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, token_file
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
+from rocketray.actors.process_logs.log_index import drop_lost_logs
 from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
@@ -134,6 +135,7 @@ class Node:
 
     def _start(self) -> None:
         disk = settle_identity(self.data)
+        drop_lost_logs(self.data)
         if self._options.register is None:
             TopicCatalog.load(self.data)  # report its problems before Ray is started
         cluster_id = self._check_register(disk)

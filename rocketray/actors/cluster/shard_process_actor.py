@@ -27,6 +27,7 @@ from rocketray.config import StoreConfig
 from rocketray.kernels import compile_once
 from rocketray.store.age_clock import AgeClock
 
+from .actor_log import show_log
 from .system_services import SystemServices
 
 __all__ = ["DELIVERIES_AT_ONCE", "ShardProcessActor"]
@@ -41,6 +42,7 @@ class ShardProcessActor(ServedObjects):
 
     def __init__(self, home: Home, name: str, sizes: dict[str, int], scrub_rate: int) -> None:
         super().__init__()
+        show_log(home)
         compile_once()
         data = home.directory()
         _allow_many_files()

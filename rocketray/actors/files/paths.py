@@ -17,6 +17,8 @@
                                         and config/consumerFilter.json, the filters of its bitmaps
     DATA/copies/<topic>.<queueId>/      a queue that is being copied here (disks/queue_copy.py)
     DATA/staged/                        the halves of staged batches (half_file.py)
+    DATA/logs/                          which process logs where (process_logs/log_index.py), and
+                                        the logs of processes that Ray did not start
     RUNTIME/                            rings and doorbells in shared memory, and the socket of
                                         commands, removed with the node
 
@@ -51,6 +53,8 @@ __all__ = [
     "identity_file",
     "journal_directory",
     "local_socket",
+    "log_index_file",
+    "logs_of",
     "node_file",
     "process_doorbell_path",
     "producer_rings_directory",
@@ -106,6 +110,16 @@ def writers_directory(data: Path) -> Path:
 def staged_directory(data: Path) -> Path:
     """Return the directory of the halves of staged batches."""
     return data / "staged"
+
+
+def logs_of(data: Path) -> Path:
+    """Return the directory of logs."""
+    return data / "logs"
+
+
+def log_index_file(data: Path) -> Path:
+    """Return the file that says which process logs where."""
+    return logs_of(data) / "processes.jsonl"
 
 
 def filters_file(directory: Path) -> Path:

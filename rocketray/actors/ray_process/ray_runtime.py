@@ -56,6 +56,7 @@ __all__ = [
     "RayActorError",
     "RayError",
     "RayTaskError",
+    "actor_name",
     "cluster_of",
     "has_ray",
     "is_driver",
@@ -336,6 +337,11 @@ def raised_there(error: RayTaskError, data: Path) -> Exception:
     if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
         return disk_error(data, cause)
     return cause if isinstance(cause, StreamError) else error
+
+
+def actor_name() -> str:
+    """Return the name of the actor that this process is."""
+    return str(ray.get_runtime_context().get_actor_name())
 
 
 def output_files() -> tuple[str, ...]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rocketray.actors.client.local_client import LocalClient
 
 __all__ = [
+    "RAY_LOG",
     "ask",
     "choose_cluster",
     "chosen_cluster",
@@ -44,7 +45,8 @@ __all__ = [
 _LOOK_AGAIN_S = 1.0
 _GRACE_S = 10.0  # the command notices it by itself within a few
 _STDERR = 2
-_LOG_NAME = "commands.err"
+RAY_LOG = "commands.err"
+"""The file in the node's logs with what Ray prints in the processes of commands."""
 
 
 _CHOSEN: list[Cluster] = []  # by an option before the command's name
@@ -161,5 +163,5 @@ def _open(data: Path) -> int:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         logs = json.loads((data_directory(data) / "node.json").read_text())["logs"]
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(Path(logs) / _LOG_NAME, flags, 0o600)
+        return os.open(Path(logs) / RAY_LOG, flags, 0o600)
     return os.open(os.devnull, os.O_WRONLY)

@@ -155,6 +155,10 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
         for host in hosts
         if host.status is not None and host.status.logs
     ]
+    if logs:
+        logs.append(
+            f"to read them: rocketray logs {'|'.join(sorted({host.app for host in hosts}))}"
+        )
     for line in ("", *logs) if logs else ():
         print_line(line)
     for line in _complaints(hosts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import typer
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.files.home import identity_of
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.cli.arguments.node import chosen_cluster, ray_stderr_in_file
+from rocketray.cli.arguments.node import RAY_LOG, chosen_cluster, ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_result, progress
 from rocketray.cli.terminal.quantities import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["disk", "start"]
 
+_LOG = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.5
 
 
@@ -183,12 +185,15 @@ def start(
         with waiting("starting Ray and the node's actors"):
             node = stack.enter_context(Node(data, options))
         ray_stderr_in_file(node.data)  # not before: what Ray says of a failing start is for people
+        _log_in_file(node)
         signalled = stack.enter_context(stop_signals()).event
         if as_json:
             print_json(node.description())
         else:
             print_line(f"ready: pid {node.description()['pid']}, data {node.data}")
-            print_line(f"logs:  {node.description()['logs']}")
+            print_line(
+                f"logs:  rocketray logs --data {node.data}; files: {node.description()['logs']}"
+            )
             if node.owner is None:
                 print_line(f"try:   rocketray topics create Trade --data {node.data}")
             else:
@@ -204,6 +209,7 @@ def start(
         threading.Thread(target=_end_when_lost, args=[node], daemon=True).start()
         signalled.wait()
         progress("stopping")
+        _LOG.info("the node on %s stops", node.data)
         if node.owner is None:
             _take_apps_down(cluster or DEFAULT_CLUSTER)
 
@@ -234,6 +240,21 @@ def disk(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> Non
     """
     found = identity_of(data)
     print_result({"data": str(data.resolve()), "disk": found}, found, as_json=as_json)
+
+
+def _log_in_file(node: Node) -> None:
+    """Log from INFO on to a file of the node; the terminal shows warnings, as before."""
+    from rocketray.actors.process_logs.log_output import log_in_file  # noqa: PLC0415 - as above
+
+    handler = log_in_file(node.data, "node", [str(Path(node.description()["logs"]) / RAY_LOG)])
+    if handler is None:
+        return
+    root = logging.getLogger()
+    for other in root.handlers:
+        other.setLevel(max(other.level, logging.WARNING))
+    root.addHandler(handler)
+    logging.getLogger("rocketray").setLevel(logging.INFO)
+    _LOG.info("the node on %s is ready", node.data)
 
 
 def _end_when_lost(node: Node) -> None:

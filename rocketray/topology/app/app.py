@@ -8,7 +8,6 @@ pickled: a process elsewhere imports it by path (see host.py). Everything outsid
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import uuid
@@ -51,21 +50,21 @@ from rocketray.topology.values.group import (
 from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic
 from rocketray.topology.values.wire import group_name
 
-from .agent import Agent, agent_doubts, check_handler
+from .agent import Agent, check_handler
+from .app_log import AppLog, show_log, show_warnings
 from .leadership import Leadership
 from .replies import Replies
-from .running import Companion, run_until_signalled, show_log, show_warnings
+from .running import Companion, run_until_signalled
 from .settings import arguments_of, check_settings, refuse_unknown_options, with_defaults
 from .sink_spec import SinkSpec, add_sink
 from .spark_need import needing_spark
 from .spark_options import SparkOptions
+from .start_report import report_places, report_start, telling, warn_of_doubts
 
 if TYPE_CHECKING:
     from rocketray.actors.groups.member_options import StartFrom
 
 __all__ = ["App"]
-
-logger = logging.getLogger(__name__)
 
 
 class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
@@ -371,13 +370,17 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """
         show_log()
         sinks = self._sink_service()
+        log = AppLog()
         try:
-            with ExitStack() as stack:
+            with log.following(), ExitStack() as stack:
                 if self._connection is None:
                     from rocketray.actors.cluster import node  # noqa: PLC0415  # Ray
 
                     options = NodeOptions(own_predicates=self.predicates)
-                    self._connection = stack.enter_context(node.ensure_node(self._place(), options))
+                    ensured = node.ensure_node(self._place(), options)
+                    with telling(f"app {self.conf.id} waits for its node"):
+                        self._connection = stack.enter_context(ensured)
+                    report_places(self, log, self._connection)
                 asyncio.run(run_until_signalled(self, sinks))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
             raise SystemExit(_INTERRUPTED) from None
@@ -396,8 +399,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     async def on_started(self) -> None:
         """Start timers and tasks once every agent is a member of its group."""
         await self.wait_for_stopped(self.fetcher.is_open)
-        self._log_start()
-        self.add_future(self._warn_of_doubts())
+        report_start(self)
+        self.add_future(warn_of_doubts(self))
         await self.leadership.start()  # before any part asks who leads
         await super().on_started()
 
@@ -407,36 +410,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         await self.leadership.stop()
         await self._outboxes.close()
         await self._reply_consumer.delete_topic()
-
-    async def _warn_of_doubts(self) -> None:
-        """Log which filters look like mistakes, while agents already run."""
-        agents = list(self.agents.values())
-        try:
-            for line in await asyncio.to_thread(agent_doubts, await self.connect(), agents):
-                logger.warning("%s", line)
-        except (StreamError, OSError) as error:
-            logger.debug("the filters of agents were not compared with messages: %s", error)
-
-    def _log_start(self) -> None:
-        """Log the agents, and which of them keep order only because of tables."""
-        members = [
-            (agent.name, agent.membership)
-            for agent in self.agents.values()
-            if isinstance(agent.channel, Topic) and agent.membership is not None
-        ]
-        groups = [f"{name} (group {member.group})" for name, member in members]
-        logger.info("app %s is ready; agents: %s", self.conf.id, ", ".join(groups) or "none")
-        names = sorted(
-            name
-            for name, member in members
-            if member.failures.ordered is None and not member.is_broadcast
-        )
-        if self.tables and names:
-            logger.info(
-                "app %s has tables (%s), so these agents keep the order of each queue: %s; a "
-                "message that fails holds its queue; to turn that off, give an agent ordered=False",
-                *(self.conf.id, ", ".join(sorted(self.tables)), ", ".join(names)),
-            )
 
     def _join_group(self, channel: Any, agent_name: str, membership: GroupMembership) -> None:
         """Check the group's name and that its members subscribe alike."""

@@ -23,6 +23,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,8 +31,9 @@ from faust.events import Event
 from faust.types.tuples import Message as FaustMessage
 
 from rocketray.actors.groups.failing import FailingMessage
+from rocketray.actors.process_logs.log_line import MessagePlace
 from rocketray.message import SHARDING_KEY, StoredMessage
-from rocketray.topology.values.shared_batch import SharedBatch
+from rocketray.topology.values.shared_batch import DAMAGE, SharedBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +45,7 @@ __all__ = [
     "DeliveredEvent",
     "Delivery",
     "Owner",
+    "place_of",
     "position_text",
     "split",
     "until_through",
@@ -300,6 +303,21 @@ def position_text(delivery: Delivery, index: int | None = None) -> str:
     """Return topic, queue and offset of the message at *index*, or at the cursor, for logs."""
     offset = delivery.shared.next_queue_offset(delivery.cursor if index is None else index)
     return f"at topic {delivery.topic} queue {delivery.queue_id} offset {offset}"
+
+
+def place_of(delivery: Delivery, index: int | None = None, end: int | None = None) -> MessagePlace:
+    """Return where the message at *index*, or at the cursor, is; or the messages up to *end*."""
+    begin = delivery.cursor if index is None else index
+    offset = delivery.shared.next_queue_offset(begin)
+    last = None
+    if end is not None and end > begin + 1:
+        last = delivery.shared.next_queue_offset(end - 1)
+    message_id = None
+    if last is None and begin < len(delivery.shared):
+        with suppress(*DAMAGE):
+            stored = delivery.shared.messages[begin]
+            message_id = stored.unique_key or stored.offset_message_id
+    return MessagePlace(delivery.topic, delivery.queue_id, offset, last, message_id)
 
 
 def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMessage:

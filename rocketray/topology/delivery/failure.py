@@ -27,11 +27,12 @@ import logging
 from faust.exceptions import DecodeError
 
 from rocketray.actors.groups.failing import reason_of
+from rocketray.actors.process_logs.log_line import MessagePlace, place_extra
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 from rocketray.topology.values.shared_batch import DAMAGE
 
-from .delivery import Delivery, Owner, position_text
+from .delivery import Delivery, Owner, place_of
 from .inbox import Hand, Inbox
 
 __all__ = ["FIRST_DELAY_S", "MAX_DELAY_S", "backoff_s", "fail", "fail_message", "note_failure"]
@@ -62,8 +63,11 @@ async def fail(inbox: Inbox, hand: Hand, error: BaseException, who: str) -> None
     for delivery, _, end in runs:
         delivery.alone_until = max(delivery.alone_until, end)
     count = sum(end - begin for _, begin, end in runs)
+    delivery, begin, end = runs[0]
     logger.warning(
-        "%s failed on %d messages, which are now delivered one by one: %r", who, count, error
+        "%s failed on %d messages, which are now delivered one by one: %r",
+        *(who, count, error),
+        extra=place_extra(place_of(delivery, begin, end) if len(runs) == 1 else None),
     )
 
 
@@ -107,7 +111,7 @@ async def _settle(
     is_decoding: bool,
 ) -> bool:
     """Pause the queue, or send the message at the cursor back; return whether it is done with."""
-    rules, place, reason = owner.rules, position_text(delivery), reason_of(error)
+    rules, place, reason = owner.rules, place_of(delivery), reason_of(error)
     attempt = delivery.attempts.note(delivery.cursor)
     is_held = rules.holds(is_decoding=is_decoding)
     limit = rules.decode_attempts if is_decoding else rules.max_attempts
@@ -128,10 +132,15 @@ async def _settle(
     return True
 
 
-def _log(inbox: Inbox, who: str, place: str, became: str, error: BaseException) -> None:
+def _log(inbox: Inbox, who: str, place: MessagePlace, became: str, error: BaseException) -> None:
     """Log a line for each failure, and seldom its traceback, because all may fail alike."""
     traced = error if inbox.may_trace(error) else None
-    logger.error("%s failed %s, %s: %r", who, place, became, error, exc_info=traced)
+    logger.error(
+        "%s failed %s, %s: %r",
+        *(who, place.position(), became, error),
+        exc_info=traced,
+        extra=place_extra(place),
+    )
 
 
 def backoff_s(attempts: int) -> float:

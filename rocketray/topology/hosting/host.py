@@ -33,7 +33,8 @@ from rocketray.cluster import Cluster
 from rocketray.errors import ActorError
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.app.app import App
-from rocketray.topology.app.running import run_until, show_log
+from rocketray.topology.app.app_log import show_worker_log
+from rocketray.topology.app.running import run_until
 from rocketray.topology.app.sink_statistics import SinkStatistics
 
 from .host_failure import HostFailure, store_failure
@@ -86,7 +87,7 @@ class ConsumerHost:
         note: Callable[[str, HostFailure], None] = store_failure,
         end: Callable[[], None] = end_process,
     ) -> None:
-        show_log()
+        show_worker_log(plan.data, name, output_files())
         self._hosted = _HostedApp(plan, name, note=note, end=end)
 
     def start(self) -> HostFailure | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from rocketray.actors.ray_process.ray_runtime import output_files, ray
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cluster import Cluster
-from rocketray.topology.app.running import show_log
+from rocketray.topology.app.app_log import show_worker_log
 from rocketray.topology.spark.sink_runner import RestartPolicy
 from rocketray.topology.spark.sink_service import SinkService
 
@@ -48,7 +48,7 @@ class SparkHost:
         note: Callable[[str, HostFailure], None] = store_failure,
         end: Callable[[], None] = end_process,
     ) -> None:
-        show_log()
+        show_worker_log(plan.data, name, output_files())
         self._plan, self._name, self._note, self._end = plan, name, note, end
         self._service: SinkService | None = None
         self._has_failed = False

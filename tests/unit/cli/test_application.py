@@ -53,6 +53,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "topology",
         "up",
         "status",
+        "logs",
         "scale",
         "down",
         "staged",

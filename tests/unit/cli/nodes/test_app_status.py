@@ -84,7 +84,10 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
     assert "Orders 0,2" in hosts
     assert agents.count("1200") == 2
     agent = "shop host 0 agent handle_payments_of_customers: "
-    assert logs == "shop host 0 writes to /logs/worker.out and /logs/worker.err"
+    assert logs.split("\n") == [
+        "shop host 0 writes to /logs/worker.out and /logs/worker.err",
+        "to read them: rocketray logs shop",
+    ]
     assert errors == [
         f"shop host 0 failed at {when} on node-2: ValueError: no database (/apps/shop.py:12)",
         f"shop host 1 failed at {when} on node-2: ValueError: no database (/apps/shop.py:12)",

@@ -16,7 +16,7 @@ from rocketray.topology.app.agent import agent_doubts
 from rocketray.topology.app.app import App
 
 SILENT = """
-import asyncio, sys
+import asyncio, logging, sys
 from pathlib import Path
 import rocketray as rr
 from support.local_node import LocalNode
@@ -33,7 +33,7 @@ async def pays(stream):
 async def run():
     await app.start()
     await asyncio.sleep(0.2)
-    module.logger.warning("a line of a module with services")
+    logging.getLogger(module.__name__).warning("a line of a module with services")
     await app.stop()
 
 asyncio.run(run())

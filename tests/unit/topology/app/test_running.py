@@ -19,7 +19,7 @@ from rocketray.topology.app.running import run_until_signalled
 LOGS = """
 import logging
 {set_up}
-from rocketray.topology.app.running import show_log
+from rocketray.topology.app.app_log import show_log
 show_log()
 logging.getLogger("rocketray.topology.app.app").info("ready")
 logging.getLogger("rocketray.topology.app.app").info("[^App]: Starting...")

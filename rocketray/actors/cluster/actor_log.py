@@ -1,0 +1,18 @@
+"""The log of an actor of the node: shown, noted in the data directory, and limited in size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketray.actors.files.home import Home
+from rocketray.actors.process_logs.log_output import show_in_worker
+from rocketray.actors.ray_process.ray_runtime import actor_name, output_files
+
+__all__ = ["show_log"]
+
+
+def show_log(home: Home) -> None:
+    """Log what this actor of *home* does, where ``rocketray logs`` finds it."""
+    files = output_files()
+    if files:
+        show_in_worker(Path(home.data), actor_name(), files)

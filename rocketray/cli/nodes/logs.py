@@ -1,0 +1,247 @@
+"""``rocketray logs``: what apps and a node's processes printed and logged, also ended ones."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from rocketray.cli.arguments.lookup_options import parse_time_ms
+from rocketray.cli.arguments.node import chosen_cluster
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.terminal.output import (
+    as_time,
+    print_json,
+    print_line,
+    print_records,
+    progress,
+)
+from rocketray.cli.terminal.quantities import parse_duration
+from rocketray.errors import ConfigError
+from rocketray.meant import meant
+
+if TYPE_CHECKING:
+    from rocketray.actors.process_logs.log_index import LogEntry
+    from rocketray.actors.process_logs.log_tails import LogTail, PartLine
+
+__all__ = ["logs"]
+
+_LINES = 200
+_LINES_MAX = 1_000_000
+_LOOK_S = 0.25
+
+
+def logs(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[APP|node|PART]",
+            help="An app's id, one of its hosts (shop:0), the whole node, or one of its parts: "
+            "coordinator, filter, gateway, shards.",
+        ),
+    ] = None,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines, too, until Ctrl-C.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only lines since a time, or within the last 10m, 2h or 3d."
+        ),
+    ] = None,
+    lines: Annotated[
+        int,
+        typer.Option(
+            "--lines", "-n", metavar="N", min=0, max=_LINES_MAX, help="The last lines of all files."
+        ),
+    ] = _LINES,
+    files: Annotated[
+        bool, typer.Option("--files", help="Print where the logs are instead of what they say.")
+    ] = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what apps and the node's processes printed and logged.
+
+    Those that have ended are shown, too.
+
+    A line that a handler printed, or its error, names the agent and the message in hand: topic,
+    queue, offset and id, for "rocketray explain". Example: rocketray logs shop -f --since 10m
+
+    The processes of the node on --data are shown, of its machine; it need not run. What apps of a
+    named cluster print is on the machines of their hosts: "rocketray status APP" names the files.
+    Each file is limited to 32 MiB, and two older ones are kept.
+    """
+    from rocketray.actors.process_logs.log_index import read_logs  # noqa: PLC0415 - not for help
+    from rocketray.actors.process_logs.log_tails import LogTail  # noqa: PLC0415 - the same
+
+    if (cluster := chosen_cluster()) is not None:
+        raise ConfigError(
+            f"logs are read on their machine: run this there with --data DIR, without --cluster; "
+            f"rocketray --cluster {cluster.name} status names machines and files of apps"
+        )
+    since_ms = None if since is None else _since_ms(since)
+    entries = read_logs(data)
+    chosen = _chosen(entries, name, data)
+    if files:
+        _show_files(chosen, as_json=as_json)
+        return
+    tails = [LogTail(entry, Path(file)) for entry in chosen for file in entry.files]
+    show = _Show(chosen, as_json=as_json)
+    try:
+        _show_existing(tails, since_ms, lines, show)
+        if follow:
+            _follow(data, name, tails, show)
+    finally:
+        for tail in tails:
+            tail.close()
+
+
+def _show_existing(tails: Sequence[LogTail], since_ms: int | None, lines: int, show: _Show) -> None:
+    from rocketray.actors.process_logs.log_tails import merged  # noqa: PLC0415 - not for help
+
+    found = _last_of(merged(tails, since_ms), lines)
+    if lines and (found.left or any(tail.was_cut for tail in tails)):
+        progress(f"earlier lines are left out, at least {found.left}; see --lines and --since")
+    show.all(found.last)
+    _tell_of_none(tails, len(found.last) + found.left)
+
+
+class _Found(NamedTuple):
+    """The last lines, and how many there are before them."""
+
+    last: Sequence[PartLine]
+    left: int
+
+
+def _last_of(found: Iterable[PartLine], most: int) -> _Found:
+    last: deque[PartLine] = deque(maxlen=most)
+    count = 0
+    for each in found:
+        last.append(each)
+        count += 1
+    return _Found(last, count - len(last))
+
+
+class _Show:
+    """Prints lines, each behind the name of its part, as wide as the widest of them."""
+
+    def __init__(self, entries: Sequence[LogEntry], *, as_json: bool) -> None:
+        self._width = max((len(entry.name) for entry in entries), default=0)
+        self._as_json = as_json
+
+    def all(self, found: Iterable[PartLine]) -> None:
+        for each in found:
+            if self._as_json:
+                print_json(_fields(each))
+                continue
+            for line in each.line.written.split("\n"):
+                print_line(f"{each.entry.name:{self._width}} │ {line}")
+
+
+def _follow(data: Path, name: str | None, tails: list[LogTail], show: _Show) -> None:
+    """Print what is appended, also by processes that start meanwhile, until Ctrl-C."""
+    from rocketray.actors.process_logs.log_index import read_logs  # noqa: PLC0415 - not for help
+    from rocketray.actors.process_logs.log_tails import LogTail  # noqa: PLC0415 - the same
+
+    known = {tail.path for tail in tails}
+    while True:
+        for entry in read_logs(data):
+            if name is None or entry.is_named(name):
+                added = [
+                    LogTail(entry, path) for path in map(Path, entry.files) if path not in known
+                ]
+                known.update(tail.path for tail in added)
+                tails.extend(added)
+        found = [line for tail in tails for line in tail.new()]
+        found.sort(key=lambda each: each.line.time_ms or 0)
+        show.all(found)
+        time.sleep(_LOOK_S)
+
+
+def _since_ms(text: str) -> int:
+    if text[-1:].isalpha() and text[:1].isdigit() and "T" not in text:
+        ago_ms = parse_duration(text)
+        if ago_ms is not None:
+            return int(time.time() * 1000) - ago_ms
+    return parse_time_ms(text, "a time, nor one like 10m")
+
+
+def _chosen(entries: Sequence[LogEntry], name: str | None, data: Path) -> list[LogEntry]:
+    if not entries:
+        raise ConfigError(
+            f"no process has logged on {data}: no node or app of this version was started there; "
+            "name its data directory with --data"
+        )
+    chosen = [each for each in entries if name is None or each.is_named(name)]
+    if not chosen and name is not None:
+        known = sorted({each.name for each in entries} | {"node"})
+        near = meant(name, known)
+        said = f"did you mean {near[0]}?" if near else f"these have logs: {', '.join(known)}"
+        raise ConfigError(f"nothing called {name!r} has logged on {data}; {said}")
+    return chosen
+
+
+def _tell_of_none(tails: Sequence[LogTail], count: int) -> None:
+    """Say which logs are gone or elsewhere, and that there are no lines."""
+    here = socket.gethostname()
+    for tail in tails:
+        if tail.is_missing and tail.entry.machine != here:
+            progress(f"{tail.entry.name}: its log is on {tail.entry.machine}: {tail.path}")
+    lost = sorted({t.entry.name for t in tails if t.is_missing and t.entry.machine == here})
+    if lost:
+        progress(f"logs of earlier processes were removed with Ray's session: {', '.join(lost)}")
+    if not count:
+        progress("nothing was printed or logged")
+
+
+def _show_files(entries: Sequence[LogEntry], *, as_json: bool) -> None:
+    from rocketray.actors.runtime.processes import is_alive  # noqa: PLC0415 - not for help
+
+    def state(entry: LogEntry) -> str:
+        if entry.machine != socket.gethostname():
+            return "unknown"
+        return "running" if is_alive(entry.pid) else "ended"
+
+    records = [
+        {
+            "part": entry.name,
+            "machine": entry.machine,
+            "pid": entry.pid,
+            "started": as_time(entry.started_ms),
+            "state": state(entry),
+            "file": file,
+        }
+        for entry in entries
+        for file in entry.files
+    ]
+    columns = ("part", "machine", "pid", "started", "state", "file")
+    print_records(records, columns, as_json=as_json)
+
+
+def _fields(found: PartLine) -> dict[str, Any]:
+    line, place = found.line, found.line.place
+    fields: dict[str, Any] = {
+        "part": found.entry.name,
+        "machine": found.entry.machine,
+        "pid": found.entry.pid,
+        "time": line.time_ms,
+        "level": line.level,
+        "logger": line.logger,
+        "text": line.text,
+    }
+    if place is not None:
+        fields |= {
+            "topic": place.topic,
+            "queueId": place.queue_id,
+            "queueOffset": place.queue_offset,
+            "lastQueueOffset": place.last_queue_offset,
+            "messageId": place.message_id,
+        }
+    return fields
