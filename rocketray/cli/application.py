@@ -40,7 +40,7 @@ _PLACES = {
     "restore": "nodes.backups",
     "start": "nodes.start",
     "up": "nodes.apps",
-    "status": "nodes.apps",
+    "status": "nodes.status",
     "logs": "nodes.logs",
     "scale": "nodes.apps",
     "down": "nodes.apps",

@@ -149,7 +149,7 @@ def run(node: CommandServer) -> CommandServer:
 
 
 def hosts(run: CommandServer) -> list[dict[str, Any]]:
-    return [line for line in run("status", "--json").lines() if "app" in line]
+    return [line for line in run("status", "--over", "0", "--json").lines() if "app" in line]
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> None:
@@ -224,7 +224,7 @@ def test_sinks_are_up_in_one_host_of_their_own(run: CommandServer, directory: Pa
     line = LAKES[: LAKES.index('raise ValueError("no b')].count("\n") + 1
     assert broken["place"] == f"{directory / 'lakes.py'}:{line}"
     wait_for(lambda: hosts(run)[1]["sinks"][0]["lag"] == 0, "it reports no lag")
-    shown = run("status", "lakes").out
+    shown = run("status", "lakes", "--over", "0").out
     assert "lakes sink broken failed" in shown
     assert f": ValueError: no bucket ({broken['place']})" in shown
 
@@ -268,7 +268,7 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
 
     [host] = hosts(run)
     printed, logged = map(Path, host["logs"])
-    assert f"ledger host 0 writes to {printed} and {logged}" in run("status").out
+    assert f"ledger host 0 writes to {printed} and {logged}" in run("status", "--over", "0").out
     assert "booked {'amount': 7}" in printed.read_text()
     said = logged.read_text()
     assert "these agents keep the order of each queue: book;" in said
@@ -282,10 +282,15 @@ def test_a_filter_that_failed_is_shown_of_a_group_without_an_app(run: CommandSer
     where = "consume", "Trade", "--group", "audit", "--sql", "amount > 100"
     assert run(*where, "--max", "1", "--timeout", "5", "--json").out == ""
     said = {"group": "audit", "topic": "Trade", "filterErrors": 1, "held": []}
-    lines = run("status", "--json").lines()
+    lines = run("status", "--json", "--over", "0.1").lines()
     assert said in lines
+    [rates] = [line["rates"] for line in lines if "rates" in line]
+    assert {"topic": "Trade", "storedPerS": 0.0, "unknown": None} in rates["topics"]
     assert [[*line] for line in lines[-2:]] == [["unflushed"], ["verified"]]
-    assert "group audit, topic Trade: the filter failed on 1 message; " in run("status").out
+    assert (
+        "group audit, topic Trade: the filter failed on 1 message; "
+        in run("status", "--over", "0").out
+    )
 
 
 def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(
@@ -345,7 +350,7 @@ def test_a_host_that_fails_at_each_restart_says_why_and_can_be_taken_down(
         "ValueError",
         "no database at db:5432",
     )
-    shown = run("status").out
+    shown = run("status", "--over", "0").out
     assert "failing host 0 failed at" in shown
     assert "ValueError: no database at db:5432 (" in shown
     assert run("down", "failing", "--json").lines() == [

@@ -74,6 +74,6 @@ def test_the_cluster_continues_without_the_machine_of_its_first_disk(
             assert traffic["errors"] == []
             assert traffic["lost"] == 0
             assert traffic["in order"]
-        status = cluster.ask("status", "--json")
+        status = cluster.ask("status", "--over", "0", "--json")
         assert status.code == 0
         assert "does not answer" not in status.out

@@ -179,6 +179,11 @@ def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
                 yield f"{host.app} sink {sink.name} {what}: {sink.failure()}"
     for host in hosts:
         for agent in _agents(host):
+            if agent.last_failure is not None:
+                yield (
+                    f"{host.app} host {host.number} agent {agent.name} failed last at "
+                    f"{as_time(agent.last_failure.time_ms)}: {agent.last_failure}"
+                )
             if agent.decode_failures:
                 yield (
                     f"{host.app} host {host.number} agent {agent.name}: {agent.decode_failures} "
@@ -364,6 +369,13 @@ def _fields(host: Host) -> dict[str, Any]:
 def _agent_fields(agent: AgentStatistics) -> dict[str, Any]:
     found = json_fields(agent)
     del found["batches"], found["held"]
+    failure = found.pop("lastFailure")
+    place = failure and failure.place
+    found["lastError"] = failure and {
+        "time": failure.time_ms,
+        "reason": failure.reason,
+        **(json_fields(place) if place else {}),
+    }
     return {"agent": found.pop("name"), **found}
 
 

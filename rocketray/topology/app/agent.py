@@ -15,15 +15,18 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import faust
 from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
-from rocketray.actors.groups.failing import FailingMessage
+from rocketray.actors.groups.failing import FailingMessage, reason_of
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, NodeElsewhereError
 from rocketray.topology.connection import AppNode
+from rocketray.topology.delivery.delivery import NotedFailure, place_of
 from rocketray.topology.delivery.failure import fail, note_failure
 from rocketray.topology.delivery.feed import FeedStatistics
 from rocketray.topology.delivery.isolation import Isolation
@@ -58,6 +61,7 @@ class AgentStatistics:
       finished.
     - ``overdue`` messages were not finished for 15 minutes (overdue.py).
     - ``damaged`` messages were not delivered: they cannot be read.
+    - ``last_failure`` is the latest of the failures.
     """
 
     name: str
@@ -72,6 +76,7 @@ class AgentStatistics:
     damaged: int = 0
     decode_failures: int = 0
     held: tuple[HeldQueue, ...] = ()
+    last_failure: NotedFailure | None = None
 
 
 def check_handler(function: Any) -> None:
@@ -93,6 +98,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
     ) -> None:
         self.membership = membership
         self._failures = 0
+        self._last_failure: NotedFailure | None = None
         self._isolation: Isolation | None = None
         super().__init__(fun, **options)
 
@@ -163,6 +169,11 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             finished=sums["received"] - sums.pop("unfinished"),
             failures=self._failures + sums.pop("unheard"),
             held=tuple(held),
+            last_failure=max(
+                filter(None, (self._last_failure, *(feed.last_unheard for feed in feeds))),
+                key=attrgetter("time_ms"),
+                default=None,
+            ),
             **sums,
         )
 
@@ -202,6 +213,9 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         who, active = f"agent {self.name}", aref.stream.get_active_stream()
         inbox = active.inbox if isinstance(active, Stream) else None
         hand = None if inbox is None else inbox.hand()
+        runs = () if hand is None else hand.runs
+        place = place_of(*runs[0]) if len(runs) == 1 else None
+        self._last_failure = NotedFailure(system_clock_ms(), reason_of(error), place)
         await _close_iterators(aref.stream)
         if inbox is None or not hand:
             return note_failure(who, error, inbox)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DeliveredEvent",
     "Delivery",
+    "NotedFailure",
     "Owner",
     "place_of",
     "position_text",
@@ -55,6 +56,18 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class NotedFailure:
+    """A failure of an agent: when, why, and at which message, if it was at one or a list."""
+
+    time_ms: int
+    reason: str
+    place: MessagePlace | None = None
+
+    def __str__(self) -> str:
+        return self.reason if self.place is None else f"{self.reason} [{self.place}]"
 
 
 @dataclass(slots=True)
@@ -162,8 +175,13 @@ class Owner(Protocol):
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
         """Finish the message at *index*, which is damaged and cannot be read."""
 
-    def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
-        """Count a failed message: *in_handler*, or before it, and maybe at its decoding."""
+    def count_failure(
+        self, reason: str, unheard: MessagePlace | None, *, is_decoding: bool
+    ) -> None:
+        """Count a failed message, maybe at its decoding.
+
+        *unheard* is its place if it failed before a handler had it.
+        """
 
     async def give_back(
         self, delivery: Delivery, index: int, reason: str, attempts: int | None = None

@@ -92,7 +92,11 @@ async def fail_message(
             if isinstance(error, DAMAGE):  # of this message, unless the handler read another one
                 delivery.shared.check(delivery.cursor)
             is_decoding = is_decoding or isinstance(error, DecodeError)
-            owner.count_failure(in_handler=in_handler, is_decoding=is_decoding)
+            owner.count_failure(
+                reason_of(error),
+                None if in_handler else place_of(delivery),
+                is_decoding=is_decoding,
+            )
             if not await _settle(inbox, owner, delivery, error, who, is_decoding=is_decoding):
                 return False
         except DAMAGE as damage:  # it can neither be delivered nor be sent back

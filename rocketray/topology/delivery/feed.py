@@ -31,7 +31,9 @@ from typing import Any, Protocol
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.failing import FailingMessage
+from rocketray.actors.process_logs.log_line import MessagePlace
 from rocketray.actors.retries.retry_records import dead_lettered, retry_topic, sent_back
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ActorError, ShardUnavailableError
@@ -39,7 +41,7 @@ from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE
 
-from .delivery import Delivery, position_text, split, until_through, withdraw
+from .delivery import Delivery, NotedFailure, position_text, split, until_through, withdraw
 from .flow import FlowLimits, SharedWindow, Window
 from .offset_ledger import OffsetLedger
 from .overdue import NOT_ACKNOWLEDGED, OverdueWatch
@@ -149,6 +151,8 @@ class Feed:
         self.rules = rules
         """The rules for messages that fail."""
         self._counts: Counter[str] = Counter()
+        self.last_unheard: NotedFailure | None = None
+        """What failed last before a handler had it."""
         self._member = member
         put = channel_queue.force_put_nowait  # in every mode: it bypasses Faust's flow control
         self._outlet = _Outlet(put, is_ordered=rules.is_ordered and membership.handlers > 1)
@@ -332,9 +336,13 @@ class Feed:
         if self._is_held:
             self._hold_span()
 
-    def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
+    def count_failure(
+        self, reason: str, unheard: MessagePlace | None, *, is_decoding: bool
+    ) -> None:
         """See :class:`~.delivery.Owner`."""
-        self._counts["unheard"] += not in_handler
+        if unheard is not None:
+            self._counts["unheard"] += 1
+            self.last_unheard = NotedFailure(system_clock_ms(), reason, unheard)
         self._counts["decode_failures"] += is_decoding
 
     async def give_back(

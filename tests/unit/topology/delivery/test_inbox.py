@@ -7,6 +7,7 @@ import pytest
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.batches import list_batch
 
+from rocketray.actors.process_logs.log_line import MessagePlace
 from rocketray.topology.delivery.delivery import Delivery, split
 from rocketray.topology.delivery.inbox import LEASE_LOOK_S, Hand, Inbox, TraceLimit
 from rocketray.topology.values.failure_rules import FailureRules
@@ -30,7 +31,9 @@ class Released:
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
         raise NotImplementedError
 
-    def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
+    def count_failure(
+        self, reason: str, unheard: MessagePlace | None, *, is_decoding: bool
+    ) -> None:
         raise NotImplementedError
 
     async def give_back(

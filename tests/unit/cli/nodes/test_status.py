@@ -15,7 +15,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.shards.shard_api import ScrubState
-from rocketray.cli.nodes import apps
+from rocketray.cli.nodes import found_hosts, status
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting import hosting
 
@@ -39,8 +39,8 @@ def connect_to(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(node, "unflushed", unflushed, raising=False)
     monkeypatch.setattr(node, "scrubs", scrubs, raising=False)
-    for name in ("ask", "connect"):
-        monkeypatch.setattr(apps, name, lambda _data: nullcontext(node))
+    for module, name in ((status, "ask"), (found_hosts, "connect")):
+        monkeypatch.setattr(module, name, lambda _data: nullcontext(node))
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def test_a_filter_that_fails_is_shown_of_a_member_of_a_client(node: LocalNode) -
             member.poll(0.1)
         for process in node.processes.values():
             process.flush()
-        *lines, verified = run_here("status", "--json").lines()
+        *lines, verified = run_here("status", "--over", "0", "--json").lines()
         assert lines == [
             {"group": "audit", "topic": "T", "filterErrors": 2, "held": []},
             {"unflushed": []},
         ]
         assert {each["topic"] for each in verified["verified"]} >= {"T"}
-        shown = run_here("status").out
+        shown = run_here("status", "--over", "0").out
     first, *complaints = shown.removesuffix("\n").split("\n\n")
     assert "groups have members: audit, healthy;" in first
     assert complaints == [
@@ -93,8 +93,10 @@ def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: Local
 
         async with running(app):
             await until(lambda: any(each.failing for each in node.groups.all()))
-            [group, *_] = (await asyncio.to_thread(run_here, "status", "--json")).lines()
-            shown = (await asyncio.to_thread(run_here, "status")).out
+            [group, *_] = (
+                await asyncio.to_thread(run_here, "status", "--over", "0", "--json")
+            ).lines()
+            shown = (await asyncio.to_thread(run_here, "status", "--over", "0")).out
         [held] = group.pop("held")
         assert group == {"group": "app-reader", "topic": "T", "filterErrors": 0}
         assert (held["queueId"], held["queueOffset"]) == (0, 1)
@@ -114,7 +116,10 @@ def test_where_groups_are_closed_status_shows_why_and_all_else(
     with LocalNode(tmp_path) as node:
         connect_to(node, monkeypatch)
         node.state.problems.note("other", "something else is wrong")
-        shown, for_programs = run_here("status"), run_here("status", "--json")
+        shown, for_programs = (
+            run_here("status", "--over", "0"),
+            run_here("status", "--over", "0", "--json"),
+        )
     assert (shown.code, shown.err) == (for_programs.code, for_programs.err) == (1, "")
     first, *flushed, empty, closed, other = shown.out.splitlines()
     assert flushed[:2] == ["", "all stored messages are on disk"]

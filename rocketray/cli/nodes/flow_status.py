@@ -1,0 +1,206 @@
+"""Rates and lag in ``rocketray status``: two samples of a node, and what happened between them.
+
+What did not answer, began later, or was set back between the samples has no rate, and says why:
+an unknown rate is not 0. The offsets of a group move when its members report, each second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
+from rocketray.errors import StreamError
+from rocketray.names import is_system_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketray.actors.api.node_client import NodeClient
+    from rocketray.actors.filtering.filtered_lag import FilteredLag
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+
+__all__ = ["FlowSample", "Flows", "GroupFlow", "TopicFlow", "flows_between", "sample", "show_flows"]
+
+_T = TypeVar("_T")
+_GroupKey = tuple[str, str]
+Unknown = str
+"""Why a number is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSample:
+    """A node at one time: the ends of topics, the offsets and the lags of groups, all summed.
+
+    ``time_s`` is of a steady clock. A lag has its exactness.
+    """
+
+    time_s: float
+    stored: Mapping[str, int | Unknown]
+    finished: Mapping[_GroupKey, int | Unknown]
+    lags: Mapping[_GroupKey, tuple[int, str] | Unknown] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFlow:
+    """Messages that were stored in a topic, a second; or why that is unknown."""
+
+    topic: str
+    stored_per_s: float | None
+    unknown: Unknown | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFlow:
+    """Messages that a group went past, a second, and its lag; or why one of them is unknown."""
+
+    group: str
+    topic: str
+    finished_per_s: float | None
+    lag: int | None
+    exactness: str | None = None
+    unknown: Unknown | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """What happened in ``seconds``."""
+
+    seconds: float
+    topics: Sequence[TopicFlow]
+    groups: Sequence[GroupFlow]
+
+    def of(self, groups: Sequence[GroupDescription]) -> Flows:
+        """Return those of *groups* and their topics."""
+        keys = {(each.group, each.topic) for each in groups}
+        topics = {topic for _, topic in keys}
+        return Flows(
+            self.seconds,
+            [each for each in self.topics if each.topic in topics],
+            [each for each in self.groups if (each.group, each.topic) in keys],
+        )
+
+
+def sample(
+    node: NodeClient, groups: Sequence[GroupDescription] | None, *, with_lag: bool
+) -> FlowSample:
+    """Ask *node*, whose groups are *groups*; None if they are closed."""
+    from rocketray.actors.api.node_client import lag_of, of_disks_there  # noqa: PLC0415 - NumPy
+
+    node = of_disks_there(node)
+    names = [name for name in sorted(node.topics.all()) if not is_system_topic(name)]
+    time_s = time.monotonic()
+
+    def end(topic: str) -> int:
+        return sum(shard.max_queue_offset for shard in node.shard_statistics(topic))
+
+    stored = {name: _asked(partial(end, name)) for name in names}
+    kept = [group for group in groups or () if not group.is_broadcast]
+    finished: dict[_GroupKey, int | Unknown] = {
+        (group.group, group.topic): sum(group.offsets.values()) for group in kept
+    }
+    lags: dict[_GroupKey, tuple[int, str] | Unknown] = {}
+    for group in kept if with_lag else ():
+        found = _asked(partial(lag_of, node, group))
+        lags[group.group, group.topic] = found if isinstance(found, str) else _sum(found)
+    return FlowSample(time_s, stored, finished, lags)
+
+
+def flows_between(before: FlowSample, after: FlowSample) -> Flows:
+    """Return the rates between two samples, and the lags of the second."""
+    seconds = after.time_s - before.time_s
+    topics = [
+        TopicFlow(topic, *_rate(before.stored.get(topic), end, seconds))
+        for topic, end in sorted(after.stored.items())
+    ]
+    groups = []
+    for (group, topic), offset in sorted(after.finished.items()):
+        rate, unknown = _rate(before.finished.get((group, topic)), offset, seconds)
+        found = after.lags.get((group, topic), "it was not asked for")
+        if isinstance(found, str):
+            why = f"lag: {found}" if unknown is None else f"{unknown}; lag: {found}"
+            groups.append(GroupFlow(group, topic, rate, None, unknown=why))
+        else:
+            groups.append(GroupFlow(group, topic, rate, *found, unknown))
+    return Flows(seconds, topics, groups)
+
+
+def show_flows(flows: Flows, *, as_json: bool) -> None:
+    """Print two tables, and why something is unknown; as JSON, one object ``rates``."""
+    if as_json:
+        print_json(
+            {
+                "rates": {
+                    "seconds": round(flows.seconds, 3),
+                    "topics": [json_fields(each) for each in flows.topics],
+                    "groups": [json_fields(each) for each in flows.groups],
+                }
+            }
+        )
+        return
+    for columns, rows in (
+        (("topic", "stored/s"), [(one.topic, _shown(one.stored_per_s)) for one in flows.topics]),
+        (
+            ("group", "topic", "finished/s", "lag"),
+            [(one.group, one.topic, _shown(one.finished_per_s), _lag(one)) for one in flows.groups],
+        ),
+    ):
+        if rows:
+            print_line("")
+            print_table(columns, rows, right=columns[-2 if len(columns) > 2 else -1 :])
+    if flows.topics or flows.groups:
+        print_line(
+            f"rates over {flows.seconds:.1f} s; members report what they finished each second"
+        )
+    unknown = {one.topic: one.unknown for one in flows.topics}
+    unknown |= {f"{one.group} on {one.topic}": one.unknown for one in flows.groups}
+    for name, why in unknown.items():
+        if why is not None:
+            print_line(f"{name}: unknown, because {why}")
+
+
+def _asked(question: Callable[[], _T]) -> _T | Unknown:
+    try:
+        return question()
+    except (StreamError, OSError) as error:
+        return str(error) or type(error).__name__
+
+
+def _rate(
+    before: int | Unknown | None, after: int | Unknown, seconds: float
+) -> tuple[float | None, Unknown | None]:
+    """Return a rate, or None and why it is unknown."""
+    for each in (before, after):
+        if isinstance(each, str):
+            return None, each
+    assert isinstance(after, int)
+    if not isinstance(before, int):
+        return None, "it is new since the first sample"
+    if after < before:
+        return None, "its offsets were moved back between the samples"
+    if seconds <= 0:
+        return None, "no time has passed between the samples"
+    return (after - before) / seconds, None
+
+
+def _sum(lag: Mapping[int, FilteredLag]) -> tuple[int, str]:
+    """Return the lag of all queues, and the exactness of the least exact one."""
+    kinds = {one.exactness.value for one in lag.values()}
+    worst = next((kind for kind in ("unfiltered", "at_least") if kind in kinds), "exact")
+    return sum(one.count for one in lag.values()), worst
+
+
+def _shown(rate: float | None) -> str:
+    if rate is None:
+        return "unknown"
+    return f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
+
+
+def _lag(flow: GroupFlow) -> str:
+    if flow.lag is None:
+        return "unknown"
+    kind = (flow.exactness or "exact").replace("_", " ")
+    return str(flow.lag) if kind == "exact" else f"{flow.lag} ({kind})"

@@ -1,0 +1,88 @@
+"""Rates from two samples, and what has none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rocketray.cli.nodes.flow_status import Flows, FlowSample, GroupFlow, flows_between, show_flows
+
+KEY = ("shop", "Orders")
+
+
+def flows(
+    before: int | str | None, after: int | str, lag: tuple[int, str] | str = (0, "exact")
+) -> Flows:
+    """Of a topic and a group with the same numbers, in two seconds."""
+    first = {} if before is None else {"Orders": before}
+    of_group = {} if before is None else {KEY: before}
+    return flows_between(
+        FlowSample(10.0, first, of_group),
+        FlowSample(12.0, {"Orders": after}, {KEY: after}, {KEY: lag}),
+    )
+
+
+def test_rates_are_differences_in_a_second() -> None:
+    found = flows(100, 150, (7, "exact"))
+    assert found.seconds == 2.0
+    assert [(each.topic, each.stored_per_s) for each in found.topics] == [("Orders", 25.0)]
+    assert found.groups == [GroupFlow("shop", "Orders", 25.0, 7, "exact")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (None, 5, "new since the first sample"),
+        ("no answer", 5, "no answer"),
+        (5, "no answer", "no answer"),
+        (9, 5, "moved back"),
+    ],
+)
+def test_what_is_unknown_says_why_and_is_not_zero(
+    before: int | str | None, after: int | str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = flows(before, after)
+    assert [each.stored_per_s for each in found.topics] == [None]
+    assert [each.finished_per_s for each in found.groups] == [None]
+    show_flows(found, as_json=False)
+    shown = capsys.readouterr().out
+    assert f"Orders: unknown, because {found.topics[0].unknown}" in shown
+    assert why in shown
+    assert "0.0" not in shown
+
+
+def test_a_lag_that_nobody_could_count_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    show_flows(flows(5, 5, "the filter does not answer"), as_json=False)
+    shown = capsys.readouterr().out
+    assert "shop on Orders: unknown, because lag: the filter does not answer" in shown
+    assert "0.0  unknown" in shown
+
+
+def test_no_time_gives_no_rate() -> None:
+    first = FlowSample(1.0, {"Orders": 1}, {})
+    [topic] = flows_between(first, first).topics
+    assert (topic.stored_per_s, topic.unknown) == (None, "no time has passed between the samples")
+
+
+def test_programs_get_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    show_flows(flows(100, 150, (7, "at_least")), as_json=True)
+    found = json.loads(capsys.readouterr().out)["rates"]
+    assert found["seconds"] == 2.0
+    assert found["topics"] == [{"topic": "Orders", "storedPerS": 25.0, "unknown": None}]
+    assert found["groups"][0] | {"unknown": None} == {
+        "group": "shop",
+        "topic": "Orders",
+        "finishedPerS": 25.0,
+        "lag": 7,
+        "exactness": "at_least",
+        "unknown": None,
+    }
+
+
+def test_a_lag_that_is_no_exact_number_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    show_flows(flows(100, 100_150, (7, "unfiltered")), as_json=False)
+    shown = capsys.readouterr().out
+    assert "7 (unfiltered)" in shown
+    assert "50,025" in shown
+    assert "rates over 2.0 s" in shown
