@@ -206,6 +206,16 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     wait_for(lambda: queues(hosts(run)) == [[0, 1]], "the other host took nothing over")
     send(run, "shop", range(24, 36))
     wait_for(lambda: len(seen(directory, "shop")) >= 36, "not all messages were handled")
+    [before] = hosts(run)
+    module = directory / "shop.py"
+    text = module.read_text()
+    module.write_text(f"{text}\n# changed\n")
+    try:
+        [replaced] = run("up", "shop:app", "--replace", "--json").lines()
+    finally:
+        module.write_text(text)
+    assert (replaced["host"], before["host"], replaced["state"]) == (1, 0, "running")
+    assert replaced["version"] != before["version"]
     assert run("down", "shop", "--json").lines() == [{"app": "shop", "ended": 1, "notDrained": []}]
     assert hosts(run) == []
 
@@ -373,7 +383,7 @@ def test_what_cannot_be_done_says_what_to_do(
     again = run("up", "stall:app", "--detach")
     assert (again.code, again.out) == (1, "")
     assert "app 'stall' is up with 1 host" in again.err
-    assert "to run changed code: rocketray down stall" in again.err
+    assert "to run changed code: rocketray up stall:app --replace" in again.err
     (directory / "twin.py").write_text(APP.replace("pathlib.Path(__file__).stem", "'stall'"))
     twin = run("up", "twin:app", "--detach")
     assert "app 'stall' is up with 1 host from stall:app, not from twin:app" in twin.err

@@ -24,6 +24,7 @@ __all__ = [
     "check_client_id",
     "check_compression",
     "check_member",
+    "client_ids_of",
     "new_client_id",
 ]
 
@@ -113,9 +114,14 @@ def new_client_id(unit: str = "") -> str:
 
     The form is RocketMQ's ``IP@PID#TIME@UNIT``; no two members have the same name at any time.
     """
-    host = _NOT_IN_HOSTS.sub("-", socket.gethostname())
-    name = f"{host}@{os.getpid()}#{secrets.token_hex(_UNIQUE_BYTES)}"
+    begin = client_ids_of(socket.gethostname(), os.getpid())
+    name = f"{begin}{secrets.token_hex(_UNIQUE_BYTES)}"
     return check_client_id(f"{name}@{unit}" if unit else name)
+
+
+def client_ids_of(machine: str, pid: int) -> str:
+    """Return what the names of the members of a process begin with: ``HOST@PID#``."""
+    return f"{_NOT_IN_HOSTS.sub('-', machine)}@{pid}#"
 
 
 def check_client_id(client_id: str) -> str:

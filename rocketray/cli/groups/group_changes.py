@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rocketray.actors.groups.member_options import client_ids_of
 from rocketray.actors.runtime.machine import user_name
+from rocketray.cli.arguments.found_hosts import hosts_there
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -29,11 +31,14 @@ from rocketray.cli.arguments.options import (
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import print_line, print_records, print_result, progress
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StreamError
 
 if TYPE_CHECKING:
     from rocketray.actors.admin.seeking import OffsetMove, Target
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.client.local_client import LocalClient
     from rocketray.actors.groups.subscription_changes import PlanProgress
+    from rocketray.topology.hosting.hosting import Host
 
 __all__ = ["migrate", "reset", "seek", "skip"]
 
@@ -217,7 +222,60 @@ def migrate(
         found = migration.migrate(
             connection.groups, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )
-    print_result(_plan_fields(found), "\n".join(_lines(group, topic, found)), as_json=as_json)
+        hosts = _hosts(connection, data) if found is not None and found.outdated else []
+    print_result(
+        _plan_fields(found) | _host_fields(found, hosts),
+        "\n".join(_lines(group, topic, found, hosts)),
+        as_json=as_json,
+    )
+
+
+def _hosts(node: LocalClient | Connection, data: Path) -> list[Host]:
+    """Return the hosts of apps, if Ray says which there are."""
+    try:
+        return hosts_there(node, None, data)
+    except StreamError as error:
+        progress(f"warning: the hosts of apps are unknown: {error}")
+        return []
+
+
+def _host_of(client: str, hosts: Sequence[Host]) -> Host | None:
+    """Return the host of a member, whose id begins with its machine and process."""
+    for host in hosts:
+        status = host.status
+        if status is not None and client.startswith(client_ids_of(status.machine, status.pid)):
+            return host
+    return None
+
+
+def _host_fields(found: PlanProgress | None, hosts: Sequence[Host]) -> dict[str, Any]:
+    """Return the app and the host of each member to be replaced that one has."""
+    owners = [_host_of(each, hosts) for each in found.outdated] if found is not None else []
+    named = [{"app": host.app, "host": host.number} for host in owners if host is not None]
+    return {"outdatedHosts": named} if named else {}
+
+
+def _replace_lines(outdated: Sequence[str], hosts: Sequence[Host]) -> list[str]:
+    """Return which members are to be replaced, by the names in "rocketray status", and how."""
+    owners = {each: _host_of(each, hosts) for each in outdated}
+    names = [
+        client if host is None else f"{host.app} host {host.number} ({client})"
+        for client, host in owners.items()
+    ]
+    paths = sorted(
+        {host.status.plan.path for host in owners.values() if host and host.status is not None}
+    )
+    lines = [f"members to be replaced, as they ask for the old one: {', '.join(names)}"]
+    lines += [
+        f"change the agent's filter in its code, then: rocketray up {path} --replace"
+        for path in paths
+    ]
+    if any(host is None for host in owners.values()):
+        lines.append(
+            "members that are no hosts of rocketray up: start their programs again with the new "
+            "filter; an id names machine and process"
+        )
+    return lines
 
 
 def _plan_fields(found: PlanProgress | None) -> dict[str, Any]:
@@ -232,7 +290,7 @@ def _plan_fields(found: PlanProgress | None) -> dict[str, Any]:
     }
 
 
-def _lines(group: str, topic: str, found: PlanProgress | None) -> list[str]:
+def _lines(group: str, topic: str, found: PlanProgress | None, hosts: Sequence[Host]) -> list[str]:
     if found is None:
         return [f"group {group} reads topic {topic} with the new subscription"]
     lines = [
@@ -248,9 +306,7 @@ def _lines(group: str, topic: str, found: PlanProgress | None) -> list[str]:
     if found.before_switch:
         lines.append(f"queues {_queues(found.before_switch)} have not reached their switch")
     if found.outdated:
-        lines.append(
-            f"members to be replaced, as they ask for the old one: {', '.join(found.outdated)}"
-        )
+        lines += _replace_lines(found.outdated, hosts)
     return lines
 
 

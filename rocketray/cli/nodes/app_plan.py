@@ -18,7 +18,7 @@ from rocketray.topology.hosting.host_plan import HostPlan
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
 
-__all__ = ["parse_labels", "plan_of"]
+__all__ = ["Labels", "parse_labels", "plan_of"]
 
 _LARGE_BYTES = 1 << 20
 _IGNORES_GITIGNORE = "RAY_RUNTIME_ENV_IGNORE_GITIGNORE"  # Ray's own variable, for its uploads

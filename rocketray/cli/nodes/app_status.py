@@ -38,7 +38,7 @@ __all__ = [
     "without_hosts",
 ]
 
-_HOST_COLUMNS = ("app", "host", "machine", "pid", "state", "restarts", "queues")
+_HOST_COLUMNS = ("app", "host", "machine", "pid", "state", "restarts", "version", "queues")
 _SINK_COLUMNS = ("app", "sink", "topic", "state", "batch", "rows", "rows/s", "behind", "restarts")
 _FAILED = {"restarting": "failed and restarts", "failed": "failed"}  # by state
 _WELL = "failed, and was restarted"
@@ -132,6 +132,7 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
             host.status and host.status.pid,
             host.state,
             host.restarts,
+            _version(host),
             _queues(host) or None,
         )
         for host in hosts
@@ -308,6 +309,12 @@ def show_problems(lines: list[str], *, as_json: bool) -> None:
         print_result({"problem": line}, f"problem: {line}", as_json=as_json)
 
 
+def _version(host: Host) -> str | None:
+    """Return the digest of a host's code, and when it was loaded."""
+    version = None if host.status is None else host.status.version
+    return None if version is None else f"{version} {as_time(version.loaded_ms)}"
+
+
 def _queues(host: Host) -> str:
     """Return the queues by topic: ``Orders 0,1 Payments 3``."""
     by_topic: dict[str, list[str]] = {}
@@ -357,6 +364,8 @@ def _fields(host: Host) -> dict[str, Any]:
         "machine": status and status.machine,
         "pid": status and status.pid,
         "path": status and status.plan.path,
+        "version": status and status.version and status.version.digest,
+        "loaded": status and status.version and status.version.loaded_ms,
         "logs": list(status.logs) if status else [],
         "agents": [_agent_fields(each) for each in _agents(host)],
         "sinks": [_sink_fields(each) for each in sinks_of(host)],

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.cli.arguments.found_hosts import hosts_of
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_result, progress
+from rocketray.cli.terminal.output import counted, print_result, progress
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ActorError, ConfigError
 
 from .app_status import failures_of, idle_instances, show_hosts, sinks_of
-from .found_hosts import hosts_of
+
+if TYPE_CHECKING:
+    from rocketray.actors.client.connection import Connection
+    from rocketray.topology.hosting.hosting import Host
+
+    from .app_plan import Labels
 
 __all__ = ["down", "scale", "up"]
 
@@ -31,7 +39,17 @@ _PathArgument = Annotated[
 def up(
     path: _PathArgument,
     *,
-    consumers: Annotated[int, typer.Option(metavar="N", min=1, help="Number of instances.")] = 1,
+    consumers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Number of instances.  [default: 1]"),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Run changed code: replace the instances of the app that is up, one at a time.",
+        ),
+    ] = False,
     detach: Annotated[
         bool,
         typer.Option("--detach", help="Return when the app is up; end it with: rocketray down."),
@@ -60,49 +78,100 @@ def up(
     before the command, or ROCKETRAY_CLUSTER), they are spread over the machines of its Ray, and the
     directory that the module is imported from is uploaded, up to 100 MiB. Hidden files, virtual
     environments, data directories, and what a .gitignore or .rayignore names are left out.
+
+    With --replace, an app that is up gets changed code: a further instance starts with it, an old
+    one is drained and ended, and so on; the sinks are last. If one fails to start, the rest keep
+    the old code. "rocketray status" shows the version of each, a digest of the loaded modules.
+    Example: rocketray up trade:app --replace
     """
     from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - the same
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
     from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
-    from rocketray.topology.hosting.code_upload import RENEW_S  # noqa: PLC0415 - the same
 
     from .app_plan import parse_labels, plan_of  # noqa: PLC0415 - the same
 
     import_from(Path.cwd())
     labels = parse_labels(label or ())
     with connect(data) as connection, stop_signals() as signals:
+        is_given_up = signals.event.is_set
+        if replace:
+            with waiting(f"replacing the hosts of {path}"):
+                _replace(connection, path, labels, consumers, is_given_up, as_json=as_json)
+            return
         with waiting(f"starting {path}"):
             plan, code = plan_of(connection, path, labels)
+            count = consumers or 1
             app, handles = hosting.bring_up(
-                plan, consumers, code=code, detached=detach, is_given_up=signals.event.is_set
+                plan, count, code=code, detached=detach, is_given_up=is_given_up
             )
         hosts = hosting.find_hosts(connection.cluster, app)
         show_hosts(hosts, as_json=as_json)
-        for line in idle_instances(hosts, connection.groups.all(), consumers):
+        for line in idle_instances(hosts, connection.groups.all(), count):
             progress(f"warning: {line}")
         declared = load_app(path)
         for line in agent_doubts(connection, declared.agents.values()):
             progress(f"warning: {line}")
         if detach:
             return
-        told = {name: said for name, said, _ in failures_of(hosts)}
-        renewed_s = time.monotonic()
-        while not signals.event.wait(_LOOK_AGAIN_S):
-            hosts = hosting.find_hosts(connection.cluster, app)
-            if not hosts:
-                progress(f"{app} was ended by another command")
-                return
-            if time.monotonic() > renewed_s + RENEW_S:
-                renewed_s = time.monotonic()
-                hosting.renew_code(hosts)
-            for name, said, line in failures_of(hosts):
-                if told.get(name) != said:
-                    told[name] = said
-                    progress(line)
-        progress("stopping")
-        left = hosting.take_down(hosting.find_hosts(connection.cluster, app))
+        left = _stay_up(connection.cluster, app, hosts, signals.event)
         del handles  # they kept the hosts that are not detached
     _say_what_is_left(left)
+
+
+def _stay_up(cluster: str, app: str, hosts: list[Host], ended: threading.Event) -> list[str]:
+    """Tell what fails until a signal; then take the app down, and return what was not drained."""
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.topology.hosting.code_upload import RENEW_S  # noqa: PLC0415 - the same
+
+    told = {name: said for name, said, _ in failures_of(hosts)}
+    renewed_s = time.monotonic()
+    while not ended.wait(_LOOK_AGAIN_S):
+        hosts = hosting.find_hosts(cluster, app)
+        if not hosts:
+            progress(f"{app} was ended by another command")
+            return []
+        if time.monotonic() > renewed_s + RENEW_S:
+            renewed_s = time.monotonic()
+            hosting.renew_code(hosts)
+        for name, said, line in failures_of(hosts):
+            if told.get(name) != said:
+                told[name] = said
+                progress(line)
+    progress("stopping")
+    return hosting.take_down(hosting.find_hosts(cluster, app))
+
+
+def _replace(
+    connection: Connection,
+    path: str,
+    labels: Labels,
+    consumers: int | None,
+    is_given_up: Callable[[], bool],
+    *,
+    as_json: bool,
+) -> None:
+    """Replace the hosts of the app at *path* that run other code, and show all hosts."""
+    from rocketray.actors.runtime.clock import system_clock_ms  # noqa: PLC0415 - as above
+    from rocketray.topology.hosting import hosting, replacing  # noqa: PLC0415 - the same
+    from rocketray.topology.hosting.app_path import load_app  # noqa: PLC0415 - the same
+    from rocketray.topology.hosting.code_version import code_version  # noqa: PLC0415 - the same
+
+    from .app_plan import plan_of  # noqa: PLC0415 - the same
+
+    app = load_app(path)
+    version = code_version(path, system_clock_ms())
+    hosts = hosts_of(connection.cluster, str(app.conf.id))
+    count = sum(host.number != hosting.SINKS for host in hosts)
+    if consumers not in (None, count):
+        raise ConfigError(
+            f"app {app.conf.id!r} has {counted(count, 'host')}, and --replace keeps their number; leave "
+            f"--consumers out, and then: rocketray scale {app.conf.id} {consumers}"
+        )
+    plan, code = plan_of(connection, path, labels)
+    new = replacing.Replacement(plan, app, version, code)
+    said = replacing.replace_hosts(new, hosts, progress, is_given_up)
+    show_hosts(hosting.find_hosts(connection.cluster, str(app.conf.id)), as_json=as_json)
+    _say_what_is_left(said)
 
 
 def down(
@@ -142,7 +211,8 @@ def scale(
 
     with connect(data) as connection, stop_signals() as signals:
         _check_is_no_sink(connection.cluster, app)
-        hosts_of(connection.cluster, app)
+        hosts = hosts_of(connection.cluster, app)
+        _warn_of_changed_code(hosts, app, consumers)
         with waiting(f"scaling {app}"):
             said = hosting.scale(connection.cluster, app, consumers, signals.event.is_set)
         hosts = hosting.find_hosts(connection.cluster, app)
@@ -150,6 +220,23 @@ def scale(
         for line in idle_instances(hosts, connection.groups.all(), consumers):
             progress(f"warning: {line}")
     _say_what_is_left(said)
+
+
+def _warn_of_changed_code(hosts: Sequence[Host], app: str, consumers: int) -> None:
+    """Say that new hosts would run other code than those that are up."""
+    from rocketray.topology.hosting.hosting import SINKS  # noqa: PLC0415 - Ray, Faust
+
+    known = [host.status for host in hosts if host.status is not None and host.number != SINKS]
+    of_directory = [each for each in known if each.version is not None and not each.plan.code]
+    if consumers <= len(known) or not of_directory:
+        return
+    version = of_directory[0].version
+    if version is not None and version.now() != version.digest:
+        progress(
+            f"warning: the code of {app} in {version.directory} has changed since its hosts "
+            f"started with version {version}: new hosts run the changed code; to replace the "
+            f"others: rocketray up {of_directory[0].plan.path} --replace"
+        )
 
 
 def _check_is_no_sink(cluster: str, name: str) -> None:

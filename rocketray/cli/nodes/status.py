@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.cli.arguments.found_hosts import hosts_there
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, print_line
@@ -25,7 +26,6 @@ from .app_status import (
     without_hosts,
 )
 from .flow_status import FlowSample, flows_between, sample, show_flows
-from .found_hosts import hosts_there
 
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient

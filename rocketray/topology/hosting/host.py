@@ -37,6 +37,7 @@ from rocketray.topology.app.app_log import show_worker_log
 from rocketray.topology.app.running import run_until
 from rocketray.topology.app.sink_statistics import SinkStatistics
 
+from .code_version import CodeVersion, code_version
 from .host_failure import HostFailure, store_failure
 from .host_plan import HostPlan
 from .planned_app import load_planned
@@ -57,6 +58,7 @@ class HostStatus:
     ``plan`` is what further hosts need. ``queues`` are pairs of a topic and a queue id. An app that
     ``has_failed`` starts again soon, in another process. ``logs`` are the files with the process's
     output, and with its log, on its ``machine``. The host of an app's ``sinks`` has no agents.
+    ``version`` is that of the code, once it is imported.
     """
 
     plan: HostPlan
@@ -68,6 +70,7 @@ class HostStatus:
     has_failed: bool = False
     logs: tuple[str, ...] = ()
     sinks: tuple[SinkStatistics, ...] = ()
+    version: CodeVersion | None = None
 
 
 def end_process() -> None:
@@ -121,6 +124,7 @@ class _HostedApp:
     ) -> None:
         self._plan, self._name, self._note, self._end = plan, name, note, end
         self._app: App | None = None
+        self._version: CodeVersion | None = None
         self._has_failed = False
         self._not_stopped: HostFailure | None = None
         self._started: Future[HostFailure | None] = Future()
@@ -146,6 +150,7 @@ class _HostedApp:
             queues,
             self._has_failed,
             output_files(),
+            version=self._version,
         )
 
     def stop(self) -> HostFailure | None:
@@ -183,6 +188,7 @@ class _HostedApp:
     async def _begin(self) -> App:
         """Import the app and start it; return when it has run for a moment."""
         self._app = app = load_planned(self._plan)
+        self._version = code_version(self._plan.path, system_clock_ms())
         app.place = Cluster(self._plan.cluster)
         await app.start()
         if not app.crashed:

@@ -43,10 +43,12 @@ __all__ = [
     "SINKS",
     "Host",
     "bring_up",
+    "check_checkpoints",
     "end_hosts",
     "find_hosts",
     "renew_code",
     "scale",
+    "start_hosts",
     "take_down",
 ]
 
@@ -156,11 +158,13 @@ def bring_up(
     if up:
         raise ConfigError(_is_up(app, plan.path, up, consumers))
     if spark is not None and plan.directory is None:
-        _check_checkpoints(declared.sinks.values())
+        check_checkpoints(declared.sinks.values())
     if code is not None:
         nodes_with(plan.labels)  # raises before the upload
         plan = replace(plan, code=upload(code))
-    return app, _start(plan, app, range(consumers), is_given_up, detached=detached, spark=spark)
+    return app, start_hosts(
+        plan, app, range(consumers), is_given_up, detached=detached, spark=spark
+    )
 
 
 def renew_code(hosts: Sequence[Host]) -> None:
@@ -220,11 +224,11 @@ def scale(
                 f"none of the {len(hosts)} hosts of app {app!r} answers, for example because they "
                 f"are restarting; see: rocketray status {app}"
             )
-        _start(known.plan, app, missing, is_given_up, detached=True)
+        start_hosts(known.plan, app, missing, is_given_up, detached=True)
     return take_down(hosts[consumers:])
 
 
-def _start(
+def start_hosts(
     plan: HostPlan,
     app: str,
     numbers: Sequence[int],
@@ -233,6 +237,12 @@ def _start(
     detached: bool,
     spark: SparkOptions | None = None,
 ) -> list[Any]:
+    """Start hosts of *numbers*, and that of the sinks if there is *spark*; return when they run.
+
+    Raises:
+        ConfigError: one of the numbers is taken, or no machine can run it.
+        ActorError: one did not start; none of them is left.
+    """
     nodes = least_busy(nodes_with(plan.labels), *_nodes_of_hosts(app), len(numbers))
     wanted: list[tuple[HostNumber, type, dict[str, Any]]] = [
         (number, ConsumerHost, plan.options(node))
@@ -274,7 +284,7 @@ def _spark_host(
     return SINKS, SparkHost, plan.options(node, spark.num_cpus)
 
 
-def _check_checkpoints(sinks: Iterable[SinkSpec]) -> None:
+def check_checkpoints(sinks: Iterable[SinkSpec]) -> None:
     """Refuse checkpoints that would be in a directory that Ray creates and removes."""
     for sink in sinks:
         if sink.checkpoint is None or not ("://" in sink.checkpoint or sink.checkpoint[:1] == "/"):
@@ -358,8 +368,8 @@ def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
     more = f"; to have {consumers}: rocketray scale {app} {consumers}"
     more = "" if consumers == present else more
     return (
-        f"app {app!r} is up with {count} already; to run changed code: rocketray down {app}, then "
-        f"this command again{more}"
+        f"app {app!r} is up with {count} already; to run changed code: rocketray up {path} "
+        f"--replace{more}"
     )
 
 

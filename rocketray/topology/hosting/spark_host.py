@@ -25,6 +25,7 @@ from rocketray.topology.app.app_log import show_worker_log
 from rocketray.topology.spark.sink_runner import RestartPolicy
 from rocketray.topology.spark.sink_service import SinkService
 
+from .code_version import CodeVersion, code_version
 from .host import FAILED_START_PAUSE_S, HostStatus, end_process
 from .host_failure import HostFailure, store_failure
 from .host_plan import HostPlan
@@ -51,6 +52,7 @@ class SparkHost:
         show_worker_log(plan.data, name, output_files())
         self._plan, self._name, self._note, self._end = plan, name, note, end
         self._service: SinkService | None = None
+        self._version: CodeVersion | None = None
         self._has_failed = False
         self._not_stopped: HostFailure | None = None
         self._started: Future[HostFailure | None] = Future()
@@ -74,6 +76,7 @@ class SparkHost:
             has_failed=self._has_failed,
             logs=output_files(),
             sinks=() if service is None else service.statistics(),
+            version=self._version,
         )
 
     def stop(self) -> HostFailure | None:
@@ -112,6 +115,7 @@ class SparkHost:
         plan = self._plan
         enter_directory(plan)
         app = load_planned(plan)
+        self._version = code_version(plan.path, system_clock_ms())
         place: Path | Cluster
         if plan.data is not None:
             place = Path(plan.data)

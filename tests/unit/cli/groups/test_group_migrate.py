@@ -15,14 +15,21 @@ from support.local_node import LocalNode
 
 from rocketray.cli.groups import group_changes
 from rocketray.filters.subscription import Subscription
+from rocketray.topology.hosting.host import HostStatus
+from rocketray.topology.hosting.host_plan import HostPlan
+from rocketray.topology.hosting.hosting import Host
 
 OLD = Subscription.tags("a")
+PLAN = HostPlan("shop:app", "default")
+HOSTS = [Host("shop", 3, "running", 0, HostStatus(PLAN, "web1", 4711, True, ()))]
+"""What Ray, which does not run here, would say."""
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
         monkeypatch.setattr(group_changes, "ask", lambda _data: nullcontext(local))
+        monkeypatch.setattr(group_changes, "hosts_there", lambda *_: HOSTS)
         local.topics.ensure("T", 1)
         yield local
 
@@ -51,7 +58,7 @@ def test_what_is_still_to_come_is_said(node: LocalNode) -> None:
 
 def test_members_to_be_replaced_are_named_in_order(node: LocalNode) -> None:
     with (
-        node.consumer("g", "T", OLD, client_id="web1@4711") as first,
+        node.consumer("g", "T", OLD, client_id="web1@4711#1f0c") as first,
         node.consumer("g", "T", OLD, client_id="web2@4712") as second,
         ThreadPoolExecutor(1) as executor,
     ):
@@ -62,9 +69,16 @@ def test_members_to_be_replaced_are_named_in_order(node: LocalNode) -> None:
                 member.beat()
     done = migrating.result()
     assert done.code == 0, done.err
-    switched, replaced = done.out.splitlines()
+    switched, replaced, command, others = done.out.splitlines()
     assert switched == "queue 0 switches at offset 0"
-    assert replaced == ("members to be replaced, as they ask for the old one: web1@4711, web2@4712")
+    assert replaced == (
+        "members to be replaced, as they ask for the old one: shop host 3 (web1@4711#1f0c), "
+        "web2@4712"
+    )
+    assert command == (
+        "change the agent's filter in its code, then: rocketray up shop:app --replace"
+    )
+    assert others.startswith("members that are no hosts of rocketray up: start their programs")
 
 
 def test_a_change_is_taken_back_while_nobody_was_there_to_switch(node: LocalNode) -> None:

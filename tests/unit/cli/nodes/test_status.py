@@ -15,7 +15,8 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.shards.shard_api import ScrubState
-from rocketray.cli.nodes import found_hosts, status
+from rocketray.cli.arguments import found_hosts
+from rocketray.cli.nodes import status
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting import hosting
 

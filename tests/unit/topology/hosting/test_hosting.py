@@ -142,7 +142,7 @@ def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
 def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     up = [Host("shop", 0, "running", 0, STATUS)]
     again = hosting._is_up("shop", "shop:app", up, 1)
-    assert "to run changed code: rocketray down shop, then this command again" in again
+    assert "to run changed code: rocketray up shop:app --replace" in again
     assert "rocketray scale" not in again, "it has the number that was asked for"
     assert "rocketray scale shop 3" in hosting._is_up("shop", "shop:app", up, 3)
     said = hosting._is_up("shop", "other:app", up, 3)
@@ -162,7 +162,7 @@ def test_an_app_is_scaled_also_while_a_host_starts(
     hosts = [Host("shop", 0, "restarting", 1, None), Host("shop", 3, "starting", 0, starting)]
     begun: list[tuple[Any, ...]] = []
     monkeypatch.setattr(hosting, "find_hosts", lambda *_: hosts)
-    monkeypatch.setattr(hosting, "_start", lambda *each, **_: begun.append(each[:3]))
+    monkeypatch.setattr(hosting, "start_hosts", lambda *each, **_: begun.append(each[:3]))
     monkeypatch.setattr(hosting, "take_down", lambda each: [str(host.number) for host in each])
     assert hosting.scale(DEFAULT_CLUSTER, "shop", wanted) == [str(number) for number in ended]
     assert begun == ([(PLAN, "shop", started)] if started else [])
@@ -184,7 +184,7 @@ def test_the_host_of_sinks_stays_one_when_agents_are_scaled(
     hosts = [Host("shop", 0, "running", 0, agents), Host("shop", SINKS, "running", 0, STATUS)]
     begun: list[Any] = []
     monkeypatch.setattr(hosting, "find_hosts", lambda *_: hosts)
-    monkeypatch.setattr(hosting, "_start", lambda *each, **_: begun.append(each[2]))
+    monkeypatch.setattr(hosting, "start_hosts", lambda *each, **_: begun.append(each[2]))
     monkeypatch.setattr(hosting, "take_down", lambda each: [str(host.number) for host in each])
     assert hosting.scale(DEFAULT_CLUSTER, "shop", 1) == []
     assert hosting.scale(DEFAULT_CLUSTER, "shop", 2) == []
@@ -203,6 +203,6 @@ def test_hosts_are_in_the_order_of_their_numbers_and_that_of_sinks_is_last() -> 
 @pytest.mark.parametrize("checkpoint", [None, "kept/lake"])
 def test_a_sink_of_a_cluster_needs_a_checkpoint_that_stays(checkpoint: str | None) -> None:
     for kept in ("/shared/lake", "s3://bucket/lake"):
-        hosting._check_checkpoints([SinkSpec("lake", lambda _: None, "T", checkpoint=kept)])
+        hosting.check_checkpoints([SinkSpec("lake", lambda _: None, "T", checkpoint=kept)])
     with pytest.raises(ConfigError, match="sink 'lake' has a checkpoint in the current directory"):
-        hosting._check_checkpoints([SinkSpec("lake", lambda _: None, "T", checkpoint=checkpoint)])
+        hosting.check_checkpoints([SinkSpec("lake", lambda _: None, "T", checkpoint=checkpoint)])

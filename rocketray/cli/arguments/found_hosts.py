@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketray.cli.arguments.node import connect
 from rocketray.errors import ConfigError
+
+from .node import connect
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
