@@ -77,7 +77,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "cli": (
         ("terminal",),
         ("arguments",),
-        ("filters", "groups", "messages", "nodes", "store"),
+        ("doctor", "filters", "groups", "messages", "nodes", "store"),
         ("",),
     ),
     "topology": (

@@ -46,6 +46,7 @@ _PLACES = {
     "down": "nodes.apps",
     "metrics": "nodes.metrics",
     "console": "nodes.console_command",
+    "doctor": "doctor.doctor",
     "topics": "nodes.topics",
     "groups": "groups.group_commands",
     "dlq": "groups.dlq",

@@ -35,7 +35,7 @@ from rocketray.errors import StoreError
 from .paths import free_runtime_directory, runtime_directories, runtime_directory, runtime_link
 from .private_files import is_own_directory, make_private_directory, make_private_parents
 
-__all__ = ["RuntimeLock", "RuntimeMark", "remove_abandoned", "remove_runtime"]
+__all__ = ["RuntimeLock", "RuntimeMark", "abandoned", "remove_abandoned", "remove_runtime"]
 
 _LOG = logging.getLogger(__name__)
 _LOCK = "lock"
@@ -106,6 +106,23 @@ def remove_abandoned() -> list[Path]:
         except OSError as error:
             _LOG.warning("%s, of a node that has ended, is not removed: %s", directory, error)
     return removed
+
+
+def abandoned() -> list[Path]:
+    """Return the RUNTIME directories of this user that are not in use; nothing is removed."""
+    return [path for path in runtime_directories() if is_own_directory(path) and _is_free(path)]
+
+
+def _is_free(directory: Path) -> bool:
+    if directory.name.endswith(_REMOVED):
+        return True
+    try:
+        descriptor = _locked(directory / _LOCK, fcntl.LOCK_EX, create=False)
+    except FileNotFoundError:
+        return False  # as below
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
 
 
 def _remove_shared(directory: Path) -> None:

@@ -60,6 +60,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "console",
         "metrics",
         "tail",
+        "doctor",
         "transactions",
         "move-queue",
         "drain",

@@ -1,0 +1,1 @@
+"""The check of a machine and a data directory: ``rocketray doctor``."""

@@ -1,0 +1,233 @@
+"""What ``rocketray doctor`` looks at; the checks of it are in health_checks.py."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import resource
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rocketray.actors.files.node_description import read_description
+from rocketray.actors.files.private_files import open_to_others
+from rocketray.actors.files.runtime_lock import abandoned
+from rocketray.actors.files.state_files import disk_use
+from rocketray.actors.process_logs.log_index import read_logs
+from rocketray.actors.runtime.machine import whereabouts
+from rocketray.actors.runtime.processes import is_alive
+from rocketray.environment import process_environ
+from rocketray.errors import ConfigError, StoreError
+
+from . import health_checks as checks
+from .health_checks import Finding
+
+__all__ = ["findings"]
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's own place
+_MOUNTS = Path("/proc/mounts")
+_MAPS = Path("/proc/sys/vm/max_map_count")
+_FILES_MAX = 200_000
+"""Of Ray's sessions: their sizes are summed up to this number of files."""
+
+
+def findings(data: Path, ports: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield the findings on this machine and on the node of *data*; *ports* by their use.
+
+    A check that fails itself is a warning with its reason.
+    """
+    environ = process_environ()
+    node, damage = _description(data)
+    if damage is not None:
+        yield damage
+    for name, check in _checks(data, ports, environ, node):
+        try:
+            found = check()
+            yield from [found] if isinstance(found, Finding) else found
+        except (OSError, ValueError) as error:
+            yield Finding(name, "warning", f"unknown, because {error}")
+
+
+def _checks(
+    data: Path, ports: Mapping[str, int], environ: Mapping[str, str], node: dict[str, Any] | None
+) -> Iterator[tuple[str, Callable[[], Finding | Iterator[Finding]]]]:
+    version = sys.version_info
+    where = whereabouts(node) if node is not None else None
+    lives = where == "here"
+    yield (
+        "python",
+        lambda: checks.check_python((version.major, version.minor, version.micro), sys.prefix),
+    )
+    yield (
+        "platform",
+        lambda: checks.check_platform(platform.system(), platform.machine(), sys.byteorder),
+    )
+    yield "packages", lambda: checks.check_packages(*_packages())
+    yield "java", lambda: checks.check_java(_java(environ))
+    yield "disk", lambda: checks.check_disk(disk_use(_existing(data)), str(data))
+    yield "file system", lambda: checks.check_file_system(_file_system(_existing(data)), str(data))
+    yield "shared memory", _shared_memory
+    yield (
+        "clock",
+        lambda: checks.check_clock(
+            time.time_ns() // 1_000_000, _newest_ms(data), _node_ms(data) if lives else None
+        ),
+    )
+    yield "limits", lambda: checks.check_limits(*_limits())
+    mode = str(node.get("authMode")) if node is not None and lives else None
+    yield (
+        "ray's access",
+        lambda: checks.check_ray_access(mode, environ.get("RAY_AUTH_MODE"), _readable(environ)),
+    )
+    yield "niceness", lambda: checks.check_niceness(_niceness(data) if lives else {})
+    for use, port in ports.items():
+        yield "ports", partial(_port, use, port, lives=lives)
+    dead = int(node.get("pid", 0)) if node is not None and where == "gone" else None
+    yield (
+        "stale files",
+        lambda: checks.check_stale([str(path) for path in abandoned()], dead, str(data)),
+    )
+    yield "ray's files", _sessions
+
+
+def _description(data: Path) -> tuple[dict[str, Any] | None, Finding | None]:
+    try:
+        return read_description(data), None
+    except StoreError as error:
+        advice = "if no node runs there, remove the file; else stop the node first"
+        return None, Finding("node", "error", str(error), advice)
+
+
+def _packages() -> tuple[list[str] | None, dict[str, str | None]]:
+    try:
+        required = importlib.metadata.requires("rocketray")
+    except importlib.metadata.PackageNotFoundError:
+        return None, {}
+    names = [re.split(r"[ ;<>=!~\[(]", text, maxsplit=1)[0] for text in required or []]
+    return required or [], {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _java(environ: Mapping[str, str]) -> tuple[int, str] | str:
+    from rocketray.topology.spark.java import find_java  # noqa: PLC0415 - not for help
+
+    try:
+        java = find_java(environ)
+    except ConfigError as error:
+        return str(error)
+    return java.version, str(java.home)
+
+
+def _existing(path: Path) -> Path:
+    """Return *path*, or the nearest directory above it that exists."""
+    resolved = path.resolve()
+    return next(each for each in (resolved, *resolved.parents) if each.is_dir())
+
+
+def _file_system(directory: Path) -> str | None:
+    """Return the kind of the file system that *directory* is on, of the last mount above it."""
+    found: tuple[int, str] | None = None
+    for line in _MOUNTS.read_text().splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        mount = fields[1].encode().decode("unicode_escape")  # blanks are \040
+        if directory.is_relative_to(mount) and (found is None or len(mount) >= found[0]):
+            found = len(mount), fields[2]
+    return None if found is None else found[1]
+
+
+def _shared_memory() -> Finding:
+    if not _SHARED_MEMORY.is_dir():
+        return checks.check_shared_memory(None, 0, is_writable=False)
+    use = disk_use(_SHARED_MEMORY)
+    writable = os.access(_SHARED_MEMORY, os.W_OK)
+    return checks.check_shared_memory(use.used + use.free, use.free, is_writable=writable)
+
+
+def _newest_ms(data: Path) -> int | None:
+    """Return the time of the newest file in the directory and its settings."""
+    files = [each for each in (data, data / "config") if each.is_dir() for each in each.iterdir()]
+    times = []
+    for file in files:
+        with suppress(OSError):
+            times.append(file.stat().st_mtime_ns // 1_000_000)
+    return max(times, default=None)
+
+
+def _node_ms(data: Path) -> int | None:
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+    from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - the same
+
+    transport = open_local(data.resolve())
+    if transport is None:
+        return None
+    with LocalClient(transport) as node:
+        return node.clock_ms()
+
+
+def _limits() -> tuple[int | None, int | None]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    maps = int(_MAPS.read_text()) if _MAPS.exists() else None
+    return None if hard == resource.RLIM_INFINITY else hard, maps
+
+
+def _readable(environ: Mapping[str, str]) -> str | None:
+    """Return the file of Ray's token if others can read it."""
+    path = Path(environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    return str(path) if open_to_others(path) else None
+
+
+def _niceness(data: Path) -> dict[str, int]:
+    """Return the priorities of the node's actors that live."""
+    found = {}
+    for entry in read_logs(data):
+        is_here = entry.machine == socket.gethostname() and is_alive(entry.pid)
+        if is_here and not entry.part.startswith("app:"):
+            with suppress(OSError):
+                found[entry.name] = os.getpriority(os.PRIO_PROCESS, entry.pid)
+    return found
+
+
+def _port(use: str, port: int, *, lives: bool) -> Finding:
+    """Check that *port* can be had, unless a node *lives* that may have it itself."""
+    return checks.check_port(use, port, None if lives else _taken(port))
+
+
+def _taken(port: int) -> str | None:
+    """Return why *port* cannot be had."""
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(("127.0.0.1", port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def _sessions() -> Finding:
+    """Sum the files of Ray's sessions in the directory of our own Rays; none is created."""
+    directory = Path("/tmp") / f"rocketray-{os.getuid()}" / "ray"  # noqa: S108 - ray_access.py
+    sessions = [path for path in directory.glob("session_2*") if path.is_dir()]
+    size = count = 0
+    for session in sessions:
+        for file in session.rglob("*"):
+            count += 1
+            if count > _FILES_MAX:
+                break
+            with suppress(OSError):
+                size += file.lstat().st_size
+    return checks.check_sessions(len(sessions), size, str(directory))
