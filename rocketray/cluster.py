@@ -2,8 +2,8 @@
 
 A cluster has a name on its Ray, so programs find it from every machine of that Ray, without a path.
 A data directory is a shortcut on the node's own machine. The choice is the same for programs,
-commands and apps: what is given, then ROCKETRAY_CLUSTER, then the data directory
-(data_directory.py).
+commands and apps: what is given, then ROCKETRAY_CLUSTER, then ROCKETRAY_DATA, then the cluster of
+the settings file (settings_file.py), then the data directory (data_directory.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .data_directory import data_directory
+from .data_directory import DATA_VARIABLE, data_directory
 from .errors import ConfigError, InvalidNameError
+from .settings_file import read_settings
 
 __all__ = ["CLUSTER_VARIABLE", "DEFAULT_CLUSTER", "Cluster", "check_cluster", "chosen_node"]
 
@@ -61,11 +62,16 @@ def chosen_node(
         InvalidNameError: the cluster's name cannot be one.
     """
     if cluster is None and data is None:
-        cluster = (os.environ if environ is None else environ).get(CLUSTER_VARIABLE)
+        variables = os.environ if environ is None else environ
+        cluster = variables.get(CLUSTER_VARIABLE)
         if cluster == "":
             raise ConfigError(
                 f"{CLUSTER_VARIABLE} is empty; set it to a cluster's name, or unset it"
             )
+        if cluster is None and DATA_VARIABLE not in variables:
+            settings = read_settings(environ)
+            if settings.cluster is not None:
+                return Cluster(settings.cluster, ray_address or settings.ray_address)
     if cluster is not None and data is not None:
         raise ConfigError(
             f"data directory {str(data)!r:.80} and cluster {cluster!r:.80} are both given; name one"

@@ -1,6 +1,7 @@
 """The choice of the data directory, the same for programs, commands, apps and Spark.
 
-Order: the directory that is given, then ROCKETRAY_DATA of the environment, then ./rocketray-data.
+Order: the directory that is given, then ROCKETRAY_DATA of the environment, then the settings file
+(settings_file.py), then ./rocketray-data.
 An empty text is refused in both places: it comes from a variable that was never set, and would
 mean the current directory.
 """
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import ConfigError
+from .settings_file import read_settings
 
 __all__ = ["DATA_VARIABLE", "DEFAULT_DATA", "data_directory"]
 
@@ -25,7 +27,7 @@ def data_directory(
     """Return the data directory, from *given*, else from *environ*, by default the process's.
 
     Raises:
-        ConfigError: the path is empty, or not a path.
+        ConfigError: the path is empty, or not a path; or the settings file is wrong.
     """
     if given is None:
         text = (os.environ if environ is None else environ).get(DATA_VARIABLE)
@@ -33,7 +35,7 @@ def data_directory(
             raise ConfigError(
                 f"{DATA_VARIABLE} is empty; set it to a node's data directory, or unset it"
             )
-        return DEFAULT_DATA if text is None else Path(text)
+        return Path(text) if text is not None else read_settings(environ).data or DEFAULT_DATA
     if not isinstance(given, str | os.PathLike):
         raise ConfigError(f"the data directory is {given!r:.80}; give a path, or leave it out")
     if given == "":

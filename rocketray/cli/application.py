@@ -18,9 +18,11 @@ from rocketray import __version__
 from rocketray.cluster import Cluster, check_cluster
 from rocketray.errors import StreamError
 from rocketray.meant import meant
+from rocketray.settings_file import read_settings
 
 from .arguments.node import choose_cluster
 from .arguments.options import checked
+from .option_defaults import option_defaults
 from .terminal.output import OutputClosedError, drop_output, print_any_text
 
 __all__ = ["application", "command_tree", "main"]
@@ -63,6 +65,7 @@ _PLACES = {
 }
 """The modules of the commands, in the order of the help. One that is named is loaded alone."""
 _OTHER_NAMES = {"filter": "filters", "store": "stores"}  # of what a module has
+_LOADS_ALL = ("doctor",)  # to check all tables of the settings file
 _ROOT_OPTIONS = ("--cluster", "--ray-address")
 
 
@@ -71,8 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT, stream=sys.stderr)
     print_any_text()
     try:
-        tree = command_tree(_named(sys.argv[1:] if arguments is None else arguments))
-        code = tree(arguments, prog_name="rocketray", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else arguments
+        named = _named(given)
+        tree = command_tree("" if named in _LOADS_ALL else named)
+        code = tree(
+            arguments,
+            prog_name="rocketray",
+            standalone_mode=False,
+            default_map=_defaults(tree, given),
+        )
     except _COMMAND_ERROR as error:
         _say_plainly(error)
         error.show()
@@ -125,6 +135,13 @@ def application(named: str = "") -> typer.Typer:
         for entry in sorted(found, key=lambda each: each.name):
             tree.command(entry.name)(entry.load())
     return tree
+
+
+def _defaults(tree: Any, arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the defaults of options from the settings file; help needs none."""
+    if not arguments or {"--help", "--version"}.intersection(arguments):
+        return {}
+    return option_defaults(tree, read_settings(), _PLACES.keys())
 
 
 def _named(arguments: Sequence[str]) -> str:
@@ -197,10 +214,11 @@ def _root(
     Start a node with "rocketray start", then send, consume and query from other terminals; or run
     everything on real data with "rocketray demo".
 
-    Commands find the node by its data directory: --data, else ROCKETRAY_DATA, else
-    ./rocketray-data. From another machine of its Ray, they find it by its cluster's name. Exit
-    codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C, 141 the
-    reader of a pipe closed it.
+    Commands find the node by its data directory: --data, else ROCKETRAY_DATA, else the settings
+    file, else ./rocketray-data. That file, rocketray.toml here or what ROCKETRAY_CONFIG names, has
+    defaults of options, too. From another machine of its Ray, they find it by its cluster's name.
+    Exit codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C, 141 the reader of a pipe
+    closed it.
     """
     choose_cluster(None if cluster is None else Cluster(cluster, ray_address))
     if cluster is None and ray_address is not None:

@@ -27,6 +27,7 @@ from rocketray.cluster import Cluster, chosen_node
 from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
 from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
+from rocketray.settings_file import read_settings
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
@@ -100,8 +101,8 @@ def ask(data: Path) -> LocalClient | Connection:
 
 def _place(data: Path) -> Path | Cluster:
     """Return the node of *data*, if it is given as an option, else what else says."""
-    of_environment = process_environ().get(DATA_VARIABLE)
-    is_given = data is not DEFAULT_DATA and str(data) != of_environment
+    otherwise = process_environ().get(DATA_VARIABLE), str(read_settings().data)
+    is_given = data is not DEFAULT_DATA and str(data) not in otherwise
     cluster = chosen_cluster()
     if cluster is None:
         return chosen_node(data if is_given else None)

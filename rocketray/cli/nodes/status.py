@@ -12,9 +12,10 @@ import typer
 from rocketray.cli.arguments.found_hosts import hosts_there
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import as_time, print_line
+from rocketray.cli.terminal.output import as_time, print_line, print_result
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import StoreError
+from rocketray.settings_file import read_settings
 
 from .app_status import (
     groups_of,
@@ -140,7 +141,15 @@ class _View:
         show_unflushed(unflushed, as_json=as_json)
         show_scrubs(scrubs, as_json=as_json)
         show_problems(problems, as_json=as_json)
+        self._show_settings()
         return groups is not None
+
+    def _show_settings(self) -> None:
+        """Name the settings file, if one was read."""
+        path = read_settings().path
+        if path is not None:
+            record = {"settings": str(path)}
+            print_result(record, f"\nsettings were read from {path}", as_json=self._as_json)
 
     def _begin_page(self) -> None:
         """Clear a terminal; elsewhere, a line with the time divides one page from the next."""

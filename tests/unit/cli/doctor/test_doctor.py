@@ -14,7 +14,7 @@ from rocketray.cli.doctor.health_checks import Finding
 
 CHECKS = {
     *("python", "platform", "packages", "java", "disk", "file system", "shared memory", "clock"),
-    *("limits", "ray's access", "niceness", "stale files", "ray's files", "node"),
+    *("limits", "ray's access", "niceness", "stale files", "ray's files", "node", "settings"),
 }
 ENDED = 2**31 - 1
 

@@ -1,0 +1,86 @@
+"""Options whose defaults are in the settings file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.command_server import run_here
+
+from rocketray.cli.application import command_tree
+from rocketray.cli.option_defaults import option_defaults
+from rocketray.errors import ConfigError
+from rocketray.settings_file import SettingsFile
+
+FILE = Path("/etc/rocketray.toml")
+
+
+def test_names_of_options_become_those_of_parameters() -> None:
+    settings = SettingsFile(
+        FILE,
+        commands={
+            "start": {"fetch-port": 7070, "allow_predicates": ["a", "b"], "cluster": "trade"},
+            "groups": {"migrate": {"timeout": 5}},
+            "status": {"over": 0},
+        },
+    )
+    assert option_defaults(command_tree(), settings) == {
+        "start": {"fetch_port": 7070, "allow_predicates": ["a", "b"], "cluster": "trade"},
+        "groups": {"migrate": {"timeout_s": 5}},
+        "status": {"over": 0},
+    }
+    assert option_defaults(command_tree(), SettingsFile(commands={"x": 1})) == {}
+
+
+def test_commands_that_are_not_loaded_are_left_out() -> None:
+    settings = SettingsFile(FILE, commands={"start": {"ack": "disk"}, "status": {"nonsense": 1}})
+    found = option_defaults(command_tree("start"), settings, ["start", "status"])
+    assert found == {"start": {"ack": "disk"}}
+
+
+@pytest.mark.parametrize(
+    ("commands", "says"),
+    [
+        ({"stat": {}}, "there is no command for [stat]; did you mean [start]?"),
+        ({"groups": {"migrat": {}}}, "no command for [groups.migrat]; did you mean [groups.mig"),
+        ({"groups": {"migrate": 5}}, "migrate"),
+        ({"start": {"akc": "disk"}}, "unknown setting 'akc' in [start]; did you mean ack?"),
+        ({"start": {"json": True}}, "unknown setting 'json' in [start]"),
+        ({"status": {"data": "/a"}}, "data in [status]; put it at the top of the file"),
+        ({"start": {"ack": {"a": 1}}}, "give a text, a number, true or false"),
+    ],
+    ids=str,
+)
+def test_unknown_names_are_errors(commands: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        option_defaults(command_tree(), SettingsFile(FILE, commands=commands))
+    assert says in str(raised.value)
+
+
+def test_a_command_uses_the_file_unless_an_option_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ROCKETRAY_DATA", raising=False)
+    (tmp_path / "rocketray.toml").write_text('data = "kept"\n[logs]\nlines = -1\n')
+    wrong = run_here("logs")
+    assert wrong.code == 2
+    assert "'--lines' / '-n'" in wrong.err
+    assert f"no process has logged on {tmp_path / 'kept'}" in run_here("logs", "-n", "1").err
+    assert (
+        f"has logged on {tmp_path / 'x'}" in run_here("logs", "-n1", "--data", tmp_path / "x").err
+    )
+    assert run_here("logs", "--help").code == 0
+
+
+def test_a_wrong_file_ends_every_command_but_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rocketray.toml").write_text('[strat]\nack = "disk"\n')
+    done = run_here("topics", "list")
+    assert (done.code, done.out) == (1, "")
+    assert "there is no command for [strat]; did you mean [start]?" in done.err
+    assert run_here("--help").code == 0
+    (tmp_path / "rocketray.toml").write_text('[start]\nakc = "disk"\n')
+    assert "did you mean ack?" in run_here("doctor").err, "it checks all tables"
