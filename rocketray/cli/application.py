@@ -16,10 +16,12 @@ from typer.main import get_command
 
 from rocketray import __version__
 from rocketray.cluster import Cluster, check_cluster
+from rocketray.environment import process_environ
 from rocketray.errors import StreamError
 from rocketray.meant import meant
 from rocketray.settings_file import read_settings
 
+from .arguments.completions import completed_words
 from .arguments.node import choose_cluster
 from .arguments.options import checked
 from .option_defaults import option_defaults
@@ -65,6 +67,7 @@ _PLACES = {
 }
 """The modules of the commands, in the order of the help. One that is named is loaded alone."""
 _OTHER_NAMES = {"filter": "filters", "store": "stores"}  # of what a module has
+_COMPLETE = "_ROCKETRAY_COMPLETE"  # set by the shell's function that wants a word completed
 _LOADS_ALL = ("doctor",)  # to check all tables of the settings file
 _ROOT_OPTIONS = ("--cluster", "--ray-address")
 
@@ -75,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     print_any_text()
     try:
         given = sys.argv[1:] if arguments is None else arguments
-        named = _named(given)
+        environ = process_environ()
+        named = _named(completed_words(environ) if _COMPLETE in environ else given)
         tree = command_tree("" if named in _LOADS_ALL else named)
         code = tree(
             arguments,
@@ -111,7 +115,7 @@ def application(named: str = "") -> typer.Typer:
     """
     tree = typer.Typer(
         name="rocketray",
-        add_completion=False,
+        add_completion=True,
         no_args_is_help=True,
         rich_markup_mode=None,  # a frame would wrap the caret under a wrong expression away
         pretty_exceptions_enable=False,

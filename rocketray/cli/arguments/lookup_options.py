@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from .completions import complete_topics
+
 __all__ = [
     "MAX_DEFAULT",
     "BeginOption",
@@ -67,7 +69,10 @@ EndOption = Annotated[
     ),
 ]
 OnlyTopicOption = Annotated[
-    str | None, typer.Option(metavar="TOPIC", help="Only messages of this topic.")
+    str | None,
+    typer.Option(
+        metavar="TOPIC", help="Only messages of this topic.", autocompletion=complete_topics
+    ),
 ]
 MaxOption = Annotated[
     int,

@@ -19,6 +19,8 @@ from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
 from rocketray.errors import ConfigError, FilterError, NodeElsewhereError
 from rocketray.names import check_group, check_queue_count, check_topic
 
+from .completions import complete_groups, complete_topics
+
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
@@ -52,7 +54,12 @@ __all__ = [
 DATA_DEFAULT = DEFAULT_DATA
 _T = TypeVar("_T")
 OptionalGroupArgument = Annotated[
-    str | None, typer.Argument(metavar="GROUP", help="The group; without it, all groups.")
+    str | None,
+    typer.Argument(
+        metavar="GROUP",
+        help="The group; without it, all groups.",
+        autocompletion=complete_groups,
+    ),
 ]
 
 
@@ -93,10 +100,16 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs, an object a line.")
 ]
 TopicArgument = Annotated[
-    str, typer.Argument(callback=checked(check_topic), help="The topic's name.")
+    str,
+    typer.Argument(
+        callback=checked(check_topic), help="The topic's name.", autocompletion=complete_topics
+    ),
 ]
 GroupArgument = Annotated[
-    str, typer.Argument(callback=checked(check_group), help="The group's name.")
+    str,
+    typer.Argument(
+        callback=checked(check_group), help="The group's name.", autocompletion=complete_groups
+    ),
 ]
 GroupOption = Annotated[
     str,
@@ -104,6 +117,7 @@ GroupOption = Annotated[
         metavar="GROUP",
         callback=checked(check_group),
         help="The consumer group; its members share the messages, and its offsets are saved.",
+        autocompletion=complete_groups,
     ),
 ]
 OnlyQueueOption = Annotated[

@@ -11,6 +11,7 @@ import typer
 
 from rocketray.actors.groups.member_options import client_ids_of
 from rocketray.actors.runtime.machine import user_name
+from rocketray.cli.arguments.completions import complete_topics
 from rocketray.cli.arguments.found_hosts import hosts_there
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import ask
@@ -44,7 +45,10 @@ __all__ = ["migrate", "reset", "seek", "skip"]
 
 _WAIT_S = 30.0
 
-OnlyTopicOption = Annotated[str | None, typer.Option(metavar="TOPIC", help="Only this topic.")]
+OnlyTopicOption = Annotated[
+    str | None,
+    typer.Option(metavar="TOPIC", help="Only this topic.", autocompletion=complete_topics),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
 ]

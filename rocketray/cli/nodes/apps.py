@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import hosts_of
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["down", "scale", "up"]
 
 _LOOK_AGAIN_S = 1.0
-_AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app's id.")]
+_AppArgument = Annotated[
+    str, typer.Argument(metavar="APP", help="The app's id.", autocompletion=complete_apps)
+]
 _PathArgument = Annotated[
     str,
     typer.Argument(metavar="MODULE:APP", help="The app's module and name, for example trade:app."),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rocketray.cli.arguments.completions import complete_logs
 from rocketray.cli.arguments.lookup_options import parse_time_ms
 from rocketray.cli.arguments.node import chosen_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
@@ -43,6 +44,7 @@ def logs(
             metavar="[APP|node|PART]",
             help="An app's id, one of its hosts (shop:0), the whole node, or one of its parts: "
             "coordinator, filter, gateway, shards.",
+            autocompletion=complete_logs,
         ),
     ] = None,
     *,

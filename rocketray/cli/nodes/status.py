@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import hosts_there
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
@@ -42,7 +43,10 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 def status(
     app: Annotated[
-        str | None, typer.Argument(metavar="APP", help="An app's id; default: all apps.")
+        str | None,
+        typer.Argument(
+            metavar="APP", help="An app's id; default: all apps.", autocompletion=complete_apps
+        ),
     ] = None,
     *,
     watch: Annotated[
