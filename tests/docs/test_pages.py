@@ -60,6 +60,7 @@ NOT_RUN = {
     "make": "test_docs.py knows the verbs",
     "rocketray start": "the node of all pages runs",
     "rocketray up": "the first page of the tutorial runs it",
+    "rocketray doctor": "its exit code is about the machine",
     "rocketray demo": "test_demo.py runs it",
     "rocketray store import": "the page about it runs it",
     "rocketray metrics --host": "it needs an address of its own, and runs until it is stopped",
