@@ -28,7 +28,7 @@ from rocketray.actors.runtime.processes import is_alive
 from .log_index import LogEntry, note_log
 from .log_line import formatter
 
-__all__ = ["PrintedLines", "keep_log", "log_in_file", "rotate", "show_in_worker"]
+__all__ = ["PrintedLines", "limit_log", "log_in_file", "note_own_log", "rotate", "show_in_worker"]
 
 LOG_MAX_BYTES = 32 << 20
 OLD_FILES = 2
@@ -100,16 +100,24 @@ def show_in_worker(data: Path, part: str, files: Sequence[str]) -> None:
         handler.setFormatter(formatter())
         logging.getLogger().addHandler(handler)
         logging.getLogger("rocketray").setLevel(logging.INFO)
-    keep_log(data, part, files)
+    note_own_log(data, part, files)
+    limit_log(files)
 
 
-def keep_log(data: Path | None, part: str, files: Sequence[str]) -> None:
-    """Note the log of this process on *data*, if that is here, and rotate its output from now on.
+def note_own_log(data: Path, part: str, files: Sequence[str]) -> None:
+    """Note on *data* where this process logs.
 
-    A log that cannot be noted, for example on a full disk, stops nothing: a warning says so.
+    If that fails, for example on a full disk, a warning says so.
     """
-    if data is not None:
-        _note(data, part, files)
+    entry = LogEntry(part, socket.gethostname(), os.getpid(), system_clock_ms(), tuple(files))
+    try:
+        note_log(data, entry)
+    except OSError as error:
+        _LOG.warning("rocketray logs will not find the log of %s: %s", part, error)
+
+
+def limit_log(files: Sequence[str]) -> None:
+    """Exchange the files of this process's output whenever they are too large, from now on."""
     descriptors = dict(zip((1, 2), map(Path, files), strict=False))
     start_periodic_task("rotating the log", _LOOK_S, threading.Event(), lambda: rotate(descriptors))
 
@@ -134,7 +142,7 @@ def log_in_file(data: Path, part: str, more: Sequence[str] = ()) -> RotatingFile
         _LOG.warning("this process logs to no file: %s", error)
         return None
     handler.setFormatter(formatter())
-    _note(data, part, [str(path), *more])
+    note_own_log(data, part, [str(path), *more])
     return handler
 
 
@@ -164,14 +172,6 @@ def _is_file(path: Path, found: os.stat_result) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), found)
     return False
-
-
-def _note(data: Path, part: str, files: Sequence[str]) -> None:
-    entry = LogEntry(part, socket.gethostname(), os.getpid(), system_clock_ms(), tuple(files))
-    try:
-        note_log(data, entry)
-    except OSError as error:
-        _LOG.warning("rocketray logs will not find the log of %s: %s", part, error)
 
 
 def _remove_old(directory: Path, begin: str) -> None:

@@ -76,8 +76,8 @@ def logs(
     A line that a handler printed, or its error, names the agent and the message in hand: topic,
     queue, offset and id, for "rocketray explain". Example: rocketray logs shop -f --since 10m
 
-    The processes of the node on --data are shown, of its machine; it need not run. What apps of a
-    named cluster print is on the machines of their hosts: "rocketray status APP" names the files.
+    The processes of the node on --data are shown, of its machine; it need not run. Of an app of a
+    named cluster these are the hosts there: "rocketray status APP" names the files of all.
     Each file is limited to 32 MiB, and two older ones are kept.
     """
     from rocketray.actors.process_logs.log_index import read_logs  # noqa: PLC0415 - not for help

@@ -31,12 +31,25 @@ from faust.agents.agent import _current_agent
 from faust.streams import _current_event
 
 from rocketray.actors.process_logs.log_line import PRINT, MessagePlace, formatter, place_extra
-from rocketray.actors.process_logs.log_output import PrintedLines, keep_log, log_in_file
+from rocketray.actors.process_logs.log_output import (
+    PrintedLines,
+    limit_log,
+    log_in_file,
+    note_own_log,
+)
 from rocketray.topology.delivery.delivery import place_of
 
 from .stream import Stream
 
-__all__ = ["AppLog", "log_prints", "place_in_hand", "show_log", "show_warnings", "show_worker_log"]
+__all__ = [
+    "AppLog",
+    "log_prints",
+    "note_worker_log",
+    "place_in_hand",
+    "show_log",
+    "show_warnings",
+    "show_worker_log",
+]
 
 _OURS = "rocketray."
 _TIMERS = "mode.timers"
@@ -76,8 +89,15 @@ def show_worker_log(data: str | None, name: str | None, files: tuple[str, ...]) 
         handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(formatter())
         log_prints(handler, goes_through=False)
-        part = (name or "").rpartition("/")[2]
-        keep_log(None if data is None or not part else Path(data), part, files)
+        limit_log(files)
+        if data is not None:
+            note_worker_log(Path(data), name, files)
+
+
+def note_worker_log(data: Path, name: str | None, files: tuple[str, ...]) -> None:
+    """Note on *data* where a host logs, for ``rocketray logs``."""
+    if files and name is not None:
+        note_own_log(data, name.rpartition("/")[2], files)
 
 
 class AppLog:

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from rocketray.actors.ray_process.ray_runtime import output_files
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cluster import Cluster
-from rocketray.errors import ActorError
+from rocketray.errors import ActorError, NodeElsewhereError
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.app.app import App
-from rocketray.topology.app.app_log import show_worker_log
+from rocketray.topology.app.app_log import note_worker_log, show_worker_log
 from rocketray.topology.app.running import run_until
 from rocketray.topology.app.sink_statistics import SinkStatistics
 
@@ -190,6 +190,8 @@ class _HostedApp:
         self._app = app = load_planned(self._plan)
         self._version = code_version(self._plan.path, system_clock_ms())
         app.place = Cluster(self._plan.cluster)
+        if self._plan.data is None:
+            await self._note_log(app)
         await app.start()
         if not app.crashed:
             with contextlib.suppress(TimeoutError):
@@ -197,6 +199,12 @@ class _HostedApp:
         if app.crashed:
             raise app.crash_reason or ActorError("the app crashed without a reason")
         return app
+
+    async def _note_log(self, app: App) -> None:
+        """Note the log of a host of a cluster, if the node's directory is on its machine."""
+        connection = await app.connect()
+        with contextlib.suppress(NodeElsewhereError):
+            note_worker_log(connection.files("noting its log"), self._name, output_files())
 
     def _fail(self, error: BaseException | None) -> HostFailure:
         self._has_failed = True
