@@ -39,10 +39,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class PrintedLines(io.TextIOBase):
-    """A stream in place of ``sys.stdout`` that hands on each complete line, with its thread's own.
+    """A stream in place of ``sys.stdout`` that hands on each complete line, a thread's own.
 
-    What is printed also goes *through* to another stream, if there is one. Everything else that a
-    program may ask of stdout, *through* or else *like* answers.
+    With *goes_through*, what is printed is also written to the stream *like* it, which it replaces.
+    What else a program may ask of its stdout, that stream answers.
     """
 
     def __init__(self, emit: Callable[[str], object], like: TextIO, *, goes_through: bool) -> None:
@@ -81,10 +81,9 @@ class PrintedLines(io.TextIOBase):
         """The encoding of the stream below."""
         return self._like.encoding
 
-    @property
-    def buffer(self) -> Any:
-        """The bytes of the stream below: they are not lines of ours."""
-        return self._like.buffer
+    def __getattr__(self, name: str) -> Any:
+        """Return what a text stream need not have, such as ``buffer``: its bytes are no lines."""
+        return getattr(self._like, name)
 
 
 def show_in_worker(data: Path, part: str, files: Sequence[str]) -> None:

@@ -73,6 +73,15 @@ def test_printed_lines_are_handed_on_when_they_are_complete() -> None:
     assert not PrintedLines(lines.append, below, goes_through=False).isatty()
 
 
+def test_what_else_a_program_asks_of_stdout_is_answered(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as below:
+        stream = PrintedLines(lambda _: None, below, goes_through=False)
+        assert stream.buffer is below.buffer
+        stream.reconfigure(errors="replace")
+        assert (stream.fileno(), stream.encoding) == (below.fileno(), below.encoding)
+        assert stream.writable()
+
+
 def test_threads_do_not_mix_their_lines() -> None:
     lines: list[str] = []
     stream = PrintedLines(lines.append, io.StringIO(), goes_through=False)
