@@ -172,9 +172,20 @@ def _say_plainly(error: Any) -> None:
     """Remove what libraries add to a message; of the options they propose keep the nearest."""
     error.message = error.message.removeprefix("Value error, ")
     error.message = error.message.replace("Input should be", "it has to be", 1)
+    if _is_of_file(error):
+        error.message += f"; it is set in {read_settings().path}"
     if getattr(error, "possibilities", None):
         near = meant(error.option_name, error.possibilities)
         error.possibilities = near or error.possibilities
+
+
+def _is_of_file(error: Any) -> bool:
+    """Return whether *error* is about a value of the settings file."""
+    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None or parameter is None:
+        return False
+    source = context.get_parameter_source(parameter.name)
+    return source is not None and source.name == "DEFAULT_MAP"
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag's value

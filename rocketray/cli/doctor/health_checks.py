@@ -17,6 +17,7 @@ from rocketray.store.retention import CROWDED, FULL, DiskUse
 __all__ = [
     "Finding",
     "check_clock",
+    "check_directory",
     "check_disk",
     "check_file_system",
     "check_java",
@@ -123,11 +124,34 @@ def check_java(java: tuple[int, str] | str) -> Finding:
     )
 
 
+def check_directory(
+    data: str, *, exists: bool, is_own: bool, is_writable: bool, open_bits: int
+) -> Finding:
+    """Check a data directory, or that above it if it does not exist.
+
+    *open_bits* are the permissions of group and others.
+    """
+    name = "directory"
+    if not exists:
+        if is_writable:
+            return Finding(name, "ok", f"{data} does not exist, and can be created")
+        return Finding(
+            name, "error", f"{data} cannot be created", "name another directory with --data"
+        )
+    if not is_own or not is_writable:
+        said = "belongs to another user" if not is_own else "cannot be written"
+        advice = "run the node as its owner, or name another directory with --data"
+        return Finding(name, "error", f"{data} {said}", advice)
+    if open_bits & 0o022:
+        return Finding(name, "warning", f"other users can write to {data}", f"chmod go-w {data}")
+    return Finding(name, "ok", f"{data} is this user's")
+
+
 def check_disk(use: DiskUse, data: str) -> Finding:
     """Check the room on the disk of a data directory."""
     said = f"{data}: {100 * use.ratio:.0f} % used, {format_size(use.free)} free"
     more = "make room, or set a retention: rocketray topics alter TOPIC --retention 72h"
-    if use.reaches(FULL):
+    if use.reaches(FULL) or not use.free:
         return Finding("disk", "error", f"{said}: sends are refused", more)
     if use.reaches(CROWDED):
         return Finding("disk", "warning", f"{said}: from 90 % on, sends are refused", more)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.files.node_description import read_description
-from rocketray.actors.files.private_files import open_to_others
+from rocketray.actors.files.private_files import is_own_directory, open_to_others
 from rocketray.actors.files.runtime_lock import abandoned
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.process_logs.log_index import read_logs
@@ -71,6 +71,7 @@ def _checks(
     )
     yield "packages", lambda: checks.check_packages(*_packages())
     yield "java", lambda: checks.check_java(_java(environ))
+    yield "directory", lambda: _directory(data)
     yield "disk", lambda: checks.check_disk(disk_use(_existing(data)), str(data))
     yield "file system", lambda: checks.check_file_system(_file_system(_existing(data)), str(data))
     yield "shared memory", _shared_memory
@@ -129,6 +130,17 @@ def _java(environ: Mapping[str, str]) -> tuple[int, str] | str:
     except ConfigError as error:
         return str(error)
     return java.version, str(java.home)
+
+
+def _directory(data: Path) -> Finding:
+    found = _existing(data)
+    return checks.check_directory(
+        str(data),
+        exists=found == data.resolve(),
+        is_own=is_own_directory(found),
+        is_writable=os.access(found, os.W_OK | os.X_OK),
+        open_bits=open_to_others(found),
+    )
 
 
 def _existing(path: Path) -> Path:

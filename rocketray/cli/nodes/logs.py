@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from rocketray.cli.terminal.output import (
     print_records,
     progress,
 )
-from rocketray.cli.terminal.quantities import parse_duration
+from rocketray.cli.terminal.quantities import parse_delay
 from rocketray.errors import ConfigError
 from rocketray.meant import meant
 
@@ -35,6 +36,7 @@ __all__ = ["logs"]
 _LINES = 200
 _LINES_MAX = 1_000_000
 _LOOK_S = 0.25
+_AGO = re.compile(r"\d{1,18} ?(ms|s|m|h|d)", re.ASCII)
 
 
 def logs(
@@ -168,11 +170,9 @@ def _follow(data: Path, name: str | None, tails: list[LogTail], show: _Show) -> 
 
 
 def _since_ms(text: str) -> int:
-    if text[-1:].isalpha() and text[:1].isdigit() and "T" not in text:
-        ago_ms = parse_duration(text)
-        if ago_ms is not None:
-            return int(time.time() * 1000) - ago_ms
-    return parse_time_ms(text, "a time, nor one like 10m")
+    if _AGO.fullmatch(text) is None:
+        return parse_time_ms(text, "a time, nor one like 10m, 2h or 3d")
+    return int(time.time() * 1000) - parse_delay(text)
 
 
 def _chosen(entries: Sequence[LogEntry], name: str | None, data: Path) -> list[LogEntry]:

@@ -66,6 +66,8 @@ def test_a_command_uses_the_file_unless_an_option_is_given(
     wrong = run_here("logs")
     assert wrong.code == 2
     assert "'--lines' / '-n'" in wrong.err
+    assert f"; it is set in {tmp_path / 'rocketray.toml'}" in wrong.err
+    assert "it is set in" not in run_here("logs", "-n", "-1").err
     assert f"no process has logged on {tmp_path / 'kept'}" in run_here("logs", "-n", "1").err
     assert (
         f"has logged on {tmp_path / 'x'}" in run_here("logs", "-n1", "--data", tmp_path / "x").err

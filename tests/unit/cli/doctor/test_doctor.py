@@ -13,7 +13,17 @@ from rocketray.cli.doctor import health_facts
 from rocketray.cli.doctor.health_checks import Finding
 
 CHECKS = {
-    *("python", "platform", "packages", "java", "disk", "file system", "shared memory", "clock"),
+    *(
+        "python",
+        "platform",
+        "packages",
+        "java",
+        "directory",
+        "disk",
+        "file system",
+        "shared memory",
+        "clock",
+    ),
     *("limits", "ray's access", "niceness", "stale files", "ray's files", "node", "settings"),
 }
 ENDED = 2**31 - 1

@@ -7,6 +7,7 @@ import pytest
 from rocketray.cli.doctor.health_checks import (
     Finding,
     check_clock,
+    check_directory,
     check_disk,
     check_file_system,
     check_java,
@@ -31,6 +32,8 @@ WELL = [
     check_platform("Linux", "x86_64", "little"),
     *check_packages(["numpy>=2.0", "demo==1; extra == 'demo'"], {"numpy": "2.1"}),
     check_java((21, "/jdk")),
+    check_directory("/data", exists=True, is_own=True, is_writable=True, open_bits=0o050),
+    check_directory("/data", exists=False, is_own=False, is_writable=True, open_bits=0o077),
     check_disk(DiskUse(GIB, 9 * GIB), "/data"),
     check_disk(DiskUse(990 * GIB, 10 * GIB), "/data"),
     check_file_system("ext4", "/data"),
@@ -55,6 +58,23 @@ BAD = [
     (*check_packages(["ray>=2.60,<3"], {"ray": "2.9"}), "error", "ray is version 2.9, and <3,>="),
     (*check_packages(["ray>=2.60"], {"ray": None}), "error", "ray is not installed"),
     (check_java("Spark needs Java 17:\n  none"), "warning", "Spark needs Java 17: none; without"),
+    (
+        check_directory("/d", exists=False, is_own=True, is_writable=False, open_bits=0),
+        *("error", "/d cannot be created"),
+    ),
+    (
+        check_directory("/d", exists=True, is_own=False, is_writable=True, open_bits=0),
+        *("error", "/d belongs to another user"),
+    ),
+    (
+        check_directory("/d", exists=True, is_own=True, is_writable=False, open_bits=0),
+        *("error", "/d cannot be written"),
+    ),
+    (
+        check_directory("/d", exists=True, is_own=True, is_writable=True, open_bits=0o070),
+        *("warning", "other users can write to /d"),
+    ),
+    (check_disk(DiskUse(0, 0), "/d"), "error", "0 B free: sends are refused"),
     (check_disk(DiskUse(92 * GIB // 10, GIB // 2), "/d"), "error", "95 % used, 512.0 MiB free"),
     (check_disk(DiskUse(80 * GIB // 10, 2 * GIB), "/d"), "warning", "80 % used, 2.0 GiB free"),
     (check_file_system(None, "/d"), "warning", "unknown"),
