@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rocketray.actors.files.home import Home
 from rocketray.actors.process_logs.log_output import show_in_worker
 from rocketray.actors.ray_process.ray_runtime import actor_name, output_files
@@ -12,7 +10,10 @@ __all__ = ["show_log"]
 
 
 def show_log(home: Home) -> None:
-    """Log what this actor of *home* does, where ``rocketray logs`` finds it."""
-    files = output_files()
+    """Log what this actor of *home* does, where ``rocketray logs`` finds it.
+
+    Raises as :meth:`Home.directory`: nothing is created where the directory is not.
+    """
+    data, files = home.directory(), output_files()
     if files:
-        show_in_worker(Path(home.data), actor_name(), files)
+        show_in_worker(data, actor_name(), files)

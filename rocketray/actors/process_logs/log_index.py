@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocketray.actors.files.paths import log_index_file
-from rocketray.actors.files.private_files import make_private_parents
 
 __all__ = ["LogEntry", "drop_lost_logs", "note_log", "read_logs"]
 
@@ -57,7 +56,11 @@ class LogEntry:
 
 
 def note_log(data: Path, entry: LogEntry) -> None:
-    """Append *entry*; may be called by several processes at a time."""
+    """Append *entry*; may be called by several processes at a time.
+
+    Raises:
+        OSError: *data* does not exist, or takes no file.
+    """
     with _locked(data) as file:
         file.seek(0, os.SEEK_END)
         file.write(_line(entry))
@@ -84,7 +87,7 @@ def drop_lost_logs(data: Path) -> None:
 @contextmanager
 def _locked(data: Path) -> Iterator[BinaryIO]:
     path = log_index_file(data)
-    make_private_parents(path.parent)
+    path.parent.mkdir(mode=0o700, exist_ok=True)  # no data directory is created
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rocketray.actors.files.paths import logs_of
-from rocketray.actors.files.private_files import make_private_parents
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.runtime.processes import is_alive
@@ -131,7 +130,7 @@ def log_in_file(data: Path, part: str, more: Sequence[str] = ()) -> RotatingFile
     begin = part.replace(":", "-")
     path = directory / f"{begin}.{os.getpid()}.log"
     try:
-        make_private_parents(directory)
+        directory.mkdir(mode=0o700, exist_ok=True)
         _remove_old(directory, begin)
         handler = RotatingFileHandler(
             path, maxBytes=LOG_MAX_BYTES, backupCount=OLD_FILES, encoding="utf-8"

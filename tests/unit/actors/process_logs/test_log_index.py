@@ -24,6 +24,12 @@ def test_entries_are_kept_in_their_order_and_only_for_this_user(tmp_path: Path) 
     assert log_index_file(tmp_path).stat().st_mode & 0o077 == 0
 
 
+def test_a_data_directory_is_not_created(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        note_log(tmp_path / "data", entry("filter", "f"))
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_damaged_line_costs_its_own_entry(tmp_path: Path) -> None:
     note_log(tmp_path, entry("filter", "f"))
     with log_index_file(tmp_path).open("ab") as file:

@@ -72,7 +72,7 @@ def test_the_file_has_what_came_before_it_prints_and_errors(
     with log.following():
         logging.getLogger("rocketray.early").warning("before the node was ready")
         print("plain")  # noqa: T201  # the same
-        file = log.begin(tmp_path / "data", "shop")
+        file = log.begin(tmp_path, "shop")
         asyncio.run(scenario())
     assert sys.stdout.__class__.__name__ != "PrintedLines"
     assert capsys.readouterr().out == "plain\ncharge a\n", "in the terminal it is as it was"
