@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(360), pytest.mark.slo
 ASK = Path(__file__).parent.parent / "support" / "elsewhere.py"
 SHARDS = {"shards:shared", "shards:Trade:0"}
 HOSTS = {f"app:least:{number}" for number in range(2)}
-ACTORS = {"coordinator", "filter", "gateway", *SHARDS, *HOSTS}
+ACTORS = {"coordinator", "filter", "gateway", "gateway-spare", *SHARDS, *HOSTS}
 
 
 class Running:

@@ -113,7 +113,7 @@ def _refused(other: str) -> list[str]:
         (CoordinatorActor, "pid", (None,)),
         (FilterActor, "pid", (FilterRules(),)),
         (GatewayActor, "ready", ()),
-        (ShardProcessActor, "pid", (f"{_TOPIC}:0", {})),
+        (ShardProcessActor, "pid", (f"{_TOPIC}:0", {}, 0)),
     ]
     strategy = NodeAffinitySchedulingStrategy(other, soft=False)
     asked = []
