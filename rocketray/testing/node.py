@@ -24,7 +24,7 @@ from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_api import LookupApi, ShardApi
+from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
 from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.staging.staged_targets import StagedTargets
@@ -79,6 +79,7 @@ class LocalNode(NodeClient):
         served.serve(TopicsApi, lambda: self.topic_service)
         served.serve(FilterApi, lambda: self.filter)
         served.serve(ShardApi, self.shard)
+        served.serve(ShardProcessApi, lambda name: self._process(name).reports)
         served.serve(LookupApi, lambda *place: self.shard(*place).lookups)
         served.serve(TransactionsApi, lambda: self.services.transactions)
         served.serve(DelaysApi, lambda: self.services.schedule)

@@ -16,6 +16,7 @@ from support.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, Sent
 from support.stepped_app import TOPIC, Handler, SteppedApp
 
 from rocketray.actors.admin.dead_letters import letter_boxes, redrive
+from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import ShardUnavailableError
@@ -244,7 +245,7 @@ class AppMachine(AppHistory):
         for group in self.broker.groups.all():
             if group.topic == place[0]:
                 asked = replace(group, offsets={place[1]: group.offsets[place[1]]})
-                assert self.broker.filters.lag(asked)[place[1]].count == self.model.lag(number)
+                assert lag_of(self.broker.node, asked)[place[1]].count == self.model.lag(number)
         for box in letter_boxes(self.broker.node):
             found = box.letters, box.redriven
             assert found == (len(self.model.letters), len(self.model.redriven - self.model.unheard))

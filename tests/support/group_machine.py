@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 )
 from support.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, GroupModel, Reader, Sent
 
+from rocketray.actors.api.node_client import lag_of
 from rocketray.delay import SCHEDULE_TOPIC, DelayOptions
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
@@ -249,7 +250,7 @@ class Group(RuleBasedStateMachine):
         queue_id = self.steps % QUEUES  # each in its turn: counting costs more than most rules
         for group in self.broker.groups.all():
             asked = replace(group, offsets={queue_id: group.offsets[queue_id]})
-            assert self.broker.filters.lag(asked)[queue_id].count == self.model.lag(queue_id)
+            assert lag_of(self.broker.node, asked)[queue_id].count == self.model.lag(queue_id)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and see which delayed messages came."""

@@ -6,8 +6,9 @@ Calls that need no work of the client are those of the interface that the node's
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rocketray.actors.calls.endpoint import CallTransport, client_of
@@ -19,18 +20,30 @@ from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
 from rocketray.actors.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of
+from rocketray.actors.shards.shard_api import (
+    ShardApi,
+    ShardProcessApi,
+    ShardStatistics,
+    process_of,
+    shard_of,
+)
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topics import TOPICS, Topics
 from rocketray.cluster import DEFAULT_CLUSTER
-from rocketray.errors import NodeElsewhereError, ShardUnavailableError
+from rocketray.errors import (
+    NodeElsewhereError,
+    ShardUnavailableError,
+    StreamError,
+    TopicNotFoundError,
+)
 
 from .node_messages import NodeMessages, queues_there
 from .system_api import NodeDelays, NodeTransactions
 
-__all__ = ["NodeClient", "lag_of", "of_disks_there"]
+__all__ = ["NodeClient", "lag_of", "lags_of", "of_disks_there"]
 
 _RETRY_AFTER_MS = 1000
+_GROUPS_A_CALL = 256  # of four queues each: a quarter of a second
 
 
 class NodeClient:
@@ -80,6 +93,8 @@ class NodeClient:
         """The calls about transactions."""
         self.delays = NodeDelays(transport, self.topics)
         """The calls about delayed messages."""
+        self.process_calls = partial(_process_calls, transport)
+        """Return the calls of a shard process, by its name."""
 
     def shard_calls(self, topic: TopicConfig, queue_id: int) -> ShardApi:
         """Return the calls of a shard."""
@@ -139,6 +154,10 @@ class NodeClient:
         )
 
 
+def _process_calls(transport: CallTransport, process: str) -> ShardProcessApi:
+    return client_of(transport, process_of(process))
+
+
 def of_disks_there(node: NodeClient) -> NodeClient:
     """Return a client whose lookups leave out disks that do not answer; its ``away`` has them.
 
@@ -150,9 +169,48 @@ def of_disks_there(node: NodeClient) -> NodeClient:
 
 
 def lag_of(node: NodeClient, group: GroupDescription) -> dict[int, FilteredLag]:
-    """Return a group's lag in each queue of its topic that has an offset, from all disks."""
-    lags: dict[int, FilteredLag] = {}
-    for disk, queues in node.topics.get(group.topic).by_disk(group.offsets).items():
-        there = {queue: group.offsets[queue] for queue in queues}
-        lags |= node.at(disk).filters.lag(replace(group, offsets=there))
-    return lags
+    """Return a group's lag in each queue of its topic that has an offset, from all disks.
+
+    Raises:
+        StreamError: it is unknown, for example because one of the disks does not answer.
+    """
+    [found] = lags_of(node, [group], {group.topic: node.topics.get(group.topic)})
+    if isinstance(found, StreamError):
+        raise found
+    return found
+
+
+def lags_of(
+    node: NodeClient, groups: Sequence[GroupDescription], topics: Mapping[str, TopicConfig]
+) -> list[dict[int, FilteredLag] | StreamError]:
+    """Return the lag of each of many groups, or why it is unknown: few calls to each disk.
+
+    *topics* are those of the node by name.
+    """
+    found: list[dict[int, FilteredLag] | StreamError] = [{} for _ in groups]
+    by_disk: dict[str, dict[int, GroupDescription]] = {}
+    for number, group in enumerate(groups):
+        if group.topic not in topics:
+            found[number] = TopicNotFoundError(group.topic)
+            continue
+        for disk, queues in topics[group.topic].by_disk(group.offsets).items():
+            there = {queue: group.offsets[queue] for queue in queues}
+            by_disk.setdefault(disk, {})[number] = replace(group, offsets=there)
+    for disk, asked in by_disk.items():
+        for number, lag in zip(asked, _lags_on(node, disk, [*asked.values()]), strict=True):
+            so_far = found[number]
+            if isinstance(so_far, dict):
+                found[number] = lag if isinstance(lag, StreamError) else so_far | lag
+    return found
+
+
+def _lags_on(
+    node: NodeClient, disk: str, groups: Sequence[GroupDescription]
+) -> Sequence[dict[int, FilteredLag] | StreamError]:
+    """Return the lags of groups on one disk, or the error of a disk that does not answer."""
+    try:
+        filters = node.at(disk).filters
+        parts = [groups[at : at + _GROUPS_A_CALL] for at in range(0, len(groups), _GROUPS_A_CALL)]
+        return [lag for part in parts for lag in filters.lags(part)]
+    except StreamError as error:
+        return [error] * len(groups)

@@ -49,7 +49,7 @@ from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.groups_api import GroupsApi
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
-from rocketray.actors.shards.shard_api import LookupApi, ShardApi
+from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ConfigError, NodeElsewhereError, StreamError
 from rocketray.filters.subscription import Subscription
@@ -72,6 +72,7 @@ _INTERFACES: dict[str, type] = {
         NodeApi,
         NodeProcessApi,
         ShardApi,
+        ShardProcessApi,
         TopicsApi,
         TransactionsApi,
     )

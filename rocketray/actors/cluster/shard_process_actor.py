@@ -18,7 +18,13 @@ from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
-from rocketray.actors.shards.shard_api import ExpiryOrder, LookupApi, ScrubState, ShardApi
+from rocketray.actors.shards.shard_api import (
+    ExpiryOrder,
+    LookupApi,
+    ScrubState,
+    ShardApi,
+    ShardProcessApi,
+)
 from rocketray.actors.shards.shard_process import Opened, ShardProcess, remove_old_files
 from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.catalog import TopicConfig
@@ -49,6 +55,7 @@ class ShardProcessActor(ServedObjects):
         clock = AgeClock(system_clock_ms, steady_clock_ms)
         self._process = ShardProcess(data, name, sizes, clock_ms=clock, at_once=_OPENINGS_AT_ONCE)
         self.serve(ShardApi, self._process.shard)
+        self.serve(ShardProcessApi, lambda _: self._process.reports)
         self.serve(LookupApi, lambda *place: self._process.shard(*place).lookups)
         self._services: SystemServices | None = None
         if has_services(name):
@@ -90,12 +97,12 @@ class ShardProcessActor(ServedObjects):
         return remove_old_files(self._process, orders)
 
     def unflushed(self) -> dict[str, int]:
-        """See :meth:`ShardProcess.unflushed`."""
-        return self._process.unflushed()
+        """See :meth:`ShardReports.unflushed`."""
+        return self._process.reports.unflushed()
 
     def scrubs(self) -> dict[str, ScrubState]:
-        """See :meth:`ShardProcess.scrubs`."""
-        return self._process.scrubs()
+        """See :meth:`ShardReports.scrubs`."""
+        return self._process.reports.scrubs()
 
     def problems(self) -> dict[str, str]:
         """See :meth:`ShardProcess.problems`."""

@@ -43,8 +43,8 @@ class FilterEngine:
         self._runtime = RuntimeLock(data)
         self._doorbell = Doorbell(filter_doorbell_path(data))
         self._streams: dict[Path, FilterStream] = {}
-        self.lag = LagCounter(data).of
-        """Return a group's lag in each queue of its topic."""
+        self.lags = LagCounter(data).of_each
+        """Return the lag of each group in each queue of its topic, or why it is unknown."""
         self._lock = threading.Lock()
 
     def attach_all(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from rocketray.actors.calls.endpoint import FILTER_NAME, Endpoint, on_disk
 from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
 from .filtered_lag import FilteredLag
@@ -32,8 +34,10 @@ class FilterApi(Protocol):
     def attach(self, path: str) -> None:
         """Fill a member's match ring from now on."""
 
-    def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
-        """Return the group's lag in each queue of its topic."""
+    def lags(
+        self, groups: Sequence[GroupDescription]
+    ) -> list[dict[int, FilteredLag] | StreamError]:
+        """Return the lag of each group, in each queue of its topic, or why it is unknown."""
 
     def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
         """Evaluate a class filter on the stored message at topic, queue and queue offset."""

@@ -18,8 +18,13 @@ class Exactness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FilteredLag:
-    """The lag: ``count`` unfinished messages match, of ``diff`` unfinished ones in all."""
+    """The lag: ``count`` unfinished messages match, of ``diff`` unfinished ones in all.
+
+    ``oldest_ms`` is the store time of the first unfinished message, also if it does not match; None
+    if there is none, or it was removed meanwhile.
+    """
 
     count: int
     diff: int
     exactness: Exactness
+    oldest_ms: int | None = None

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from rocketray.actors.api.system_api import TransactionCounts
 from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.shards.shard_api import ShardStatistics
 from rocketray.filters.counters import FilterCounters
 from rocketray.names import RETRY_PREFIX, is_system_topic
 
@@ -25,6 +27,7 @@ _TOPIC = ("cluster", "node_type", "topic", "is_system")
 _QUEUE = ("cluster", "node_type", "topic", "queue_id")
 _GROUP = ("cluster", "node_type", "topic", "consumer_group", "is_retry")
 _BROKER = "broker"
+_Family = CounterMetricFamily | GaugeMetricFamily
 
 
 def families_of(readings: NodeReadings) -> list[Metric]:
@@ -37,21 +40,49 @@ def families_of(readings: NodeReadings) -> list[Metric]:
     return found
 
 
-def _of_topics(readings: NodeReadings) -> Iterator[Metric]:
-    came = CounterMetricFamily(
-        "rocketmq_messages_in", "Messages that were stored in a topic.", labels=_TOPIC
-    )
-    behind = GaugeMetricFamily(
-        "rocketmq_storage_flush_behind_bytes",
+_OF_TOPIC: dict[str, tuple[type[_Family], str, Callable[[Sequence[ShardStatistics]], float]]] = {
+    "rocketmq_messages_in": (
+        CounterMetricFamily,
+        "Messages that were stored in a topic.",
+        lambda shards: sum(one.messages for one in shards),
+    ),
+    "rocketmq_throughput_in": (
+        CounterMetricFamily,
+        "Bytes by which a topic's logs have grown since the topic was created.",
+        lambda shards: sum(one.max_physical_offset for one in shards),
+    ),
+    "rocketray_refused_batches": (
+        CounterMetricFamily,
+        "Batches that the shards of a topic refused.",
+        lambda shards: sum(one.refused_batches for one in shards),
+    ),
+    "rocketmq_storage_size": (
+        GaugeMetricFamily,
+        "Bytes of a topic's logs that were not removed.",
+        lambda shards: sum(one.max_physical_offset - one.min_physical_offset for one in shards),
+    ),
+    "rocketmq_storage_flush_behind_bytes": (
+        GaugeMetricFamily,
         "Bytes of a topic's logs that are not on disk yet.",
-        labels=_TOPIC,
-    )
-    for topic, shards in readings.shards.items():
-        labels = [readings.cluster, _BROKER, topic, _word(is_system_topic(topic))]
-        came.add_metric(labels, sum(shard.messages for shard in shards))
-        unflushed = (one.max_physical_offset - one.flushed_physical_offset for one in shards)
-        behind.add_metric(labels, sum(max(size, 0) for size in unflushed))
-    yield from (came, behind)
+        lambda shards: sum(
+            max(one.max_physical_offset - one.flushed_physical_offset, 0) for one in shards
+        ),
+    ),
+    "rocketray_storage_flush_behind_seconds": (
+        GaugeMetricFamily,
+        "Age of the oldest message of a topic that is not on disk yet; 0 if there is none.",
+        lambda shards: max((one.unflushed_ms for one in shards), default=0) / 1000,
+    ),
+}
+
+
+def _of_topics(readings: NodeReadings) -> Iterator[Metric]:
+    for name, (kind, text, number) in _OF_TOPIC.items():
+        family = kind(name, text, labels=_TOPIC)
+        for topic, shards in readings.shards.items():
+            labels = [readings.cluster, _BROKER, topic, _word(is_system_topic(topic))]
+            family.add_metric(labels, number(shards))
+        yield family
 
 
 def _of_queues(readings: NodeReadings) -> Iterator[Metric]:
@@ -77,6 +108,16 @@ def _of_numbers(readings: NodeReadings) -> Iterator[Metric]:
     if readings.groups is not None:
         names = {group.group for group in readings.groups}
         named["rocketmq_consumer_group_number"] = ("Consumer groups.", len(names))
+    if readings.delayed is not None:
+        text = "Delayed messages whose time has not come."
+        named["rocketmq_timing_messages"] = (text, readings.delayed)
+    if (transactions := readings.transactions) is not None:
+        text = "Transactional messages that are neither committed nor rolled back."
+        named["rocketmq_half_messages"] = (text, transactions.undecided)
+        for name, (text, count) in _transactions(transactions.counts).items():
+            counter = CounterMetricFamily(name, text, labels=("cluster", "node_type"))
+            counter.add_metric(labels, count)
+            yield counter
     for name, (text, value) in named.items():
         family = GaugeMetricFamily(name, text, labels=("cluster", "node_type"))
         family.add_metric(labels, value)
@@ -89,6 +130,17 @@ def _of_numbers(readings: NodeReadings) -> Iterator[Metric]:
     for part in readings.unknown:
         unknown.add_metric([*labels, part], 1)
     yield unknown
+
+
+def _transactions(counts: TransactionCounts) -> dict[str, tuple[str, int]]:
+    return {
+        "rocketmq_commit_messages": ("Transactional messages committed.", counts.committed),
+        "rocketmq_rollback_messages": ("Transactional messages rolled back.", counts.rolled_back),
+        "rocketray_abandoned_transactions": (
+            "Transactional messages rolled back because no producer decided them.",
+            counts.abandoned,
+        ),
+    }
 
 
 def _labels(readings: NodeReadings, group: GroupDescription) -> list[str]:
@@ -110,6 +162,11 @@ def _of_groups(readings: NodeReadings, groups: Iterable[GroupDescription]) -> It
         "1 if the lag is exact; 0 if it is a bound, or a predicate's, which is not run for it.",
         labels=_GROUP,
     )
+    ages = GaugeMetricFamily(
+        "rocketmq_consumer_lag_latency",
+        "Milliseconds since the first message that a group has not finished was stored.",
+        labels=_GROUP,
+    )
     taken = GaugeMetricFamily(
         "rocketmq_consumer_inflight_messages",
         "Messages that members have taken, or passed, and not finished.",
@@ -123,16 +180,29 @@ def _of_groups(readings: NodeReadings, groups: Iterable[GroupDescription]) -> It
             count, is_exact = _sum(lag)
             lags.add_metric(labels, count)
             exact.add_metric(labels, is_exact)
+            if (age_ms := _age(lag, readings.time_ms)) is not None:
+                ages.add_metric(labels, age_ms)
         if not group.is_broadcast:
             inflight = (end - group.offsets.get(at, end) for at, end in group.pulled.items())
             taken.add_metric(labels, sum(max(count, 0) for count in inflight))
-    yield from (connections, lags, exact, taken)
+    yield from (connections, lags, exact, ages, taken)
 
 
 def _sum(lag: Mapping[int, FilteredLag]) -> tuple[int, bool]:
     """Return the messages of all queues, and whether that is exact."""
     is_exact = all(one.exactness is Exactness.EXACT for one in lag.values())
     return sum(one.count for one in lag.values()), is_exact
+
+
+def _age(lag: Mapping[int, FilteredLag], now_ms: int) -> int | None:
+    """Return the age of the oldest unfinished message; 0 if there is none, None if it is unknown.
+
+    A message that was removed before it was read has no age: its group will never get it.
+    """
+    oldest = [one.oldest_ms for one in lag.values() if one.oldest_ms is not None]
+    if oldest:
+        return max(now_ms - min(oldest), 0)
+    return None if any(one.diff for one in lag.values()) else 0
 
 
 def _evaluated(counters: FilterCounters) -> dict[str, int]:
@@ -150,6 +220,10 @@ _COUNTERS: dict[str, tuple[str, Callable[[FilterCounters], int]]] = {
     "rocketmq_send_to_dlq_messages": (
         "Messages of which the handler failed for the last time.",
         lambda one: one.dead_lettered,
+    ),
+    "rocketray_sent_back": (
+        "Messages of which the handler failed, and that are redelivered later.",
+        lambda one: one.sent_back,
     ),
     "rocketray_filter_scanned": (
         "Queue entries that a group's filter looked at.",

@@ -23,11 +23,13 @@ __all__ = [
     "ExpiryOrder",
     "LookupApi",
     "ShardApi",
+    "ShardProcessApi",
     "ShardStatistics",
     "StoredFacts",
     "call_ends_ms",
     "lookups_of",
     "pieces_of",
+    "process_of",
     "shard_of",
     "shards_of",
 ]
@@ -48,15 +50,20 @@ class ExpiryOrder:
 
 @dataclass(frozen=True, slots=True)
 class ShardStatistics:
-    """A shard's counters since its process started, and its offsets."""
+    """A shard's counters since its process started, and its offsets.
+
+    ``unflushed_ms`` is the age of the oldest message that is not on disk, 0 if there is none.
+    """
 
     topic: str
     queue_id: int
     epoch: int
     min_queue_offset: int
     max_queue_offset: int
+    min_physical_offset: int
     max_physical_offset: int
     flushed_physical_offset: int
+    unflushed_ms: int
     batches: int
     messages: int
     refused_batches: int
@@ -150,6 +157,13 @@ class ShardApi(Protocol):
         """Keep filter bitmaps for these groups from now on, or none."""
 
 
+class ShardProcessApi(Protocol):
+    """The calls of a shard process as a whole; see ``ShardReports``."""
+
+    def statistics(self) -> list[ShardStatistics]:
+        """Return counters and offsets of each shard that is open."""
+
+
 class LookupApi(Protocol):
     """The calls that look up messages of one shard; see ``ShardLookups``."""
 
@@ -180,6 +194,11 @@ def shard_of(topic: TopicConfig, queue_id: int) -> Endpoint[ShardApi]:
 def shards_of(topic: TopicConfig) -> list[Endpoint[ShardApi]]:
     """Return the endpoints of all shards of a topic, by queue."""
     return [shard_of(topic, queue_id) for queue_id in range(topic.queues)]
+
+
+def process_of(process: str) -> Endpoint[ShardProcessApi]:
+    """Return the endpoint of a shard process."""
+    return Endpoint(process_actor(process), ShardProcessApi, (process,))
 
 
 def lookups_of(topic: TopicConfig, queue_id: int) -> Endpoint[LookupApi]:

@@ -45,7 +45,8 @@ from rocketray.store.files.file_system import SYSTEM_FILES
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard, why_closed
 from .process_limits import ProcessLimits, shortage
-from .shard_api import ExpiryOrder, ScrubState
+from .shard_api import ExpiryOrder
+from .shard_reports import ShardReports
 
 __all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess", "remove_old_files"]
 
@@ -112,6 +113,8 @@ class ShardProcess:
         self._is_ended = False
         self._tables = threading.Lock()  # taken after the other one; never held while waiting
         self._shards: dict[tuple[str, int], OwnedShard] = {}
+        self.reports = ShardReports(lambda: self._shards)
+        """What the process tells of its open shards."""
         self._closed: dict[tuple[str, int], _Closed] = {}
         self._disks: dict[int, DiskShards] = {}
         self._follow: Callable[[DiskShards], None] = lambda _: None
@@ -227,20 +230,6 @@ class ShardProcess:
                 f"{topic}/{queue_id}": str(closed.reason)
                 for (topic, queue_id), closed in self._closed.items()
             }
-
-    def unflushed(self) -> dict[str, int]:
-        """Return the age in ms of the oldest message that is not on disk, of each open shard."""
-        return {
-            f"{topic}/{queue_id}": shard.unflushed_ms()
-            for (topic, queue_id), shard in self._shards.items()
-        }
-
-    def scrubs(self) -> dict[str, ScrubState]:
-        """Return how far each open shard was read again, and the damage found in it."""
-        return {
-            f"{topic}/{queue_id}": shard.scrub.state()
-            for (topic, queue_id), shard in self._shards.items()
-        }
 
     def problems(self) -> dict[str, str]:
         """Return a line by subject: why a shard is closed, and what is wrong with open ones.

@@ -27,12 +27,14 @@ from rocketray.cli.terminal.output import (
     print_result,
     print_table,
 )
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StreamError
 from rocketray.views.group_records import group_record, progress_record, progress_rows
 
 from .group_changes import migrate, reset, seek, skip
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.filtering.filtered_lag import FilteredLag
     from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -95,10 +97,16 @@ def progress(
         print_line(f"{name} total: {sum(row[name] or 0 for row in rows)}")
 
 
-def _lag_of(connection: NodeClient, group: GroupDescription) -> dict[int, FilteredLag]:
-    from rocketray.actors.api.node_client import lag_of  # noqa: PLC0415 - imports NumPy
+def _lags_of(
+    connection: NodeClient, groups: Sequence[GroupDescription]
+) -> Iterator[tuple[GroupDescription, dict[int, FilteredLag]]]:
+    from rocketray.actors.api.node_client import lags_of  # noqa: PLC0415 - imports NumPy
 
-    return lag_of(connection, group)
+    topics = connection.topics.all()
+    for group, found in zip(groups, lags_of(connection, groups, topics), strict=True):
+        if isinstance(found, StreamError):
+            raise found
+        yield group, found
 
 
 def _lag(row: dict[str, Any]) -> str | None:
@@ -169,8 +177,8 @@ def lag(
                 "lag": found.count,
                 "exactness": found.exactness.value,
             }
-            for each in chosen_groups(connection.groups.all(), group)
-            for queue, found in _lag_of(connection, each).items()
+            for each, lags in _lags_of(connection, chosen_groups(connection.groups.all(), group))
+            for queue, found in lags.items()
         ]
     columns = ("group", "topic", "queue", "next offset", "diff", "lag", "exactness")
     keys = {"queue": "queueId", "next offset": "offset"}

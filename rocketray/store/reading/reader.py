@@ -64,6 +64,10 @@ class QueueReader(RecordReader):
             ConfigError: *config* and the directory's ``store.json`` disagree, or both are missing.
         """
         config = settle_config(directory, config, read_only=True, file_system=file_system)
+        self.directory = directory
+        """The store's directory."""
+        self.store_host = config.store_host
+        """The address in the records that this store wrote; each store of a node has its own."""
         self.topic = topic
         self.queue_id = queue_id
         self.gaps = gaps_of(directory, topic, queue_id, file_system)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause, Explanation
 from rocketray.actors.explaining.inquiry import inquire
@@ -167,7 +168,7 @@ def test_the_lag_is_the_same_with_bitmaps_and_reads_fewer_records(
     monkeypatch.setattr(QueueReader, "judge", counted)
     for group in groups:
         name = group.group
-        assert node.filters.lag(group)[0].count == 10
+        assert lag_of(node, group)[0].count == 10
         name = f"{group.group}, without its bits"
         assert LagCounter(node.data).of(replace(group, group="another"))[0].count == 10
     assert judged["small, without its bits"] == judged["large, without its bits"] == COUNT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_node import LocalNode
@@ -18,6 +19,7 @@ from rocketray.errors import FilterEvaluationError
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.store.reading.reader import QueueReader
 
 SUBSCRIPTIONS = [
     Subscription.tags("*"),
@@ -90,6 +92,8 @@ def test_lag_equals_a_brute_force_count_over_random_histories(
                 offset = rng.choice([-1, 0, len(sent), rng.randrange(len(sent) + 1)])
                 found = lag_of(counter, offset, subscription)
                 left = sent[max(offset, 0) :]
+                stored = node.stored("Trade")[max(offset, 0) :]
+                assert found.oldest_ms == (stored[0].store_timestamp_ms if stored else None)
                 wanted = sum(is_wanted(subscription, message) for message in left)
                 assert (found.count, found.diff) == (wanted, len(left))
                 assert found.exactness is Exactness.EXACT
@@ -146,6 +150,38 @@ def test_old_counts_are_forgotten(node: LocalNode, monkeypatch: pytest.MonkeyPat
     with node.producer() as producer:
         producer.send_many("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
     counter = LagCounter(node.data, block_entries=16)
-    for _ in range(2):
-        assert lag_of(counter, 3, Subscription.tags("Aa")).count == 97
-    assert len(counter._counts) == 2
+    for offset in (3, 4):
+        assert lag_of(counter, offset, Subscription.tags("Aa")).count == 100 - offset
+    assert len(counter._counts._values) == 2
+
+
+def test_while_nothing_moves_the_files_are_not_read_again(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = LagCounter(node.data)
+    opened: list[int] = []
+
+    class CountingReader(QueueReader):
+        def __init__(self, *arguments: Any) -> None:
+            opened.append(1)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(lag, "QueueReader", CountingReader)
+
+    def ask(offset: int, tag: str = "*") -> tuple[int, int]:
+        found = lag_of(counter, offset, Subscription.tags(tag))
+        return found.count, len(opened)
+
+    with node.producer() as producer:
+        producer.send_many("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(9)])
+        first, second = ask(2), ask(2)
+        assert (first, second) == ((7, 1), (7, 1))
+        assert ask(3) == (6, 2)
+        assert ask(3, "BB") == (0, 3)
+        producer.send("Trade", b"x", tags="Aa")
+        assert ask(3) == (7, 4)
+    node.topics.delete("Trade")
+    node.topics.ensure("Trade", 1)
+    with node.producer() as producer:
+        producer.send_many("Trade", [Message("Trade", b"x", tags="BB") for _ in range(10)])
+    assert ask(3, "Aa") == (0, 5), "another topic of that name"

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from support.source_tree import ROOT
 
-from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.api.system_api import TransactionOverview
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.metrics.metric_families import families_of
 from rocketray.actors.metrics.node_readings import NodeReadings, read_node
@@ -121,6 +121,44 @@ def test_the_results_of_an_expression_add_up(broker: Broker) -> None:
     assert shown.of("rocketray_filter_evaluated_total", consumer_group="other") is None
 
 
+def test_bytes_waits_and_ages_are_those_of_the_messages(broker: Broker) -> None:
+    broker.topics.ensure("Trade", 2)
+    with broker.consumer("g", "Trade", Subscription.tags("a")):
+        assert Shown(read_node(broker.node)).of("rocketmq_consumer_lag_latency") == 0
+        send(broker, Message("Trade", b"1", "b"))
+        broker.clock.advance(seconds=7)
+        send(broker, Message("Trade", b"2", "a"))
+        with broker.producer() as producer:
+            producer.send("Trade", b"3", delay=60)
+        shown = Shown(read_node(broker.node))
+    sizes = [len(message.body) for message in broker.stored("Trade")]
+    grown = shown.of("rocketmq_throughput_in_total", topic="Trade")
+    assert grown is not None
+    assert grown > sum(sizes)
+    assert shown.of("rocketmq_storage_size", topic="Trade") == grown, "nothing was removed"
+    assert shown.of("rocketmq_consumer_lag_latency", consumer_group="g") == 7000
+    assert shown.of("rocketmq_timing_messages") == 1
+    assert shown.of("rocketmq_half_messages") == 0
+    broker.clock.advance(seconds=60)
+    assert Shown(read_node(broker.node)).of("rocketmq_timing_messages") == 0
+
+
+def test_transactions_are_counted_by_their_end(broker: Broker) -> None:
+    broker.topics.ensure("Trade", 1)
+    with broker.producer(group="p", check=lambda _: "unknown") as producer:
+        for end in ("commit", "rollback", ""):
+            transaction = producer.begin()
+            producer.send("Trade", end.encode(), transaction=transaction)
+            if end:
+                getattr(transaction, end)()
+        broker.clock.advance(seconds=1)
+        shown = Shown(read_node(broker.node))
+    assert shown.of("rocketmq_half_messages") == 1
+    assert shown.of("rocketmq_commit_messages_total") == 1
+    assert shown.of("rocketmq_rollback_messages_total") == 1
+    assert shown.of("rocketray_abandoned_transactions_total") == 0
+
+
 def test_what_does_not_answer_is_unknown_and_not_zero(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,14 +167,15 @@ def test_what_does_not_answer_is_unknown_and_not_zero(
     send(broker, Message("Here", b""))
     with broker.consumer("g", "Here", Subscription.tags("*")):
         pass
-    statistics = NodeClient.shard_statistics
+    gone = broker.topics.get("Away").process_of(0)
+    calls = broker.node.process_calls
 
-    def answer(node: NodeClient, topic: str) -> object:
-        if topic == "Away":
+    def answer(process: str) -> object:
+        if process == gone:
             raise ShardUnavailableError("Away/0", 1000, "its process is gone")
-        return statistics(node, topic)
+        return calls(process)
 
-    monkeypatch.setattr(NodeClient, "shard_statistics", answer)
+    monkeypatch.setattr(broker.node, "process_calls", answer)
     readings = read_node(broker.node)
     shown = Shown(readings)
     assert shown.of("rocketmq_messages_in_total", topic="Here") == 1
@@ -150,7 +189,17 @@ def test_what_does_not_answer_is_unknown_and_not_zero(
 
 def test_the_reference_names_them_all() -> None:
     group = replace(GROUP, subscription=Subscription.sql("a > 1"))
-    families = families_of(NodeReadings("c", 1, {}, [group], unknown={"a part": "away"}))
+    families = families_of(
+        NodeReadings(
+            "c",
+            1,
+            {},
+            [group],
+            unknown={"a part": "it does not answer"},
+            transactions=TransactionOverview(),
+            delayed=0,
+        )
+    )
     names = {
         f"{one.name}_total" if one.type == "counter" else one.name: one.type for one in families
     }

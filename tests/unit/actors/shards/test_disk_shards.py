@@ -250,14 +250,14 @@ def test_the_age_of_what_is_not_on_disk_grows_while_the_timers_flush_hangs(
         break_disk(patch, shard_directory(running.data, "T", 1), lambda: goes_on.wait(PATIENCE_S))
         try:
             senders[1].send(b"memory")
-            wait_until(lambda: running.unflushed()["T/1"] > 300)
+            wait_until(lambda: running.reports.unflushed()["T/1"] > 300)
             senders[0].send(b"memory, on the same disk")
-            wait_until(lambda: running.unflushed()["T/0"] > 300)
-            assert running.unflushed()["T/1"] > running.unflushed()["T/0"]
-            assert running.unflushed()["T/2"] == 0
+            wait_until(lambda: running.reports.unflushed()["T/0"] > 300)
+            assert running.reports.unflushed()["T/1"] > running.reports.unflushed()["T/0"]
+            assert running.reports.unflushed()["T/2"] == 0
         finally:
             goes_on.set()
-    wait_until(lambda: not any(running.unflushed().values()))
+    wait_until(lambda: not any(running.reports.unflushed().values()))
 
 
 def test_a_shard_whose_store_is_damaged_when_it_is_opened_stays_closed_alone(data: Path) -> None:
@@ -424,6 +424,6 @@ def test_an_idle_process_hardly_wakes_up_and_stores_at_once_nevertheless(
         wait_until(is_quiet)
         assert sender.is_stored(sender.send(b"now"), 2.0)
         wait_until(lambda: passes["keep house"] > 5 and not disk._awake)
-        assert process.unflushed()["T/0"] == 0
+        assert process.reports.unflushed()["T/0"] == 0
     finally:
         threads.stop()

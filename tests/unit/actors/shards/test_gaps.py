@@ -11,6 +11,7 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
+from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.backups.backup import back_up
 from rocketray.actors.backups.restore import restore
 from rocketray.actors.files.home import identity_of
@@ -69,7 +70,7 @@ def test_a_gap_is_no_lag(
 ) -> None:
     node.consumer("g", "T", subscription).close()
     node.state.registry.offsets.commit("g", "T", 0, offset)
-    found = node.filter.lag(node.groups.all()[0])[0]
+    found = lag_of(node, node.groups.all()[0])[0]
     assert (found.count, found.diff, found.exactness.value) == (lag, lag, "exact")
 
 

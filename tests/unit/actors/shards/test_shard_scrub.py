@@ -119,12 +119,12 @@ def test_a_flip_in_a_cold_file_of_a_running_shard_is_a_problem_until_it_is_repai
         while not process.problems():
             store(process.shard("T", 1), files=1)
         ((subject, line),) = process.problems().items()
-        while process.scrubs()["T/1"].begun_ms is not None:
+        while process.reports.scrubs()["T/1"].begun_ms is not None:
             store(process.shard("T", 0), files=1)
         assert [*process.problems()] == [subject] == ["T/1 damage"]
         assert f"{path} at " in line
         assert line.endswith(f"rocketray store recover {directory}")
-        (problem,) = process.scrubs()["T/1"].damage
+        (problem,) = process.reports.scrubs()["T/1"].damage
         assert problem.offset <= 5000
     finally:
         running.stop()
@@ -149,7 +149,7 @@ def test_a_pass_over_a_healthy_shard_that_is_written_and_expired_finds_nothing(
     running = threads(process)
     try:
         end_s = time.monotonic() + 0.5
-        while time.monotonic() < end_s or process.scrubs()["T/0"].verified_ms is None:
+        while time.monotonic() < end_s or process.reports.scrubs()["T/0"].verified_ms is None:
             store(process.shard("T", rng.randrange(2)), files=1)
             policy = RetentionPolicy(max_bytes=200_000)
             process.shard("T", 0).writer.expire(policy, None, DiskUse(0, 1 << 40))

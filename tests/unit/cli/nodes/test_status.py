@@ -32,11 +32,13 @@ def connect_to(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def unflushed() -> dict[str, int]:
         processes = node.processes.values()
-        return {place: age for each in processes for place, age in each.unflushed().items()}
+        return {place: age for each in processes for place, age in each.reports.unflushed().items()}
 
     def scrubs() -> dict[str, ScrubState]:
         processes = node.processes.values()
-        return {place: scrub for each in processes for place, scrub in each.scrubs().items()}
+        return {
+            place: scrub for each in processes for place, scrub in each.reports.scrubs().items()
+        }
 
     monkeypatch.setattr(node, "unflushed", unflushed, raising=False)
     monkeypatch.setattr(node, "scrubs", scrubs, raising=False)

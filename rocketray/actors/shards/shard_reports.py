@@ -1,0 +1,36 @@
+"""What a shard process tells of its open shards, however many they are: an answer for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from .owned_shard import OwnedShard
+from .shard_api import ScrubState, ShardStatistics
+
+__all__ = ["ShardReports"]
+
+
+class ShardReports:
+    """The object behind ``ShardProcessApi``; any thread may call."""
+
+    def __init__(self, shards: Callable[[], Mapping[tuple[str, int], OwnedShard]]) -> None:
+        """Take a function that returns the shards that are open now, by topic and queue."""
+        self._shards = shards
+
+    def statistics(self) -> list[ShardStatistics]:
+        """See ``ShardProcessApi``."""
+        return [shard.statistics() for shard in self._shards().values()]
+
+    def unflushed(self) -> dict[str, int]:
+        """Return the age in ms of the oldest message that is not on disk, by ``topic/queue``."""
+        return {
+            f"{topic}/{queue_id}": shard.unflushed_ms()
+            for (topic, queue_id), shard in self._shards().items()
+        }
+
+    def scrubs(self) -> dict[str, ScrubState]:
+        """Return how far each shard was read again, and the damage found, by ``topic/queue``."""
+        return {
+            f"{topic}/{queue_id}": shard.scrub.state()
+            for (topic, queue_id), shard in self._shards().items()
+        }
