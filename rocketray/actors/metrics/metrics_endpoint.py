@@ -2,7 +2,8 @@
 
 The node is asked at each scrape; scrapes within a second get the same answer, so that several
 Prometheus servers cost no more than one. If the node does not answer, neither does the endpoint:
-it says why, with the status 503.
+it says why, with the status 503. So many connections are served at a time; one more is told so,
+and closed.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
+import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +37,11 @@ _KEPT_S = 1.0
 _REQUEST_S = 10.0
 _PATH = "/metrics"
 _TOKEN_MAX_BYTES = 4096
+_CONNECTIONS_MAX = 16  # a few servers that scrape, and people who look
+_BUSY = (
+    b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 1\r\n\r\n"
+    b"%d connections are open, which is the limit; try again\n" % _CONNECTIONS_MAX
+)
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -78,8 +87,44 @@ class Access:
         return token
 
 
+class _Server(ThreadingHTTPServer):
+    """A server with a limit of connections, each of which has a thread."""
+
+    daemon_threads = True
+
+    def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._free = threading.BoundedSemaphore(_CONNECTIONS_MAX)
+        self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        super().__init__(place, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except BaseException:  # there is no thread for it
+                self._free.release()
+                raise
+            return
+        _LOG.warning("refused %s: %d connections are open", client_address[0], _CONNECTIONS_MAX)
+        if not isinstance(request, ssl.SSLSocket):  # else its handshake would have to be awaited
+            with suppress(OSError):
+                request.sendall(_BUSY)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its names
+        is_network = isinstance(sys.exception(), OSError)
+        level = logging.DEBUG if is_network else logging.ERROR
+        _LOG.log(level, "a request of %s failed", client_address[0], exc_info=True)
+
+
 class MetricsEndpoint:
-    """Serves what *read* returns, in a thread; any number of scrapes may come at a time."""
+    """Serves what *read* returns, in threads of its own."""
 
     def __init__(self, read: Callable[[], list[Metric]], access: Access) -> None:
         """Listen.
@@ -104,8 +149,7 @@ class MetricsEndpoint:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
                 _LOG.debug(format, *args)
 
-        self._server = ThreadingHTTPServer((access.host, access.port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((access.host, access.port), Handler)
         if access.certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(access.certificate, access.key)
@@ -114,6 +158,10 @@ class MetricsEndpoint:
             )
         self.port: int = self._server.server_address[1]
         """The port, also if any was asked for."""
+        host = f"[{access.host}]" if ":" in access.host else access.host
+        scheme = "http" if access.certificate is None else "https"
+        self.url = f"{scheme}://{host}:{self.port}{_PATH}"
+        """The address that Prometheus scrapes."""
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="metrics", daemon=True
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
 
@@ -61,13 +61,13 @@ def metrics(
 
     access = Access(host, port, token_file, tls_certificate, tls_key)
     access.check()
+    if once:
+        with ask(data) as node:
+            print_line(_printed(node))
+        return
     with connect(data, stays=True) as connection, stop_signals() as signals:
-        if once:
-            print_line(_printed(connection))
-            return
         endpoint = MetricsEndpoint(lambda: _read(connection), access)
-        scheme = "http" if tls_certificate is None else "https"
-        progress(f"metrics at {scheme}://{host}:{endpoint.port}/metrics; Ctrl-C stops")
+        progress(f"metrics at {endpoint.url}; Ctrl-C stops")
         signals.event.wait()
         endpoint.close()
 

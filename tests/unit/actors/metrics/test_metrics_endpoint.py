@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from rocketray.actors.fetching.service_identity import settle_service
+from rocketray.actors.metrics import metrics_endpoint
 from rocketray.actors.metrics.metrics_endpoint import Access, MetricsEndpoint
 from rocketray.errors import ConfigError, ShardUnavailableError
 
@@ -80,6 +83,23 @@ def test_while_the_node_does_not_answer_the_endpoint_says_why() -> None:
         assert "it is gone" in text
         answers.append(one())
         assert get(f"{place}/metrics")[0] == 200
+
+
+def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_endpoint, "_CONNECTIONS_MAX", 2)
+    with served(one) as place, ExitStack() as idle:
+        address = place.removeprefix("http://").split(":")
+        links = [
+            idle.enter_context(socket.create_connection((address[0], int(address[1])), 20))
+            for _ in range(3)
+        ]
+        said = links[2].makefile().read()
+        assert said.startswith("HTTP/1.0 503 ")
+        assert "connections are open, which is the limit; try again" in said
+        links[0].close()
+        end_s = time.monotonic() + 20
+        while get(f"{place}/metrics")[0] != 200:
+            assert time.monotonic() < end_s
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
