@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +40,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def node(environ: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A node; what it printed when it was ready. At the end SIGTERM stops it cleanly."""
     options = ["--json", "--allow-predicates", "rocketray_demo.predicates", *ONE_PROCESS]
+    options += ["--metrics-port", "0"]
     process = subprocess.Popen([COMMAND, "start", *options], stdout=subprocess.PIPE, env=environ)
     assert process.stdout
     try:
@@ -65,12 +68,22 @@ def test_a_node_says_where_it_runs_and_keeps_its_directory(
     data = Path(environ["ROCKETRAY_DATA"])
     kept = json.loads((data / "node.json").read_text())
     assert kept.pop("version") == 1
-    assert node.keys() == kept.keys()
-    assert {**node, "startedMs": 0} == {**kept, "startedMs": 0}
+    assert node.keys() - kept.keys() == {"metrics"}
+    assert {**node, "startedMs": 0} == {**kept, "startedMs": 0, "metrics": node["metrics"]}
     assert node["data"] == str(data)
     done = rocketray("start", environ=environ)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"another process runs a node on {data}" in done.stderr
+
+
+def test_a_node_serves_the_metrics_that_the_command_prints(
+    node: dict[str, Any], run: CommandServer
+) -> None:
+    with urllib.request.urlopen(node["metrics"], timeout=60) as answer:
+        served = answer.read().decode()
+    names = re.findall("^# TYPE (.*)$", served, re.MULTILINE)
+    assert "rocketmq_topic_number gauge" in names
+    assert names == re.findall("^# TYPE (.*)$", run("metrics", "--once").out, re.MULTILINE)
 
 
 def test_the_life_of_a_topic(run: CommandServer) -> None:

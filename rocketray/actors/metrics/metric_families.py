@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import TransactionCounts
 from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -19,15 +20,20 @@ from rocketray.actors.shards.shard_api import ShardStatistics
 from rocketray.filters.counters import FilterCounters
 from rocketray.names import RETRY_PREFIX, is_system_topic
 
-from .node_readings import NodeReadings
+from .node_readings import NodeReadings, read_node
 
-__all__ = ["families_of"]
+__all__ = ["families_of", "metrics_of"]
 
 _TOPIC = ("cluster", "node_type", "topic", "is_system")
 _QUEUE = ("cluster", "node_type", "topic", "queue_id")
 _GROUP = ("cluster", "node_type", "topic", "consumer_group", "is_retry")
 _BROKER = "broker"
 _Family = CounterMetricFamily | GaugeMetricFamily
+
+
+def metrics_of(node: NodeClient) -> list[Metric]:
+    """Ask a node, and return its metrics; raises as :func:`read_node`."""
+    return families_of(read_node(node))
 
 
 def families_of(readings: NodeReadings) -> list[Metric]:

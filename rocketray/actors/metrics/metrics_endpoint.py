@@ -50,7 +50,8 @@ class Access:
     """Where the endpoint listens, and what a client has to show.
 
     ``token_file`` has the token that Prometheus sends as its ``credentials_file`` says;
-    ``certificate`` and ``key`` are PEM files.
+    ``certificate`` and ``key`` are PEM files. The command's options for these three begin with
+    *prefix*, for errors.
     """
 
     host: str = "127.0.0.1"
@@ -58,11 +59,15 @@ class Access:
     token_file: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    prefix: str = "--"
 
     def check(self) -> None:
         """Raise :class:`ConfigError` if others could read it without a token, or on the way."""
         if (self.certificate is None) != (self.key is None):
-            raise ConfigError("TLS needs a certificate and its key: give both files")
+            raise ConfigError(
+                "TLS needs a certificate and its key: give both "
+                f"{self.prefix}tls-certificate and {self.prefix}tls-key"
+            )
         try:
             is_loopback = ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -73,7 +78,8 @@ class Access:
         if not is_loopback and (self.token_file is None or self.certificate is None):
             raise ConfigError(
                 f"{self.host} can be reached from other machines, so the metrics need a token and "
-                "TLS there: give --token-file, --tls-certificate and --tls-key"
+                f"TLS there: give {self.prefix}token-file, {self.prefix}tls-certificate and "
+                f"{self.prefix}tls-key"
             )
 
     def token(self) -> bytes | None:
@@ -85,6 +91,20 @@ class Access:
         if not token:
             raise ConfigError(f"{self.token_file} has no token; write one into it")
         return token
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the context of TLS; raise :class:`ConfigError` if the files are not for it."""
+        if self.certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"{self.certificate} and {self.key} are not a certificate and its key, in PEM: "
+                f"{error}"
+            ) from None
+        return context
 
 
 class _Server(ThreadingHTTPServer):
@@ -130,7 +150,8 @@ class MetricsEndpoint:
         """Listen.
 
         Raises:
-            ConfigError: the access is not safe. OSError: the port is taken, or a file is missing.
+            ConfigError: the access is not safe, or the port is taken. OSError: a file cannot be
+                read.
         """
         access.check()
         self._read = read
@@ -149,10 +170,15 @@ class MetricsEndpoint:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
                 _LOG.debug(format, *args)
 
-        self._server = _Server((access.host, access.port), Handler)
-        if access.certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(access.certificate, access.key)
+        context = access.tls()
+        try:
+            self._server = _Server((access.host, access.port), Handler)
+        except OSError as error:
+            raise ConfigError(
+                f"the metrics cannot be served at {access.host}, port {access.port}: "
+                f"{error.strerror}; give another address or port"
+            ) from None
+        if context is not None:
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )

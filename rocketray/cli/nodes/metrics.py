@@ -46,7 +46,8 @@ def metrics(
 ) -> None:
     """Serve the node's metrics to Prometheus.
 
-    They are at http://ADDRESS:PORT/metrics until Ctrl-C. The names are RocketMQ 5's, with its
+    They are at http://ADDRESS:PORT/metrics until Ctrl-C; "rocketray start --metrics-port PORT" has
+    the node serve them itself. The names are RocketMQ 5's, with its
     default port, and those of rocketray's filters. The node is asked at each scrape, so metrics
     cost nothing between two. What does not answer has no samples, and a sample of rocketray_unknown
     with its name.
@@ -54,7 +55,8 @@ def metrics(
     Other machines can reach an address that is not loopback, so it needs --token-file,
     --tls-certificate and --tls-key.
     """
-    from rocketray.actors.metrics.metrics_endpoint import (  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.metrics.metric_families import metrics_of  # noqa: PLC0415 - NumPy
+    from rocketray.actors.metrics.metrics_endpoint import (  # noqa: PLC0415 - as above
         Access,
         MetricsEndpoint,
     )
@@ -66,25 +68,20 @@ def metrics(
             print_line(_printed(node))
         return
     with connect(data, stays=True) as connection, stop_signals() as signals:
-        endpoint = MetricsEndpoint(lambda: _read(connection), access)
+        endpoint = MetricsEndpoint(lambda: metrics_of(connection), access)
         progress(f"metrics at {endpoint.url}; Ctrl-C stops")
         signals.event.wait()
         endpoint.close()
 
 
-def _read(node: NodeClient) -> list[Metric]:
-    from rocketray.actors.metrics.metric_families import families_of  # noqa: PLC0415 - NumPy
-    from rocketray.actors.metrics.node_readings import read_node  # noqa: PLC0415 - NumPy
-
-    return families_of(read_node(node))
-
-
 def _printed(node: NodeClient) -> str:
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - 20 ms
 
+    from rocketray.actors.metrics.metric_families import metrics_of  # noqa: PLC0415 - NumPy
+
     class Once:
         def collect(self) -> list[Metric]:
-            return _read(node)
+            return metrics_of(node)
 
     registry = CollectorRegistry()
     registry.register(Once())

@@ -31,6 +31,8 @@ from rocketray.cli.terminal.waiting import waiting
 from rocketray.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
 from rocketray.config import SCRUB_RATE
 
+from .node_metrics import LOOPBACK, NodeMetrics
+
 if TYPE_CHECKING:
     from rocketray.actors.cluster.node import Node
 
@@ -138,6 +140,30 @@ def start(
             "find damage; 0 turns it off.",
         ),
     ] = format_bytes(SCRUB_RATE),
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Serve the node's metrics to Prometheus there; 0 for any free port. See: rocketray "
+            "metrics --help.  [default: not at all]",
+            show_default=False,
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address on which to serve the metrics.")
+    ] = LOOPBACK,
+    metrics_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The token that a scrape of the metrics has to show."),
+    ] = None,
+    metrics_tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The metrics' certificate, in PEM.")
+    ] = None,
+    metrics_tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its key, in PEM.")
+    ] = None,
     data_mode: Annotated[
         str,
         typer.Option(
@@ -157,9 +183,10 @@ def start(
     """Run a node in the foreground.
 
     Other commands with the same --data find the node as soon as it prints that it is ready; --json
-    then prints the content of its node.json on one line. It ends with SIGINT (Ctrl-C) or SIGTERM,
-    and everything acknowledged is on disk when it has stopped. SIGTERM must reach this process
-    alone, because Ray's processes have to outlive it: under systemd set KillMode=mixed.
+    then prints the content of its node.json on one line, and the address of its metrics. It ends
+    with SIGINT (Ctrl-C) or SIGTERM, and everything acknowledged is on disk when it has stopped.
+    SIGTERM must reach this process alone, because Ray's processes have to outlive it: under systemd
+    set KillMode=mixed.
     """
     if (named := chosen_cluster()) is not None:  # before the command's name
         cluster, ray_address = named.name, ray_address or named.ray_address
@@ -181,19 +208,24 @@ def start(
         data_mode=mode,
         ack=ack,
     )
+    access = metrics_host, metrics_token_file, metrics_tls_certificate, metrics_tls_key
     with ExitStack() as stack:
+        metrics = stack.enter_context(NodeMetrics(metrics_port, *access))
         with waiting("starting Ray and the node's actors"):
             node = stack.enter_context(Node(data, options))
         ray_stderr_in_file(node.data)  # not before: what Ray says of a failing start is for people
         _log_in_file(node)
+        metrics.begin(node)
         signalled = stack.enter_context(stop_signals()).event
         if as_json:
-            print_json(node.description())
+            print_json(node.description() | ({"metrics": metrics.url} if metrics.url else {}))
         else:
             print_line(f"ready: pid {node.description()['pid']}, data {node.data}")
             print_line(
                 f"logs:  rocketray logs --data {node.data}; files: {node.description()['logs']}"
             )
+            if metrics.url is not None:
+                print_line(f"metrics: {metrics.url}")
             if node.owner is None:
                 print_line(f"try:   rocketray topics create Trade --data {node.data}")
             else:

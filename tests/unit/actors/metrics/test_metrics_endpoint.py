@@ -129,11 +129,18 @@ def test_others_cannot_read_it_without_a_token_and_tls(tmp_path: Path) -> None:
         (Access("0.0.0.0"), "need a token and TLS"),
         (Access("0.0.0.0", token_file=token), "--tls-certificate"),
         (Access("::", certificate=certificate, key=key), "--token-file"),
-        (Access(certificate=certificate), "give both files"),
+        (Access(certificate=certificate), "both --tls-certificate and --tls-key"),
+        (Access("::", prefix="--metrics-"), "give --metrics-token-file, --metrics-tls-cert"),
         (Access("localhost"), "'localhost' is not an IP address"),
     ):
         with pytest.raises(ConfigError, match=what):
             MetricsEndpoint(one, access)
+    certificate.write_text("no certificate")
+    key.write_text("no key")
+    with pytest.raises(ConfigError, match="are not a certificate and its key"):
+        MetricsEndpoint(one, Access(port=0, certificate=certificate, key=key))
+    with served(one) as place, pytest.raises(ConfigError, match="Address already in use"):
+        MetricsEndpoint(one, Access(port=int(place.rpartition(":")[2])))
     token.write_text(" \n")
     with pytest.raises(ConfigError, match="has no token"):
         MetricsEndpoint(one, Access(port=0, token_file=token))

@@ -1,8 +1,10 @@
-"""``rocketray disk``: a script knows the UUID of a data directory before its Ray and node start."""
+"""Options of ``rocketray start``; ``rocketray disk``: a script knows the UUID of a data directory before its Ray and node start."""
 
 from __future__ import annotations
 
 import stat
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from support.command_server import run_here
 
 from rocketray.actors.files.home import settle_identity
 from rocketray.actors.files.paths import identity_file
+from rocketray.cli.nodes.node_metrics import LOOPBACK, NodeMetrics
 
 
 def test_a_disk_is_named_by_its_directory_which_is_made_private(tmp_path: Path) -> None:
@@ -35,3 +38,34 @@ def test_a_damaged_identity_has_no_label(tmp_path: Path) -> None:
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(f"rocketray: {identity_file(tmp_path)}: damaged")
     assert identity_file(tmp_path).read_text() == "{"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--metrics-host", "127.0.0.2"], "give --metrics-port, too"),
+        (["--metrics-port", "0", "--metrics-host", "0.0.0.0"], "give --metrics-token-file, "),
+        (["--metrics-port", "0", "--metrics-host", "node1"], "'node1' is not an IP address"),
+        (["--metrics-port", "0", "--metrics-host", "192.0.2.1"], "need a token and TLS"),
+        (["--metrics-port", "0", "--metrics-token-file", "/nowhere"], "/nowhere: No such file"),
+    ],
+)
+def test_a_wrong_option_of_the_metrics_is_told_before_the_node_starts(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    done = run_here("start", "--data", tmp_path / "data", *options)
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_scrape_of_a_node_that_starts_is_told_so() -> None:
+    with NodeMetrics(0, LOOPBACK, None, None, None) as metrics:
+        assert metrics.url is not None
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(metrics.url, timeout=20)
+        with raised.value as answer:
+            assert (answer.code, answer.read()) == (
+                503,
+                b"the node does not answer: it starts, or stops; scrape again\n",
+            )
