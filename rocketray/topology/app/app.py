@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
@@ -55,6 +55,7 @@ from .app_log import AppLog, show_log, show_warnings
 from .leadership import Leadership
 from .replies import Replies
 from .running import Companion, run_until_signalled
+from .sensing import sense_sends
 from .settings import arguments_of, check_settings, refuse_unknown_options, with_defaults
 from .sink_spec import SinkSpec, add_sink
 from .spark_need import needing_spark
@@ -95,7 +96,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.fetch_compression = check_compression(fetch_compression)
         """How messages that come from another machine are compressed."""
         self._connection = connection
-        self._outboxes = Outboxes(self.connect)
+        self._outboxes = Outboxes(self.connect, partial(sense_sends, self))
         self.declarations = Declarations(self)
         self._groups = DeclaredGroups()
         self.sinks: dict[str, SinkSpec] = {}
@@ -336,16 +337,18 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         delay: Delay | None = None,
         *,
         ack: AckMode | None = None,
+        is_told: bool = False,
     ) -> asyncio.Future[StoredMetadata]:
         """Queue *message* for sending (see outbox.py), and for delivery after *delay*.
 
         Its topic is created with *queues* and *retention* if necessary. The future is done when the
-        message is in the node's memory, or on disk, as *ack* says, or else its topic.
+        message is in the node's memory, or on disk, as *ack* says, or else its topic. Of one that
+        *is_told* Faust tells the sensors.
         """
         outbox = await self._outboxes.get(ack)
         if not self.declarations.knows(message.topic):
             await self.declarations.declare(message.topic, queues, retention)
-        return await outbox.put(message, queue_id, delay)
+        return await outbox.put(message, queue_id, delay, is_told=is_told)
 
     async def flush_sends(self, *, is_commit: bool = True) -> None:
         """Wait until everything sent, and every change of a table, is stored.

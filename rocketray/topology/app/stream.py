@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import faust
 from faust.exceptions import Skip
-from faust.sensors import Monitor
 from faust.streams import _current_event
 from mode.utils.futures import maybe_async
 from mode.utils.times import want_seconds
@@ -33,6 +32,8 @@ from rocketray.topology.delivery.taking import SKIPPED, Collector
 from rocketray.topology.values.codec import make_decoder
 from rocketray.topology.values.shared_batch import ARROW_COLUMNS, DAMAGE
 from rocketray.topology.values.topic import Topic
+
+from .sensing import HandlerSensing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         self.inbox: Inbox | None = None
         """The deliveries of this stream's handler; None when it does not read a topic."""
         self._plain_event: Any = None
+        self._sensing = HandlerSensing(self)
         self._is_started_by_loop = False
         self._refuse_join(options.get("join_strategy"))
         super().__init__(channel, **options)
@@ -114,6 +116,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             while not self.should_stop:
                 delivery = await inbox.next()
                 self.enter(delivery)
+                self._sensing.begin([(delivery, delivery.cursor, delivery.stop)])
                 delivery.is_active = True
                 bodies = delivery.shared.bodies
                 is_plain = not (self._processors or delivery.acks.are_required)
@@ -143,6 +146,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                     else:
                         delivery.cursor = delivery.stop
                 finally:
+                    self._sensing.end()
                     delivery.is_active = False
                     self.events_total += delivery.cursor - first
                 if inbox.is_drained:
@@ -243,15 +247,19 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                 taken = await collector.collect()
                 await inbox.until_leased()
                 if taken.begin():
-                    inbox.give_list(taken.hand())
+                    hand = taken.hand()
+                    inbox.give_list(hand)
+                    self._sensing.begin(hand.runs)
                     yield taken.values
                     inbox.deactivate()
+                    self._sensing.end()
                 self.events_total += len(taken.values)
                 taken.finish()
                 await asyncio.sleep(0)
         except StopAsyncIteration:
             await self._end()
         finally:
+            self._sensing.end()
             inbox.deactivate()  # unfinished deliveries stay buffered
 
     async def _arrow(self, inbox: Inbox, columns: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
@@ -268,15 +276,19 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                     await self.fail(delivery, error)
                     continue
                 end = delivery.cursor + rows.num_rows
-                inbox.give_list(Hand([(delivery, delivery.cursor, end)], is_list=True))
+                hand = Hand([(delivery, delivery.cursor, end)], is_list=True)
+                inbox.give_list(hand)
+                self._sensing.begin(hand.runs)
                 yield rows
                 inbox.deactivate()
+                self._sensing.end()
                 self.events_total += end - delivery.cursor
                 delivery.cursor = end
                 await asyncio.sleep(0)
         except StopAsyncIteration:
             await self._end()
         finally:
+            self._sensing.end()
             inbox.deactivate()
 
     def _alike(self, behind: Any) -> Any:
@@ -327,7 +339,6 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             delivery.acks.require(delivery.cursor)
         self._plain_event = None
         _current_event.set(self._event_now)
-        sense_batch(self, delivery)
 
     def _event_now(self) -> Any:
         """Return the event, for ``faust.current_event()``: Faust keeps a weakref there."""
@@ -378,44 +389,3 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                 "Faust declares joins, but does not implement them; keep the last value of one "
                 "side in a dict and look it up, or join on Spark with @app.sink"
             )
-
-
-def sense_batch(stream: Any, delivery: Delivery) -> None:
-    """Tell the sensors of the app that a handler of *stream* starts *delivery*.
-
-    A call for each message would cost more than the message. Faust's own monitor counts every
-    message. Any other sensor is called once for each batch that a handler starts, with the event of
-    its last message, and a redelivered batch counts again.
-    """
-    tp, count = delivery.shared.tp, len(delivery)
-    last = delivery.shared.next_queue_offset(delivery.stop) - 1
-    for sensor in stream.app.sensors:
-        if type(sensor) is not Monitor and (event := _last_event(stream, delivery)) is not None:
-            sensor.on_message_in(tp, last, event.message)
-            state = sensor.on_stream_event_in(tp, last, stream, event)
-            sensor.on_stream_event_out(tp, last, stream, event, state)
-            sensor.on_message_out(tp, last, event.message)
-        if isinstance(sensor, Monitor):
-            counted = count if type(sensor) is Monitor else count - 1
-            sensor.messages_received_total += counted
-            sensor.messages_received_by_topic[tp.topic] += counted
-            sensor.events_total += counted
-            sensor.events_by_stream[_name_of(sensor, stream)] += counted
-            sensor.tp_read_offsets[tp] = last
-
-
-def _last_event(stream: Any, delivery: Delivery) -> Any:
-    for index in reversed(range(delivery.cursor, delivery.stop)):
-        try:
-            return stream.make_event(delivery, index, None)
-        except DAMAGE:
-            continue
-    return None
-
-
-def _name_of(sensor: Monitor, stream: Any) -> str:
-    """Return the name of *stream* in *sensor*, cached as Faust does: building it is slow."""
-    if stream not in sensor.stream_lookup:
-        sensor.stream_lookup[stream] = str(stream)
-    name: str = sensor.stream_lookup[stream]
-    return name

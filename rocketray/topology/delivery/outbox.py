@@ -50,13 +50,21 @@ class _Pending:
     queue_id: int | None
     delay: Delay | None
     future: asyncio.Future[StoredMetadata]
+    is_told: bool
+
+
+Sense = Callable[[Sequence[Message]], Callable[[object], None]]
+"""Is called with messages of one topic that are sent now; what it returns, with the result of the
+last one, or with the error."""
 
 
 class Outbox:
     """The sends of one app; made and used on its loop."""
 
-    def __init__(self, producer: NodeProducer) -> None:
+    def __init__(self, producer: NodeProducer, sense: Sense | None = None) -> None:
+        """Take *sense*, which is told of all messages but those of which Faust tells."""
         self._producer = producer
+        self._sense = sense
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self._waiting: deque[_Pending] = deque()
@@ -67,14 +75,22 @@ class Outbox:
         self._put_count = self._settled_count = 0
 
     async def put(
-        self, message: Message, queue_id: int | None, delay: Delay | None = None
+        self,
+        message: Message,
+        queue_id: int | None,
+        delay: Delay | None = None,
+        *,
+        is_told: bool = False,
     ) -> asyncio.Future[StoredMetadata]:
-        """Queue *message*, for *queue_id* if it names one; the future is done once it is stored."""
+        """Queue *message*, for *queue_id* if it names one; the future is done once it is stored.
+
+        *is_told* says that Faust tells the sensors of it.
+        """
         if len(self._waiting) >= WAITING_MAX_MESSAGES:
             async with self._changed:
                 await self._changed.wait_for(lambda: len(self._waiting) < WAITING_MAX_MESSAGES)
         future: asyncio.Future[StoredMetadata] = self._loop.create_future()
-        self._waiting.append(_Pending(message, queue_id, delay, future))
+        self._waiting.append(_Pending(message, queue_id, delay, future, is_told))
         self._put_count += 1
         if self._drainer is None:
             self._drainer = self._loop.create_task(self._drain())
@@ -128,13 +144,20 @@ class Outbox:
 
     async def _send(self, taken: Sequence[_Pending]) -> None:
         for group in _by_destination(taken):
+            tell = self._begin_telling(group)
             try:
                 results = await self._store(group)
             except Exception as error:  # noqa: BLE001  # told to every sender
                 self._failed(group, error)
+                tell(error)
             else:
                 for pending, result in zip(group, results, strict=True):
                     _succeed(pending, result)
+                tell(_metadata(group[-1], results[-1]))
+
+    def _begin_telling(self, group: Sequence[_Pending]) -> Callable[[object], None]:
+        messages = [] if self._sense is None else [one.message for one in group if not one.is_told]
+        return self._sense(messages) if self._sense and messages else _say_nothing
 
     async def _store(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
         """Send once, in the thread; wait for at most 30 s while the shard is unavailable."""
@@ -173,9 +196,12 @@ class Outbox:
 class Outboxes:
     """The outboxes of one app, each opened at its first use; made and used on its loop."""
 
-    def __init__(self, connect: Callable[[], Awaitable[AppNode]]) -> None:
-        """Take *connect*, which returns the node that the outboxes send to."""
+    def __init__(
+        self, connect: Callable[[], Awaitable[AppNode]], sense: Sense | None = None
+    ) -> None:
+        """Take *connect*, which returns the node that the outboxes send to; see :class:`Outbox`."""
         self._connect = connect
+        self._sense = sense
         self._opened: dict[AckMode | None, Outbox] = {}
         self._opening = asyncio.Lock()
 
@@ -187,7 +213,7 @@ class Outboxes:
                 if ack not in self._opened:
                     node = await self._connect()
                     producer = await asyncio.to_thread(partial(node.producer, ack=ack))
-                    self._opened[ack] = Outbox(producer)
+                    self._opened[ack] = Outbox(producer, self._sense)
                 outbox = self._opened[ack]
         return outbox
 
@@ -226,13 +252,20 @@ def _by_destination(taken: Sequence[_Pending]) -> list[list[_Pending]]:
     return list(groups.values())
 
 
+def _say_nothing(_: object) -> None:
+    """There are no sensors."""
+
+
 def _succeed(pending: _Pending, result: SendResult) -> None:
-    if pending.future.done():
-        return
+    if not pending.future.done():
+        pending.future.set_result(_metadata(pending, result))
+
+
+def _metadata(pending: _Pending, result: SendResult) -> StoredMetadata:
     handle = result.recall_handle
     topic = pending.message.topic if handle is None else RecallHandle.parse(handle).topic
     tp = TP(topic, result.queue_id)
     stored = StoredMetadata(tp.topic, tp.partition, tp, result.queue_offset, None, None)
     if handle is not None:
         stored.recall_handle = handle
-    pending.future.set_result(stored)
+    return stored

@@ -66,6 +66,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
 
     async def force_commit(self, *_arguments: Any, **_options: Any) -> bool:
         """Commit what is finished now, after everything that handlers sent so far is stored."""
+        told = self.app.sensors.on_commit_initiated(self)
         finished = [(feed, feed.finished()) for feed in self.app.fetcher.feeds]
         try:
             await self.app.producer.flush_before_commit()
@@ -74,6 +75,8 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
             return False
         for feed, offsets in finished:
             feed.commit(offsets)
+            self.app.monitor.on_tp_commit({TP(feed.topic, queue): at for queue, at in offsets})
+        self.app.sensors.on_commit_completed(self, told)
         return any(offsets for _, offsets in finished)
 
     async def wait_empty(self) -> None:
@@ -149,7 +152,7 @@ class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not f
         message = self.app.topic(topic).message(
             value or b"", None, key=key, headers=all_headers, timestamp=timestamp
         )
-        future: Awaitable[Any] = await self.app.send_message(message, partition)
+        future: Awaitable[Any] = await self.app.send_message(message, partition, is_told=True)
         return future
 
     async def send_and_wait(self, *arguments: Any, **options: Any) -> Any:
