@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "file_form",
         "meant",
     ),
+    ("tracing",),
     ("kernels",),
     ("store", "filters"),
     ("actors",),

@@ -45,6 +45,7 @@ from .producer_options import (
     batch_settings,
 )
 from .send_future import ListFuture, SendFuture
+from .traced_sends import TracedSends, traced_many
 from .transactional_sends import Transaction, Transactions
 
 __all__ = ["NodeProducer", "SendFuture", "SendResult", "SendResults"]
@@ -81,7 +82,9 @@ class NodeProducer:
         group, check = options.get("group"), options.get("check")
         if group is not None and check is not None:
             self._transactions = Transactions(node, group, check, self._ids.next_id)
-        self.singles = MessageSends(self._links, self._batcher, self._transactions)
+        sends = MessageSends(self._links, self._batcher, self._transactions)
+        self._tracing = tracing = options.get("tracing")
+        self.singles = sends if tracing is None else TracedSends(sends, tracing)
         """Sends of single messages, for :class:`~.async_producer.NodeAsyncProducer`."""
 
     @overload
@@ -188,6 +191,24 @@ class NodeProducer:
         messages with the property ``__SHARDINGKEY`` go to the queue of that key, and each batch of
         the others to the next queue in turn. With ``ack="none"`` see :meth:`send`.
         """
+        if self._tracing is None:
+            return self._send_many(topic, messages, ack, options)
+        sending, messages = traced_many(self._tracing, topic, messages, options)
+        try:
+            results = self._send_many(topic, messages, ack, options)
+        except BaseException as error:
+            sending.failed(error)
+            raise
+        sending.stored()
+        return results
+
+    def _send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None,
+        ack: AckMode | NoAck | None,
+        options: ManyOptions,
+    ) -> SendResults | None:
         now_ms = self._clock_ms()
         parts = parts_of(self._links, "send_many", topic, messages, options, now_ms=now_ms)
         timeout_s = options.get("timeout_s")

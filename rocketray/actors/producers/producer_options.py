@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.delay import Delay, DelayOptions
@@ -17,6 +17,9 @@ from .given_lists import Keys, Texts
 from .queue_selector import QueueSelector
 from .transactional_sends import Check, Transaction
 
+if TYPE_CHECKING:
+    from rocketray.tracing import Tracing
+
 __all__ = [
     "EverySend",
     "ManyOptions",
@@ -25,6 +28,7 @@ __all__ = [
     "SendOptions",
     "batch_settings",
     "check_send",
+    "check_tracing",
     "delay_in",
 ]
 
@@ -42,6 +46,8 @@ class ProducerOptions(TypedDict, total=False):
     ``compress_over``: from this many bytes of a body on; 4096.
     ``group``, ``check``: the producer group of transactions, and the function that decides
     undecided ones (:class:`~.transactions.Transactions`); both or neither.
+    ``tracing``: a :class:`rocketray.tracing.Tracing`: each send has a span, and its messages the
+    context of it.
     """
 
     ack: AckMode | None
@@ -50,6 +56,7 @@ class ProducerOptions(TypedDict, total=False):
     compress_over: int
     group: str | None
     check: Check | None
+    tracing: Tracing | None
 
 
 class EverySend(DelayOptions, total=False):
@@ -120,6 +127,7 @@ def batch_settings(options: ProducerOptions) -> BatchSettings:
             "transactions need both: group=, the name of their producers, and check=, the function "
             "that decides what one of these left undecided"
         )
+    check_tracing(options.get("tracing"))
     over = COMPRESS_OVER_BYTES if over is None else over
     ack = options.get("ack")
     return BatchSettings(
@@ -127,6 +135,13 @@ def batch_settings(options: ProducerOptions) -> BatchSettings:
         _check_timeout(options.get("timeout_s", 10.0)),
         RecordOptions(compression and Compression(compression, over)),
     )
+
+
+def check_tracing(tracing: Tracing | None) -> Tracing | None:
+    """Return *tracing*; raise :class:`ConfigError` unless it is one, or None."""
+    if tracing is not None and not hasattr(tracing, "process_list"):
+        raise ConfigError(f"tracing is {tracing!r:.60}; give a rocketray.tracing.Tracing()")
+    return tracing
 
 
 def _check_timeout(timeout_s: float) -> float:

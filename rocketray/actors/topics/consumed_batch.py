@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rocketray.message import StoredMessage
 from rocketray.store.reading.columns import read_columns
-from rocketray.store.reading.record_spans import EntryColumns, RecordReader
+from rocketray.store.reading.record_spans import EntryColumns, RecordReader, property_texts
 
 __all__ = ["ConsumedBatch"]
 
@@ -66,6 +66,10 @@ class ConsumedBatch:
     def messages(self) -> list[StoredMessage]:
         """Return the messages, fully decoded."""
         return self.reader.messages(self.entries)
+
+    def property_texts(self, names: Sequence[str]) -> list[list[str | None]]:
+        """Return the named properties: for each name, that of every message, None without it."""
+        return property_texts(self.reader, self.entries, names)
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
         """Return the named columns (see :func:`rocketray.store.reading.columns.read_columns`)."""

@@ -32,7 +32,7 @@ from rocketray.store.formats.record import decode_record
 from rocketray.store.formats.sys_flag import COMPRESSED
 from rocketray.store.queues.consume_queue import FILLER_SIZE, HOLE_SIZE
 
-__all__ = ["EntryColumns", "RecordReader", "SegmentSpans"]
+__all__ = ["EntryColumns", "RecordReader", "SegmentSpans", "property_texts"]
 
 _Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
@@ -254,3 +254,15 @@ class RecordReader(ABC):
                 f"of queue {found[Field.QUEUE_ID, bad]}",
             )
         return SegmentSpans(path, segment, offsets, sizes, found)
+
+
+def property_texts(
+    reader: RecordReader, entries: EntryColumns, names: Sequence[str]
+) -> list[list[str | None]]:
+    """Return the named properties: for each name, that of every message, None without it."""
+    found: list[list[str | None]] = [[] for _ in names]
+    for part in reader.records(entries):
+        starts, sizes = part.find(names)
+        for values, start, size in zip(found, starts, sizes, strict=True):
+            values.extend(string_array(part.segment, start, size).to_pylist())
+    return found

@@ -216,6 +216,8 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         runs = () if hand is None else hand.runs
         place = place_of(*runs[0]) if len(runs) == 1 else None
         self._last_failure = NotedFailure(system_clock_ms(), reason_of(error), place)
+        if isinstance(active, Stream) and active.spans is not None:
+            active.spans.failed(error)
         await _close_iterators(aref.stream)
         if inbox is None or not hand:
             return note_failure(who, error, inbox)

@@ -25,6 +25,7 @@ from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.groups.member_options import FetchCompression, check_compression
+from rocketray.actors.producers.producer_options import check_tracing
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.cluster import Cluster, chosen_node
 from rocketray.delay import Delay
@@ -52,6 +53,7 @@ from rocketray.topology.values.wire import group_name
 
 from .agent import Agent, check_handler
 from .app_log import AppLog, show_log, show_warnings
+from .app_spans import send_traced
 from .leadership import Leadership
 from .replies import Replies
 from .running import Companion, run_until_signalled
@@ -64,6 +66,7 @@ from .start_report import report_places, report_start, telling, warn_of_doubts
 
 if TYPE_CHECKING:
     from rocketray.actors.groups.member_options import StartFrom
+    from rocketray.tracing import Tracing
 
 __all__ = ["App"]
 
@@ -74,8 +77,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     *data* is the node's data directory, by default that of ROCKETRAY_DATA, else ./rocketray-data.
     *connection*, if given, is used instead of finding a node. *flow* bounds the messages that wait
     for handlers. *fetch_compression* is for messages that come from another machine: "lz4", "zstd"
-    or None. *spark* is the size of the session that its sinks share. All other options are Faust's
-    settings.
+    or None. *spark* is the size of the session that its sinks share. With *tracing*, sends and
+    handlers have spans. All other options are Faust's settings.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         flow: FlowLimits | None = None,
         fetch_compression: FetchCompression | None = None,
         spark: SparkOptions | None = None,
+        tracing: Tracing | None = None,
         **options: Any,
     ) -> None:
         self.place = None if data is None and cluster is None else chosen_node(data, cluster)
@@ -95,6 +99,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.flow = flow or FlowLimits()
         self.fetch_compression = check_compression(fetch_compression)
         """How messages that come from another machine are compressed."""
+        self.tracing = check_tracing(tracing)
+        """The spans of its sends and handlers, if it has them."""
         self._connection = connection
         self._outboxes = Outboxes(self.connect, partial(sense_sends, self))
         self.declarations = Declarations(self)
@@ -348,7 +354,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         outbox = await self._outboxes.get(ack)
         if not self.declarations.knows(message.topic):
             await self.declarations.declare(message.topic, queues, retention)
-        return await outbox.put(message, queue_id, delay, is_told=is_told)
+        put = partial(outbox.put, queue_id=queue_id, delay=delay, is_told=is_told)
+        if self.tracing is not None and ack is None:  # else it is a change of a table
+            return await send_traced(self.tracing, message, put)
+        return await put(message)
 
     async def flush_sends(self, *, is_commit: bool = True) -> None:
         """Wait until everything sent, and every change of a table, is stored.

@@ -33,6 +33,7 @@ from rocketray.topology.values.codec import make_decoder
 from rocketray.topology.values.shared_batch import ARROW_COLUMNS, DAMAGE
 from rocketray.topology.values.topic import Topic
 
+from .app_spans import HandlerSpans
 from .sensing import HandlerSensing
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         """The deliveries of this stream's handler; None when it does not read a topic."""
         self._plain_event: Any = None
         self._sensing = HandlerSensing(self)
+        self.spans: HandlerSpans | None = None
+        """The spans of the handler, where the app has tracing."""
         self._is_started_by_loop = False
         self._refuse_join(options.get("join_strategy"))
         super().__init__(channel, **options)
@@ -103,9 +106,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         if self.inbox is None:
             iterator: AsyncIterator[_Value_co] = super().__aiter__()
             return iterator
-        iterator = self._iterate(self.inbox)
-        self._active_agens.add(iterator)
-        return iterator
+        return self._track(self._iterate(self.inbox))
 
     async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:  # noqa: C901  # for speed
         """Yield every message's value, in order; see the module's docstring."""
@@ -380,6 +381,10 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     def _track(self, iterator: AsyncIterator[_T]) -> AsyncIterator[_T]:
         """Have *iterator* closed with the stream, and before a failed handler is restarted."""
         self._active_agens.add(iterator)
+        if self.app.tracing is not None and self.inbox is not None:
+            self.spans = HandlerSpans(self.app.tracing, self)
+            iterator = self.spans.around(iterator)
+            self._active_agens.add(iterator)
         return iterator
 
     @staticmethod

@@ -27,7 +27,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.failing import FailingMessage
@@ -42,10 +42,14 @@ from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE
 
 from .delivery import Delivery, NotedFailure, position_text, split, until_through, withdraw
+from .feed_spans import FeedSpans
 from .flow import FlowLimits, SharedWindow, Window
 from .offset_ledger import OffsetLedger
 from .overdue import NOT_ACKNOWLEDGED, OverdueWatch
 from .returns import Return, Returns
+
+if TYPE_CHECKING:
+    from rocketray.tracing import Tracing
 
 __all__ = ["Feed", "FeedServices", "FeedStatistics", "QueueTables"]
 
@@ -120,7 +124,8 @@ class FeedStatistics:
 class FeedServices:
     """What a feed uses of its app; *flush_sends* returns when all that was sent is stored.
 
-    *tables* is None for a feed whose queue numbers are unrelated to the app's tables.
+    *tables* is None for a feed whose queue numbers are unrelated to the app's tables, *tracing*
+    where the app has none.
     """
 
     returns: Returns
@@ -128,6 +133,7 @@ class FeedServices:
     tables: QueueTables | None
     flow: FlowLimits
     clock_ms: Callable[[], int]
+    tracing: Tracing | None = None
 
 
 class Feed:
@@ -158,6 +164,9 @@ class Feed:
         self._outlet = _Outlet(put, is_ordered=rules.is_ordered and membership.handlers > 1)
         self._services, self._tables = services, services.tables
         self._on_failure, self._on_lost = on_failure, on_lost
+        self._spans: FeedSpans | None = None
+        if services.tracing is not None:
+            self._spans = FeedSpans(services.tracing, membership, services.clock_ms)
         self._giving_back: set[asyncio.Task[None]] = set()
         self._gained: set[int] = set()  # the queues whose parts of tables are recovered here
         self._loop = asyncio.get_running_loop()
@@ -194,7 +203,10 @@ class Feed:
         """Tell the member how far queues are finished, except of revoked queues."""
         for queue_id, next_offset in offsets:
             if self._ledger.commit(queue_id, next_offset):
+                begun_ms = 0 if self._spans is None else self._spans.clock_ms()
                 self._member.commit(self.topic, queue_id, next_offset)
+                if self._spans is not None:
+                    self._spans.settled(self.topic, queue_id, next_offset, begun_ms)
 
     def failing(self) -> dict[int, FailingMessage]:
         """Return the message at which each held queue is held."""
@@ -244,6 +256,7 @@ class Feed:
             self._call_on_loop(self._on_failure, error)
 
     def _poll(self) -> None:
+        begun_ms = 0 if self._spans is None else self._spans.clock_ms()
         try:
             count = min(POLL_MAX_MESSAGES, self._window.queue_poll_max)
             batches = self._member.poll(POLL_TIMEOUT_S, count, self._window.full)
@@ -254,6 +267,8 @@ class Feed:
         self._gain_in_thread()
         self._window.share({queue_id for _, queue_id in self._member.assignment()})
         if batches:
+            if self._spans is not None:
+                self._spans.received(batches, begun_ms)
             for batch in batches:
                 self._window.add(batch.queue_id, len(batch), batch.size_bytes)
             self._call_on_loop(self._accept, batches)

@@ -238,6 +238,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
                 None if is_alone else self.app.tables,
                 self.app.flow,
                 clock_ms,
+                self.app.tracing,
             ),
             on_failure=partial(self._feed_failed, channel, topic),
             on_lost=channel.isolation and channel.isolation.end,

@@ -13,6 +13,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.ipc.acknowledgement import Ack, Durability
 from rocketray.actors.producers.batcher import Handling
+from rocketray.actors.producers.message_sends import MessageSends
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
 from rocketray.actors.shards import repeated_batches
 from rocketray.actors.shards.disk_shards import DiskShards
@@ -185,6 +186,7 @@ def send_of_node(producer: NodeProducer, body: bytes) -> SendFuture[SendResult]:
     """Send as the node's own parts do, which do not wait."""
     link = producer._links.link(TOPIC, 0, None)
     handling = Handling(Durability.MEMORY, of_node=True)
+    assert isinstance(producer.singles, MessageSends)
     return producer.singles._add(link, Message(TOPIC, body), handling)
 
 

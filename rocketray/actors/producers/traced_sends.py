@@ -1,0 +1,141 @@
+"""Sends with a span each: what a producer does where ``tracing=`` is given.
+
+Without it none of this runs, and OpenTelemetry is not imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rocketray.actors.topics.ack_mode import AckMode
+from rocketray.message import Message
+
+from .given_lists import Texts
+from .many import Table
+from .message_sends import MessageSends
+from .producer_options import ManyOptions, NoAck, SendOptions
+from .send_future import MessageFuture, SendFuture
+
+if TYPE_CHECKING:
+    from rocketray.tracing import Sending, Tracing
+
+__all__ = ["TracedSends", "end_with", "traced_many"]
+
+
+class TracedSends:
+    """:class:`MessageSends` with spans."""
+
+    def __init__(self, sends: MessageSends, tracing: Tracing) -> None:
+        self._sends = sends
+        self._tracing = tracing
+        self.elsewhere = sends.elsewhere
+        """See :meth:`MessageSends.elsewhere`."""
+        self.choose_queue = sends.choose_queue
+        """See :meth:`MessageSends.choose_queue`."""
+
+    def begin(
+        self,
+        function: str,
+        topic: str,
+        body: bytes,
+        ack: AckMode | NoAck | None,
+        options: SendOptions,
+        *,
+        at_once: bool = False,
+    ) -> MessageFuture:
+        """See :meth:`MessageSends.begin`."""
+        sending = self._begin(topic, body, options)
+        try:
+            future = self._sends.begin(function, topic, body, ack, options, at_once=at_once)
+        except BaseException as error:
+            sending.failed(error)
+            raise
+        if ack == "none":
+            sending.stored()  # as far as it will be known
+        else:
+            end_with(future, sending)
+        return future
+
+    def try_begin(
+        self, topic: str, body: bytes, ack: AckMode | NoAck | None, options: SendOptions
+    ) -> MessageFuture | None:
+        """See :meth:`MessageSends.try_begin`; without a future there is no span."""
+        traced = options.copy()
+        sending = self._begin(topic, body, traced)
+        future = self._sends.try_begin(topic, body, ack, traced)
+        if future is not None:
+            end_with(future, sending)
+        return future
+
+    def _begin(self, topic: str, body: bytes, options: SendOptions) -> Sending:
+        properties = options.get("properties") or {}
+        sending = self._tracing.send(
+            topic,
+            properties,
+            tag=options.get("tags"),
+            keys=options.get("keys", ()),
+            body_bytes=len(body),
+        )
+        options["properties"] = sending.carried(properties)
+        return sending
+
+
+def end_with(future: SendFuture[object], sending: Sending) -> None:
+    """End a span with the outcome of a send."""
+
+    def end(done: SendFuture[object]) -> None:
+        try:
+            result = done.result()
+        except Exception as error:  # noqa: BLE001 - the sender has it, too
+            sending.failed(error)
+        else:
+            sending.stored(getattr(result, "queue_id", None), getattr(result, "unique_key", None))
+
+    future.add_done_callback(end)
+
+
+def traced_many(
+    tracing: Tracing,
+    topic: str,
+    messages: Sequence[Message] | Table | None,
+    options: ManyOptions,
+) -> tuple[Sending, Sequence[Message] | Table | None]:
+    """Begin the span of a batch; return it, and the messages with its context.
+
+    A table with a column of maps named ``properties`` stays as it is: they may have contexts.
+    """
+    bodies = options.get("bodies")
+    given = messages if bodies is None else bodies
+    sending = tracing.send(topic, {}, count=len(given) if given is not None else 0)
+    if bodies is not None:
+        properties = options.get("properties") or {}
+        if all(isinstance(name, str) for name in properties):
+            options["properties"] = _carried_by_all(sending, properties)
+    elif isinstance(messages, Table):
+        if "properties" not in messages.schema.names:
+            return sending, _with_columns(messages, options, sending)
+    elif isinstance(messages, Sequence):
+        return sending, [
+            replace(one, properties=sending.carried(one.properties))
+            if type(one) is Message
+            else one
+            for one in messages
+        ]
+    return sending, messages
+
+
+def _carried_by_all(sending: Sending, properties: Mapping[str, Texts]) -> dict[str, Texts]:
+    return {**sending.carried(dict.fromkeys(properties, "")), **properties}
+
+
+def _with_columns(table: Table, options: ManyOptions, sending: Sending) -> Table:
+    columns = [*options.get("property_columns", ())]
+    for name, value in sending.carried(dict.fromkeys(columns, "")).items():
+        if name not in columns and name not in table.schema.names:
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
+            options["property_columns"] = columns = [*columns, name]
+    return table
