@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from rocketray.cli.terminal.output import progress
 from rocketray.errors import ActorError, ConfigError
 
 if TYPE_CHECKING:
@@ -13,10 +14,16 @@ if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.cluster.node import Node
     from rocketray.actors.metrics.metrics_endpoint import MetricsEndpoint
+    from rocketray.actors.metrics.ray_mirror import RayMirror
 
 __all__ = ["LOOPBACK", "NodeMetrics"]
 
 LOOPBACK = "127.0.0.1"
+_NO_AGENT = (
+    "--ray-metrics has no effect: the Ray of this node exports no metrics, because it has no agent; "
+    "install ray[default] on its machines, start Ray there without --include-dashboard=false, and "
+    "join it with --ray-address; a Ray that the node starts itself never has one"
+)
 
 
 class NodeMetrics:
@@ -36,6 +43,7 @@ class NodeMetrics:
         self.url: str | None = None
         self._connection: Connection | None = None
         self._endpoint: MetricsEndpoint | None = None
+        self._mirror: RayMirror | None = None
         if port is None:
             if (host, token_file, certificate, key) != (LOOPBACK, None, None, None):
                 raise ConfigError("the options --metrics-… need a port: give --metrics-port, too")
@@ -49,10 +57,19 @@ class NodeMetrics:
         self._endpoint = MetricsEndpoint(self._read, access)
         self.url = self._endpoint.url
 
-    def begin(self, node: Node) -> None:
-        """Serve the metrics of a node that is ready."""
-        if self._endpoint is not None:
+    def begin(self, node: Node, *, with_ray: bool) -> None:
+        """Serve the metrics of a node that is ready; *with_ray*, have its Ray export them, too."""
+        if self._endpoint is not None or with_ray:
             self._connection = node.connection()
+        if with_ray:
+            from rocketray.actors.metrics.ray_mirror import RayMirror  # noqa: PLC0415 - NumPy
+            from rocketray.actors.ray_process import ray_metrics  # noqa: PLC0415 - Ray
+
+            if not ray_metrics.exports_metrics():
+                progress(_NO_AGENT)
+                return
+            self._mirror = RayMirror(self._read, ray_metrics.instruments())
+            self._mirror.start()
 
     def _read(self) -> list[Metric]:
         from rocketray.actors.metrics.metric_families import (  # noqa: PLC0415 - NumPy
@@ -67,6 +84,8 @@ class NodeMetrics:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._mirror is not None:
+            self._mirror.close()
         self._connection = None
         if self._endpoint is not None:
             self._endpoint.close()

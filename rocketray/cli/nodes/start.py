@@ -164,6 +164,14 @@ def start(
     metrics_tls_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its key, in PEM.")
     ] = None,
+    ray_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--ray-metrics",
+            help="Have the Ray that the node joins export the metrics with its own, as ray_...; "
+            "samples of single queues are left out.",
+        ),
+    ] = False,
     data_mode: Annotated[
         str,
         typer.Option(
@@ -215,7 +223,7 @@ def start(
             node = stack.enter_context(Node(data, options))
         ray_stderr_in_file(node.data)  # not before: what Ray says of a failing start is for people
         _log_in_file(node)
-        metrics.begin(node)
+        metrics.begin(node, with_ray=ray_metrics)
         signalled = stack.enter_context(stop_signals()).event
         if as_json:
             print_json(node.description() | ({"metrics": metrics.url} if metrics.url else {}))
