@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -67,11 +67,18 @@ async def whole_batches(stream: Any, pace: Pace) -> None:
 
 
 def read_backlog(
-    connection: Connection, topic: str, count: int, handler: Handler, **topic_options: Any
+    connection: Connection,
+    topic: str,
+    count: int,
+    handler: Handler,
+    *,
+    app_options: Mapping[str, Any] | None = None,
+    **topic_options: Any,
 ) -> Pace:
     """Let an agent of a new app, so of a new group, read all *count* messages of *topic*.
 
-    *topic_options* give the type of the values. On return all messages are committed.
+    *app_options* are those of the app. *topic_options* give the type of the values. On return all
+    messages are committed.
     """
 
     async def read() -> Pace:
@@ -80,7 +87,9 @@ def read_backlog(
         async def reader(stream: Any) -> None:
             await handler(stream, pace)
 
-        async with running_agent(connection, topic, reader, **topic_options) as app:
+        async with running_agent(
+            connection, topic, reader, app_options=app_options, **topic_options
+        ) as app:
             async with asyncio.timeout(_TIMEOUT_S):
                 await pace.done.wait()
         group = f"{app.conf.id}-reader"
@@ -93,10 +102,15 @@ def read_backlog(
 
 @asynccontextmanager
 async def running_agent(
-    connection: Connection, topic: str, reader: Callable[[Any], Any], **topic_options: Any
+    connection: Connection,
+    topic: str,
+    reader: Callable[[Any], Any],
+    *,
+    app_options: Mapping[str, Any] | None = None,
+    **topic_options: Any,
 ) -> AsyncIterator[App]:
     """Run an app with one agent; stopped at the end of the block."""
-    app = App(f"bench-{time.monotonic_ns()}", connection=connection)
+    app = App(f"bench-{time.monotonic_ns()}", connection=connection, **(app_options or {}))
     app.agent(app.topic(topic, **topic_options), name="reader")(reader)
     await app.start()
     try:

@@ -36,6 +36,7 @@ BENCHMARKS = {
     "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
     "bitmaps": "filter bitmaps: the time they save in SQL92 scans, and their cost at the put",
     "idle": "processor time and memory of a node that does nothing, and of each of its queues",
+    "telemetry": "metrics and traces: what they cost an agent that reads a backlog",
     "reading_again": "reading stored messages again in the background: what it costs producers",
     "queues": "1 to 256 queues of a topic: rate, and memory and processor time of the idle node",
     "latency": "from publishing to an agent's handler, and to a plain member, at 1000 messages a second",

@@ -41,6 +41,7 @@ TOO_LITTLE = {"% of a core", "cores", "MiB", "ns/entry", "ns/message"}
             "staging",
             "groups",
             "reading_again",
+            "telemetry",
         )
     ],
 )
