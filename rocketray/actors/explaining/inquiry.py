@@ -7,12 +7,12 @@ Changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 
 from rocketray.actors.api.node_client import NodeClient, of_disks_there
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
-from rocketray.actors.journal.passages import PlaceHistory, history_of
+from rocketray.actors.journal.passages import history_of
 from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.actors.topics.catalog import shard_of_host
@@ -31,7 +31,7 @@ from .retry_trace import RetryTrace, first_of, is_given_back, trace
 from .rules import GroupFacts, Judge, StandsStill, explain_copy, explain_stored
 from .suggestions import like, like_keys
 
-__all__ = ["inquire"]
+__all__ = ["Inquiry", "inquire"]
 
 _FOUND_MAX = 1_000
 _SHOWN = 5  # other messages with the same key that are listed
@@ -46,16 +46,20 @@ def inquire(node: NodeClient, wanted: str, group: str, topic: str | None = None)
     by the group, the message itself is explained. Copies on disks that do not answer are unknown;
     then the first steps say so.
     """
-    return _Inquiry(of_disks_there(node), group).explain(wanted, topic)
+    return Inquiry(of_disks_there(node), group).explain(wanted, topic)
 
 
-class _Inquiry:
+class Inquiry:
+    """What a node knows of one group, as of the time at which it is created."""
+
     def __init__(self, node: NodeClient, group: str) -> None:
+        """Read the group's offsets, filters and journal."""
         self._node = node
         self._group = group
         self._groups = node.groups.all()  # before the rest is read
         self._read = {each.topic: each for each in self._groups if each.group == group}
-        self._journal: Sequence[JournalEntry] = node.groups.journal(group)
+        self.journal: Sequence[JournalEntry] = node.groups.journal(group)
+        """The events of the group, oldest first."""
 
     def explain(self, wanted: str, topic: str | None) -> Explanation:
         """Return the explanation."""
@@ -79,7 +83,7 @@ class _Inquiry:
         if retries is not None:
             yield from self._given_back(message, stored, retries)
             return
-        without = self._without_subscription(message.topic)
+        without = self.without_subscription(message.topic)
         judge = self._judge(stored)
         yield from explain_stored(stored, self._group, facts, judge, without)
 
@@ -102,55 +106,70 @@ class _Inquiry:
         @cache
         def judge(subscription: Subscription) -> FilterVerdict:
             message, bitmap = stored.message, stored.bitmap_of(self._group)
-            ask = partial(_ask_predicate, self._node)
-            return explain_filter(subscription, message, stored.tags_code, ask, bitmap)
+            ask, code = self.ask_predicate, stored.tags_code
+            return explain_filter(subscription, message, code, ask, bitmap)
 
         return judge
 
-    def _facts(self, message: StoredMessage, stored: StoredFacts) -> GroupFacts | None:
-        found = self._read.get(message.topic)
+    def facts_at(self, topic: str, queue_id: int, queue_offset: int) -> GroupFacts | None:
+        """Return the facts at a place, except where a predicate stops the group.
+
+        None if the group does not read *topic*.
+        """
+        found = self._read.get(topic)
         if found is None:
             return None
-        offset = found.offsets.get(message.queue_id, -1)
-        place = message.topic, message.queue_id, message.queue_offset
-        history = history_of(self._journal, *place, offset)
-        subscription = history.coming or found.subscription
+        offset = found.offsets.get(queue_id, -1)
         return GroupFacts(
             found.subscription,
             found.since_ms,
             offset,
             found.members,
-            history,
-            found.failing.get(message.queue_id),
-            self._stands_still(found, subscription, stored, history),
-            found.is_broadcast,
-            self._node.topics.all()[message.topic].readable,
+            history_of(self.journal, topic, queue_id, queue_offset, offset),
+            found.failing.get(queue_id),
+            is_broadcast=found.is_broadcast,
+            is_readable=self._node.topics.all()[topic].readable,
         )
 
-    def _stands_still(
-        self,
-        found: GroupDescription,
-        subscription: Subscription,
-        stored: StoredFacts,
-        history: PlaceHistory,
+    def stands_still(
+        self, topic: str, queue_id: int, queue_offset: int, facts: GroupFacts, minimum: int
     ) -> StandsStill | None:
-        """Return where a group stops as its predicate fails: on this message or an earlier one."""
-        is_stopping = subscription.expression_type == "CLASS" and subscription.on_error == "stop"
-        if found.is_broadcast or not is_stopping or not history.is_ahead:
+        """Return where the group stops as its predicate fails: at a place or an earlier one.
+
+        *facts* are those of the place; the queue begins at *minimum*.
+        """
+        found, by = self._read[topic], facts.coming
+        is_stopping = by.expression_type == "CLASS" and by.on_error == "stop"
+        if facts.is_broadcast or not is_stopping or not facts.history.is_ahead:
             return None
-        message, queue = stored.message, stored.message.queue_id
-        begin = max(
-            found.offsets.get(queue, -1), found.pulled.get(queue, -1), stored.min_queue_offset
-        )
-        ahead = range(begin, message.queue_offset + 1)
+        begin = max(facts.offset, found.pulled.get(queue_id, -1), minimum)
+        ahead = range(begin, queue_offset + 1)
         for offset in (*ahead[:_LOOKS], *ahead[_LOOKS:][-1:]):
-            one = self._node.messages.at(message.topic, queue, offset)
+            one = self._node.messages.at(topic, queue_id, offset)
             try:
                 if one is not None:
-                    _ask_predicate(self._node, subscription, one)
+                    self.ask_predicate(by, one)
             except PredicateError as error:
                 return StandsStill(offset, str(error))
         return None
+
+    def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
+        """Return the result of a predicate for a stored message.
+
+        Raises:
+            PredicateError: it is not allowed, it raised, or it did not return in time.
+        """
+        place = message.topic, message.queue_id, message.queue_offset
+        disk = self._node.topics.get(message.topic).disk_of(message.queue_id)
+        return self._node.at(disk).filters.ask_predicate(subscription, place)
+
+    def _facts(self, message: StoredMessage, stored: StoredFacts) -> GroupFacts | None:
+        place = message.topic, message.queue_id, message.queue_offset
+        facts = self.facts_at(*place)
+        if facts is None:
+            return None
+        stops = self.stands_still(*place, facts, stored.min_queue_offset)
+        return replace(facts, stands_still=stops)
 
     def _find(
         self, wanted: str, topic: str | None
@@ -253,14 +272,15 @@ class _Inquiry:
             )
             yield Cause.EXPIRED, ExplainStep("stored", "expired", detail)
 
-    def _without_subscription(self, topic: str) -> Found:
+    def without_subscription(self, topic: str) -> Found:
+        """Return the last step for a group that does not read *topic*."""
         group = self._group
         if self._read:
             others = ", ".join(name for name in self._read if name != retry_topic(group))
             detail = f"group {group!r} reads {others or 'nothing'}, not {topic!r}"
             return Cause.NOT_SUBSCRIBED, ExplainStep("subscription", "other topics", detail)
-        if self._journal and self._journal[-1].kind is EntryKind.GROUP_DELETED:
-            detail = f"group {group!r} was deleted at {time_text(self._journal[-1].time_ms)}"
+        if self.journal and self.journal[-1].kind is EntryKind.GROUP_DELETED:
+            detail = f"group {group!r} was deleted at {time_text(self.journal[-1].time_ms)}"
             step = ExplainStep("subscription", "deleted", f"{detail}, with its offsets")
             return Cause.GROUP_DELETED, step
         detail = f"group {group!r} does not exist: no member of it ever joined"
@@ -272,7 +292,7 @@ class _Inquiry:
         there = self._node.topics.all()
         return {
             entry.topic: entry.time_ms
-            for entry in self._journal
+            for entry in self.journal
             if entry.kind is EntryKind.TOPIC_DELETED and entry.topic not in there
         }
 
@@ -282,12 +302,6 @@ def _unknown(node: NodeClient) -> Iterator[ExplainStep]:
     for disk in sorted(node.away):
         detail = f"disk {disk or '(the first)'} does not answer: what is there is left out below"
         yield ExplainStep("disk", "unknown", detail)
-
-
-def _ask_predicate(node: NodeClient, subscription: Subscription, message: StoredMessage) -> bool:
-    place = message.topic, message.queue_id, message.queue_offset
-    disk = node.topics.get(message.topic).disk_of(message.queue_id)
-    return node.at(disk).filters.ask_predicate(subscription, place)
 
 
 def _others(wanted: str, ordered: Sequence[StoredMessage]) -> Iterator[ExplainStep]:

@@ -6,7 +6,7 @@ those in the group's retry topic, and its dead letter. The newest one shows the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -25,7 +25,7 @@ from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import due_ms
 
-__all__ = ["RetryTrace", "Stage", "first_of", "is_given_back", "trace"]
+__all__ = ["RetryTrace", "Stage", "first_of", "is_given_back", "trace", "trace_of"]
 
 _COPIES_MAX = 1000
 
@@ -77,16 +77,26 @@ def trace(
         return None
     origin = origin_of(message)
     copies = [
-        (_age(copy, stage), copy, stage)
+        copy
         for topic in _topics(node, group)
         for copy in node.messages.query(topic, key, _COPIES_MAX)
-        if (stage := _stage(copy, group)) is not None and origin_of(copy) == origin
+        if origin_of(copy) == origin
     ]
-    recent = [found for found in copies if found[1].store_timestamp_ms >= since_ms]
+    return trace_of(copies, group, since_ms)
+
+
+def trace_of(copies: Iterable[StoredMessage], group: str, since_ms: int = 0) -> RetryTrace | None:
+    """Return the trace that *copies* of one message show; those of other groups do not count."""
+    found = [
+        (_age(copy, stage), copy, stage)
+        for copy in copies
+        if (stage := _stage(copy, group)) is not None
+    ]
+    recent = [each for each in found if each[1].store_timestamp_ms >= since_ms]
     if not recent:
         return None
-    _, newest, stage = max(recent, key=lambda found: found[0])
-    returns = sum(stage is not Stage.BACK for _, _, stage in copies)
+    _, newest, stage = max(recent, key=lambda each: each[0])
+    returns = sum(stage is not Stage.BACK for _, _, stage in found)
     return RetryTrace(newest, stage, returns)
 
 

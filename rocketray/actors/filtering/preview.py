@@ -21,7 +21,7 @@ from rocketray.store.reading.reader import QueueReader
 
 from .block_scan import BlockScan
 
-__all__ = ["Preview", "PreviewRange", "preview", "sample_recent"]
+__all__ = ["Preview", "PreviewRange", "preview", "sample_recent", "spans_within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,7 @@ def preview(
     scan = BlockScan(MessageFilter(subscription))
     matches: list[StoredMessage] = []
     with open_queues(directory, topic) as views:
-        spans = [
-            (view, *span)
-            for view in _chosen(views, within.queue_id)
-            for span in view.reader.gaps.outside(*_span(view, within))
-        ]
+        spans = spans_within(views, within)
         left = math.inf if within.limit is None else within.limit
         for view, start, stop in spans:
             end = int(min(stop, start + left))
@@ -107,6 +103,21 @@ def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int)
                 for name in wanted:
                     columns[name].append(properties.get(name))
     return Sample(found, frozenset(seen), columns)
+
+
+def spans_within(
+    views: Sequence[QueueView], within: PreviewRange
+) -> list[tuple[QueueView, int, int]]:
+    """Return the ranges of offsets to scan, each with its queue; no gap is within one.
+
+    Raises:
+        ConfigError: there is no such queue.
+    """
+    return [
+        (view, *span)
+        for view in _chosen(views, within.queue_id)
+        for span in view.reader.gaps.outside(*_span(view, within))
+    ]
 
 
 def _first_matches(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -12,9 +12,11 @@ from .completions import complete_topics
 __all__ = [
     "MAX_DEFAULT",
     "BeginOption",
+    "Bound",
     "EndOption",
     "MaxOption",
     "OnlyTopicOption",
+    "parse_bound",
     "parse_place",
     "parse_time_ms",
     "span_of",
@@ -23,6 +25,14 @@ __all__ = [
 MAX_DEFAULT = 64
 _TIME_MAX_MS = 2**63 - 1
 _MAX_LIMIT = 100_000
+_OFFSET_DIGITS_MAX = 11  # as a time, a number of 12 digits is in 1973
+
+
+class Bound(NamedTuple):
+    """A queue offset, or a time in milliseconds since 1970."""
+
+    is_time: bool
+    number: int
 
 
 def parse_time_ms(text: str, wanted: str = "a time") -> int:
@@ -40,6 +50,17 @@ def parse_time_ms(text: str, wanted: str = "a time") -> int:
             f"{text!r} is not {wanted}; write a time as milliseconds since 1970, or in ISO 8601: "
             "2026-11-21T08:30:00Z"
         ) from None
+
+
+def parse_bound(text: str, wanted: str = "an offset or a time") -> Bound:
+    """Return a bound of a range: up to 11 digits are an offset, all else is a time.
+
+    Raises:
+        typer.BadParameter: *text* is neither, so not what was *wanted*.
+    """
+    if text.isascii() and text.isdecimal() and len(text) <= _OFFSET_DIGITS_MAX:
+        return Bound(is_time=False, number=int(text))
+    return Bound(is_time=True, number=parse_time_ms(text, wanted))
 
 
 def span_of(begin_ms: int | None, end_ms: int | None) -> tuple[int, int]:

@@ -8,31 +8,62 @@ import typer
 
 from rocketray.actors.explaining.cause import Cause
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, OnlyQueueOption
 from rocketray.cli.terminal.output import print_json, print_line
 from rocketray.views.verdicts import step_values
+
+from .range_causes import print_causes
 
 if TYPE_CHECKING:
     from rocketray.actors.explaining.explanation import Explanation
 
 __all__ = ["explain"]
 
+_SCAN_DEFAULT = 10_000_000
+
 
 def explain(
     message: Annotated[
-        str,
-        typer.Argument(metavar="ID|KEY", help="An offset id, a unique id, or one of the keys."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[ID|KEY]",
+            help="An offset id, a unique id, or one of the keys. Without it: a range of messages.",
+        ),
+    ] = None,
     *,
     group: Annotated[str, typer.Option(metavar="GROUP", help="The consumer group in question.")],
     topic: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC", help="The topic to look a key up in; default: all."),
+        typer.Option(
+            metavar="TOPIC", help="The topic to look a key up in, default: all; or of the range."
+        ),
     ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME|OFFSET", help="Of a range: from that time or offset on."
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TIME|OFFSET",
+            help="Of a range: up to that time; or up to, not including, that offset.",
+        ),
+    ] = None,
+    queue_id: OnlyQueueOption = None,
+    max_scan: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Of a range: explain at most N messages.")
+    ] = _SCAN_DEFAULT,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain whether a message was delivered to a group, and why.
+    """Explain whether messages were delivered to a group, and why.
+
+    \b
+    rocketray explain order-18 --group audit
+    rocketray explain --group audit --topic Trade --from 2026-11-21T10:00Z --to 2026-11-21T10:05Z
 
     \b
     The cause is one of
@@ -42,7 +73,22 @@ def explain(
     its way there. The group's journal tells what moved its offsets and changed its filter. --json
     prints one object: cause, offsetMsgId, and steps, each with stage, result and detail. The exit
     code is 1 for not_found, and 0 for each other cause.
+
+    Without a message it prints a table of the causes of all messages in a range of --topic, with
+    their number and an example each. It reads the files of the node, and imports the group's
+    predicate if it has one. A bound of up to 11 digits is an offset of each queue; a time is ISO
+    8601, or milliseconds since 1970. --json prints one object: held, explained, causes and notes.
+    The exit code is 1 if no message is in the range.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
+    if message is None:
+        if topic is None:
+            raise typer.BadParameter(
+                "give the ID or KEY of a message; or --topic, for all messages in a range"
+            )
+        print_causes(data, group, topic, (begin, end, queue_id, max_scan), as_json=as_json)
+        return
+    if (begin, end, queue_id) != (None, None, None):
+        raise typer.BadParameter("--from, --to and --queue are of a range: leave ID or KEY out")
     with ask(data) as connection:
         found = connection.explain(message, group, topic)
     print_json(found.to_json()) if as_json else _print(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.cli.arguments.lookup_options import parse_time_ms
+from rocketray.cli.arguments.lookup_options import parse_bound
 from rocketray.cli.arguments.messages import one_line
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -36,7 +36,6 @@ __all__ = ["parse_start", "summary", "tail"]
 _PAUSE_S = 0.05  # between two looks at a queue without new messages
 _LOOK_FOR_QUEUES_S = 2.0
 _HINT_S = 3.0
-_OFFSET_DIGITS_MAX = 11  # as a time, a number of 12 digits is in 1973
 
 
 def tail(
@@ -121,9 +120,8 @@ def parse_start(text: str) -> TailStart:
 
     if text in ("latest", "earliest"):
         return TailStart("latest" if text == "latest" else "earliest")
-    if text.isascii() and text.isdecimal() and len(text) <= _OFFSET_DIGITS_MAX:
-        return TailStart("offset", int(text))
-    return TailStart("time", parse_time_ms(text, "latest, earliest, an offset or a time"))
+    bound = parse_bound(text, "latest, earliest, an offset or a time")
+    return TailStart("time" if bound.is_time else "offset", bound.number)
 
 
 class _TailPrinter:

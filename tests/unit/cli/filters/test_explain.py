@@ -11,7 +11,7 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.cli.filters import explain
+from rocketray.cli.filters import explain, range_causes
 from rocketray.cli.messages import query
 from rocketray.filters.subscription import Subscription
 
@@ -19,7 +19,7 @@ from rocketray.filters.subscription import Subscription
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        for module in (explain, query):
+        for module in (explain, query, range_causes):
             monkeypatch.setattr(module, "ask", lambda _data: nullcontext(local))
         local.topics.ensure("T", 1)
         with local.producer() as producer:
@@ -45,3 +45,35 @@ def test_an_explanation_ends_with_1_where_there_is_no_such_message() -> None:
     assert (unknown.code, unknown.out.split()[0]) == (1, "not_found")
     as_json = run_here("explain", "x", "--group", "g", "--json")
     assert (as_json.code, json.loads(as_json.out)["cause"]) == (1, "not_found")
+
+
+@pytest.mark.usefixtures("node")
+def test_a_range_is_a_table_of_causes() -> None:
+    told = run_here("explain", "--group", "g", "--topic", "T")
+    assert told.code == 0
+    assert told.out.splitlines()[2].split()[:2] == ["tag_mismatch", "1"]
+    as_json = run_here("explain", "--group", "G", "--topic", "T", "--to", "1", "--json")
+    found = json.loads(as_json.out)
+    assert (found["held"], found["explained"], found["causes"][0]["cause"]) == (1, 1, "no_group")
+    assert "did you mean 'g'?" in found["notes"][0]
+    assert found["causes"][0]["example"]["queueOffset"] == 0
+    nothing = run_here("explain", "--group", "g", "--topic", "T", "--from", "1")
+    assert (nothing.code, nothing.out) == (1, "no message is in this range\n")
+    since = run_here("explain", "--group", "g", "--topic", "T", "--from", "2020-01-01T00:00Z")
+    assert since.out == told.out
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ((), "give the ID or KEY of a message; or --topic"),
+        (("k", "--from", "1"), "leave ID or KEY out"),
+        (("--topic", "T", "--from", "2", "--to", "1"), "--from is later than --to"),
+        (("--topic", "T", "--from", "today"), "'today' is not an offset or a time"),
+    ],
+)
+def test_what_is_asked_of_a_range_is_checked(options: tuple[str, ...], error: str) -> None:
+    done = run_here("explain", "--group", "g", *options)
+    assert (done.code, done.out) == (2, "")
+    assert error in done.err

@@ -1,0 +1,124 @@
+"""The messages that a group returned: all copies of them at once, by the place of the original.
+
+The topics of the copies are scanned on columns (block_scan.py): those of the group, and of all
+others the dead letters that name it. Only copies become objects, up to a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketray.actors.filtering.block_scan import BlockScan
+from rocketray.actors.filtering.preview import PreviewRange, spans_within
+from rocketray.actors.retries.retry_records import (
+    GIVEN_UP_BY,
+    dead_letter_topic,
+    origin_of,
+    retry_topic,
+)
+from rocketray.actors.topics.catalog import TopicConfig, shard_of_host
+from rocketray.actors.topics.queue_views import open_queues
+from rocketray.delay import REAL_TOPIC, SCHEDULE_TOPIC
+from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
+from rocketray.filters.message_filter import MessageFilter
+from rocketray.filters.subscription import Subscription
+from rocketray.message import StoredMessage
+from rocketray.store.formats.message_id import decode_offset_id
+
+from .retry_trace import is_given_back
+
+__all__ = ["Returned", "find_returned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The copies of messages of one topic: by queue, and by the original's physical offset there.
+
+    ``notes`` says what was not read.
+    """
+
+    by_queue: Mapping[int, Mapping[int, list[StoredMessage]]]
+    notes: tuple[str, ...] = ()
+
+
+def find_returned(
+    data: Path,
+    topics: Mapping[str, TopicConfig],
+    group: str,
+    topic: str,
+    *,
+    since_ms: int,
+    scan_max: int,
+    copies_max: int,
+) -> Returned:
+    """Return the copies that *group* made of messages of *topic*, stored at *since_ms* or later.
+
+    Reads the files in *data*, at most *scan_max* messages and *copies_max* copies.
+    """
+    found: dict[int, dict[int, list[StoredMessage]]] = {}
+    notes: list[str] = []
+    count, left = 0, scan_max + 1  # one more shows that there are more
+    for name in [name for name in topics if _may_hold(name, group)]:
+        if len(topics[name].by_disk()) > 1:
+            notes.append(f"{name} has queues on several disks: only copies on this one are known")
+        within = PreviewRange(begin_ms=since_ms, limit=left)
+        scan = BlockScan(MessageFilter(_copies_in(name, group)))
+        for copy in _scan(data, name, scan, within):
+            if count == copies_max:
+                notes.append(f"only the first {copies_max:,} copies of failed messages were read")
+                return Returned(found, tuple(notes))
+            place = _origin(topics, copy) if is_given_back(copy, group) else None
+            if place is not None and place[0] == topic:
+                count += 1
+                found.setdefault(place[1], {}).setdefault(place[2], []).append(copy)
+        left -= scan.counters.scanned
+        if left <= 0:
+            notes.append(f"only {scan_max:,} messages were searched for copies of failed messages")
+            break
+    return Returned(found, tuple(notes))
+
+
+def _may_hold(name: str, group: str) -> bool:
+    own = (SCHEDULE_TOPIC, retry_topic(group), dead_letter_topic(group))
+    return name in own or not name.startswith("%")
+
+
+def _copies_in(name: str, group: str) -> Subscription:
+    """Return a filter that all copies in a topic match."""
+    if name == SCHEDULE_TOPIC:
+        return Subscription.sql(f"{REAL_TOPIC} = '{retry_topic(group)}'", "rocketmq")
+    if name in (retry_topic(group), dead_letter_topic(group)):
+        return Subscription.tags("*")
+    return Subscription.sql(f"{GIVEN_UP_BY} = '{group}'", "rocketmq")
+
+
+def _scan(data: Path, topic: str, scan: BlockScan, within: PreviewRange) -> Iterator[StoredMessage]:
+    """Yield the matching messages of a topic, up to the limit of *within*."""
+    assert within.limit is not None
+    try:
+        with open_queues(data, topic) as views:
+            left = within.limit
+            for view, start, stop in spans_within(views, within):
+                end = min(stop, start + left)
+                for first in range(start, end, scan.block_max):
+                    matches = scan.matches(view.reader, first, min(first + scan.block_max, end))
+                    yield from view.reader.messages(matches)
+                left -= end - start
+    except OffsetOutOfRangeError:
+        return  # the copies expired while they were read
+    except StoreError:
+        if (data / "shards" / topic).exists():
+            raise
+        # no queue of it is on this disk
+
+
+def _origin(topics: Mapping[str, TopicConfig], copy: StoredMessage) -> tuple[str, int, int] | None:
+    """Return the topic, queue and physical offset of the original; None if it is unknown."""
+    try:
+        place = decode_offset_id(origin_of(copy))
+    except ConfigError:
+        return None
+    shard = shard_of_host(topics, place.store_host)
+    return None if shard is None else (*shard, place.physical_offset)

@@ -1,0 +1,134 @@
+"""``rocketray explain`` without a message: the causes of a range of a topic's messages."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rocketray.cli.arguments.lookup_options import Bound, parse_bound
+from rocketray.cli.arguments.node import ask
+from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
+
+if TYPE_CHECKING:
+    from rocketray.actors.explaining.cause_table import CauseRow, CauseTable
+    from rocketray.actors.filtering.preview import PreviewRange
+    from rocketray.message import StoredMessage
+
+__all__ = ["print_causes"]
+
+_TOLD_S = 2.0
+_COLUMNS = ("cause", "messages", "example", "place", "stored", "meaning")
+
+
+def print_causes(
+    data: Path,
+    group: str,
+    topic: str,
+    within: tuple[str | None, str | None, int | None, int],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the table for the messages *within* two bounds and a queue, at most so many.
+
+    Ends with 1 if there is none.
+    """
+    chosen = _range_of(*within)
+    with ask(data) as node:
+        from rocketray.actors.explaining.cause_table import (  # noqa: PLC0415 - imports Numba
+            explain_range,
+        )
+
+        found = explain_range(node, group, topic, chosen, tell=_Teller().tell)
+    if as_json:
+        print_json(_fields(group, topic, found))
+    else:
+        _print(found)
+    if not found.explained:
+        raise typer.Exit(1)
+
+
+def _range_of(
+    begin_text: str | None, end_text: str | None, queue_id: int | None, limit: int
+) -> PreviewRange:
+    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
+
+    begin = None if begin_text is None else parse_bound(begin_text)
+    end = None if end_text is None else parse_bound(end_text)
+    if begin and end and begin.is_time == end.is_time and begin.number > end.number:
+        raise typer.BadParameter("--from is later than --to; swap them")
+    return PreviewRange(
+        _number(begin, is_time=False) or 0,
+        _number(end, is_time=False),
+        _number(begin, is_time=True),
+        _number(end, is_time=True),
+        queue_id,
+        limit,
+    )
+
+
+def _number(bound: Bound | None, *, is_time: bool) -> int | None:
+    return bound.number if bound is not None and bound.is_time == is_time else None
+
+
+class _Teller:
+    """Prints every two seconds how far it is; the first block may have to be compiled."""
+
+    def __init__(self) -> None:
+        self._told_s: float | None = None
+
+    def tell(self, done: int, total: int) -> None:
+        now_s = time.monotonic()
+        if self._told_s is None:
+            self._told_s = now_s
+        elif now_s - self._told_s >= _TOLD_S:
+            self._told_s = now_s
+            progress(f"explained {done:,} of {total:,} messages")
+
+
+def _fields(group: str, topic: str, found: CauseTable) -> dict[str, Any]:
+    return {
+        "group": group,
+        "topic": topic,
+        "held": found.held,
+        "explained": found.explained,
+        "causes": [
+            {
+                "cause": row.cause.value,
+                "meaning": row.cause.meaning,
+                "count": row.count,
+                "example": _example(row.example),
+            }
+            for row in found.rows
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def _example(message: StoredMessage) -> dict[str, Any]:
+    return {
+        "offsetMsgId": message.offset_message_id,
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "storeTimestamp": message.store_timestamp_ms,
+    }
+
+
+def _print(found: CauseTable) -> None:
+    if found.rows:
+        print_table(_COLUMNS, map(_row, found.rows))
+    else:
+        print_line("no message is in this range")
+    for note in found.notes:
+        print_line(note)
+
+
+def _row(row: CauseRow) -> tuple[object, ...]:
+    example = row.example
+    place = f"{example.topic}/{example.queue_id}, offset {example.queue_offset}"
+    stored = as_time(example.store_timestamp_ms)
+    cause = row.cause
+    return (cause.value, row.count, example.offset_message_id, place, stored, cause.meaning)
