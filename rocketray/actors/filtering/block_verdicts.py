@@ -24,12 +24,15 @@ from rocketray.store.reading.reader import EntryColumns, QueueReader
 from .filter_stream import RECORDS_MAX, SCAN_MAX, sql_states
 from .predicate_stream import asker
 
-__all__ = ["REASONS", "BlockVerdicts"]
+__all__ = ["FAILED", "MATCHED", "REASONS", "BlockVerdicts"]
 
 REASONS = tuple(FilterReason)
 """The reasons by their numbers in the results."""
 _NUMBERS = {reason: number for number, reason in enumerate(REASONS)}
-_MATCHED = _NUMBERS[FilterReason.MATCHED]
+MATCHED = _NUMBERS[FilterReason.MATCHED]
+"""The number of a match in the results."""
+FAILED = (_NUMBERS[FilterReason.SQL_ERROR], _NUMBERS[FilterReason.CLASS_ERROR])
+"""The numbers of failures."""
 _Numbers = npt.NDArray[np.uint8]
 
 
@@ -63,7 +66,7 @@ class BlockVerdicts:
         return self._of_tags(reader, entries)
 
     def _of_tags(self, reader: QueueReader, entries: EntryColumns) -> _Numbers:
-        found = np.full(len(entries), _MATCHED, np.uint8)
+        found = np.full(len(entries), MATCHED, np.uint8)
         codes = self._filter.tag_codes
         if codes is None:
             return found
@@ -80,7 +83,7 @@ class BlockVerdicts:
         assert self._filter.sql is not None
         states = sql_states(self._filter.sql, reader, entries)
         found = np.full(len(states), _NUMBERS[FilterReason.SQL_ERROR], np.uint8)
-        found[states == State.TRUE] = _MATCHED
+        found[states == State.TRUE] = MATCHED
         found[states == State.FALSE] = _NUMBERS[FilterReason.SQL_FALSE]
         found[states == State.NULL] = _NUMBERS[FilterReason.SQL_NULL]
         return found
@@ -99,6 +102,6 @@ class BlockVerdicts:
         is_delivered = self._filter.subscription.on_error == "deliver"
         failed = FilterReason.MATCHED if is_delivered else FilterReason.CLASS_ERROR
         found = np.full(len(verdicts), _NUMBERS[failed], np.uint8)
-        found[verdicts == 1] = _MATCHED
+        found[verdicts == 1] = MATCHED
         found[verdicts == 0] = _NUMBERS[FilterReason.CLASS_FALSE]
         return found

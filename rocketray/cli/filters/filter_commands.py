@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
@@ -32,10 +33,17 @@ from rocketray.cli.terminal.output import json_fields, print_json, print_line, p
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
 from rocketray.names import check_topic
+from rocketray.views.verdicts import seen_record, why_of
+
+from .filter_diff_command import diff
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rocketray.actors.filtering.preview import Preview
+    from rocketray.actors.filtering.tail import SeenMessage
     from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.filters.counters import FilterCounters
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["evaluate", "filters"]
@@ -55,6 +63,8 @@ _COLUMNS = {
     "delivered": "delivered",
 }
 _SCAN_DEFAULT = 10_000_000
+
+filters.command()(diff)
 
 
 @filters.command()
@@ -138,8 +148,16 @@ def preview(
         typer.Option("--to-offset", metavar="N", min=0, help="Up to, not including, this offset."),
     ] = None,
     queue_id: OnlyQueueOption = None,
+    rejected: Annotated[
+        bool,
+        typer.Option("--rejected", help="Show messages that the filter rejects, and why."),
+    ] = False,
+    failed: Annotated[
+        bool,
+        typer.Option("--failed", help="Show messages on which the filter fails, and why."),
+    ] = False,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Maximum number of matches to show.")
+        int, typer.Option(metavar="N", min=0, help="Maximum number of messages to show.")
     ] = 10,
     max_scan: Annotated[
         int, typer.Option(metavar="N", min=1, help="Maximum number of messages to scan.")
@@ -148,15 +166,19 @@ def preview(
     data: AnyDataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a filter would match in a topic. No group is involved.
+    """Show what a filter would match in a topic, or would not. No group is involved.
 
     The command changes nothing and moves no offset; the node need not run. It warns on stderr of
     likely mistakes in the filter. A predicate (--where) is imported and run by this command. --json
     prints one object: scanned, matched, rejected, failed, failures by kind, bytesRead, and the
-    first matches as "store scan" prints them.
+    first matches as "store scan" prints them; with --rejected or --failed those messages instead,
+    with their verdict and why.
     """
-    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
     from rocketray.actors.filtering.preview import preview as run  # noqa: PLC0415 - the same
+    from rocketray.actors.filtering.tail import SeenMessage  # noqa: PLC0415 - the same
+    from rocketray.filters.verdict_values import FilterReason  # noqa: PLC0415 - the same
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")
@@ -164,15 +186,24 @@ def preview(
     subscription = chosen_subscription(tags, chosen, where, dialect=dialect)
     span_of(begin_ms, end_ms)  # only for its check
     within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)
-    found = run(data, topic, subscription, within, show=limit)
+    if rejected and failed:
+        raise typer.BadParameter("--rejected shows those of --failed, too; give one")
+    is_other = rejected or failed
+    found = run(data, topic, subscription, within, show=0 if is_other else limit)
+    seen = [SeenMessage(message, FilterReason.MATCHED) for message in found.matches]
+    if is_other:
+        seen = left_out(data, topic, subscription, within, show=limit, only_failed=failed)
     tell_doubts(data, [topic], subscription)
     if as_json:
-        print_json(_preview_fields(topic, subscription, found))
+        shown = [seen_record(each) if is_other else to_json(each.message) for each in seen]
+        print_json(_preview_fields(topic, subscription, found, shown))
     else:
-        _print_preview(found)
+        _print_preview(found, seen)
 
 
-def _preview_fields(topic: str, subscription: Subscription, found: Preview) -> dict[str, Any]:
+def _preview_fields(
+    topic: str, subscription: Subscription, found: Preview, shown: list[dict[str, Any]]
+) -> dict[str, Any]:
     counters = found.counters
     kinds = (
         "evaluationErrors",
@@ -194,13 +225,15 @@ def _preview_fields(topic: str, subscription: Subscription, found: Preview) -> d
         "failures": {kind: by_name[kind] for kind in kinds if by_name[kind]},
         "error": found.error or None,
         "bytesRead": found.bytes_read,
-        "messages": [to_json(message) for message in found.matches],
+        "messages": shown,
     }
 
 
-def _print_preview(found: Preview) -> None:
-    for message in found.matches:
-        print_line(one_line(message))
+def _print_preview(found: Preview, seen: list[SeenMessage]) -> None:
+    for each in seen:
+        print_line(one_line(each.message))
+        if each.step is not None:
+            print_line(f"    {each.reason.value.replace('_', ' ')}: {why_of(each)}")
     counters = found.counters
     rejected = counters.rejected + counters.collisions
     row = (counters.scanned, counters.delivered, rejected, counters.errors, found.bytes_read)
@@ -215,10 +248,19 @@ def _print_preview(found: Preview) -> None:
 def stats(
     group: OptionalGroupArgument = None,
     *,
+    rate: Annotated[
+        bool, typer.Option("--rate", help="Show messages in a second, from two samples.")
+    ] = False,
+    over_s: Annotated[
+        float,
+        typer.Option(
+            "--over", metavar="SECONDS", min=1, max=3600, help="The time between the samples."
+        ),
+    ] = 5.0,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the counters of groups' filters.
+    """Show the counters of groups' filters, or their rates.
 
     \b
     They begin at 0 when the coordinator starts.
@@ -232,21 +274,60 @@ def stats(
     evaluationErrors, predicateErrors, predicateTimeouts.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     with ask(data) as connection:
-        chosen = chosen_groups(connection.groups.all(), group)
+        chosen, begun_s = chosen_groups(connection.groups.all(), group), time.monotonic()
+        if rate:
+            time.sleep(over_s)
+            before = {(each.group, each.topic): each.counters for each in chosen}
+            chosen = chosen_groups(connection.groups.all(), group)
+        seconds = time.monotonic() - begun_s
         stuck = connection.filters.statistics().stuck_calls
     if stuck:
         progress(f"warning: {stuck} calls of predicates do not return; see predicateTimeouts")
+    if rate:
+        _print_rates(chosen, before, seconds, as_json=as_json)
+        return
     if as_json:
         for each in chosen:
             names = {"group": each.group, "topic": each.topic}
             print_json(names | {"counters": json_fields(each.counters)})
         return
-    print_table(("group", "topic", *_COLUMNS), map(_row, chosen))
+    rows = [(each.group, each.topic, *_numbers(each.counters)) for each in chosen]
+    print_table(("group", "topic", *_COLUMNS), rows)
 
 
-def _row(group: GroupDescription) -> tuple[object, ...]:
-    numbers = (getattr(group.counters, name) for name in _COLUMNS.values())
-    return (group.group, group.topic, *numbers)
+def _print_rates(
+    chosen: Sequence[GroupDescription],
+    before: Mapping[tuple[str, str], FilterCounters],
+    seconds: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Print how much the counters grew in a second; of a group that was not there, nothing."""
+    grown = [
+        (each, each.counters - before[each.group, each.topic])
+        for each in chosen
+        if (each.group, each.topic) in before
+    ]
+    if as_json:
+        for each, counters in grown:
+            rates = {name: number / seconds for name, number in json_fields(counters).items()}
+            names = {"group": each.group, "topic": each.topic, "seconds": seconds}
+            print_json(names | {"perSecond": rates})
+        return
+    rows = [
+        (each.group, each.topic, *(f"{number / seconds:,.1f}" for number in _numbers(counters)))
+        for each, counters in grown
+    ]
+    print_table(("group", "topic", *_COLUMNS), rows, right=tuple(_COLUMNS))
+    print_line(f"messages in a second, over {seconds:.1f} s; members report each second")
+    if any(min(counters.numbers()) < 0 for _, counters in grown):
+        print_line(
+            "the coordinator started again meanwhile, and its counters begin at 0: look again"
+        )
+
+
+def _numbers(counters: FilterCounters) -> list[int]:
+    return [getattr(counters, name) for name in _COLUMNS.values()]
 
 
 @filters.command("eval")

@@ -12,6 +12,7 @@ import typer
 from rocketray.actors.groups.member_options import client_ids_of
 from rocketray.actors.runtime.machine import user_name
 from rocketray.cli.arguments.completions import complete_topics
+from rocketray.cli.arguments.filter_diffs import diff_fields, diff_lines
 from rocketray.cli.arguments.found_hosts import hosts_there
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import ask
@@ -31,7 +32,13 @@ from rocketray.cli.arguments.options import (
     chosen_subscription,
     tell_doubts_of,
 )
-from rocketray.cli.terminal.output import print_line, print_records, print_result, progress
+from rocketray.cli.terminal.output import (
+    print_json,
+    print_line,
+    print_records,
+    print_result,
+    progress,
+)
 from rocketray.errors import ConfigError, StreamError
 
 if TYPE_CHECKING:
@@ -39,11 +46,13 @@ if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.actors.groups.subscription_changes import PlanProgress
+    from rocketray.filters.subscription import Subscription
     from rocketray.topology.hosting.hosting import Host
 
 __all__ = ["migrate", "reset", "seek", "skip"]
 
 _WAIT_S = 30.0
+_EXAMPLES = 5  # of each difference, in a dry run
 
 OnlyTopicOption = Annotated[
     str | None,
@@ -199,6 +208,12 @@ def migrate(
         float,
         typer.Option("--timeout", metavar="S", min=0, help="Maximum time to wait, in seconds."),
     ] = 60.0,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Compare both filters on what the group has not read; change nothing."
+        ),
+    ] = False,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -223,6 +238,9 @@ def migrate(
             return
         subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
         tell_doubts_of(connection, [topic], subscription)
+        if dry_run:
+            _compare(connection, group, topic, subscription, as_json=as_json)
+            return
         found = migration.migrate(
             connection.groups, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )
@@ -232,6 +250,32 @@ def migrate(
         "\n".join(_lines(group, topic, found, hosts)),
         as_json=as_json,
     )
+
+
+def _compare(
+    node: LocalClient | Connection, group: str, topic: str, new: Subscription, *, as_json: bool
+) -> None:
+    """Show what the group would get with the new filter, of what it has not read yet."""
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+    from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - NumPy
+
+    is_here = isinstance(node, LocalClient)
+    data = node.data if is_here else node.files("comparing two filters")
+    there = chosen_groups(node.groups.all(), group)
+    found = next((each for each in there if each.topic == topic), None)
+    if found is None:
+        raise ConfigError(f"group {group!r} does not read topic {topic!r}")
+    filters = found.subscription, new
+    compared = diff_filters(data, topic, filters, begins=found.offsets, show=_EXAMPLES)
+    if as_json:
+        fields = diff_fields(filters, compared)
+        print_json({"group": group, "topic": topic, **fields, "changed": False})
+        return
+    print_line(f"what group {group} has not read of topic {topic}, with {filters[0]} and {new}:")
+    diff_lines(compared)
+    if len(node.topics.get(topic).by_disk()) > 1:
+        print_line("queues on other disks were not compared")
+    print_line("nothing was changed; leave out --dry-run to do it")
 
 
 def _hosts(node: LocalClient | Connection, data: Path) -> list[Host]:

@@ -89,6 +89,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "dlq show",
         "dlq redrive",
         "filter check",
+        "filter diff",
         "filter eval",
         "filter preview",
         "filter stats",

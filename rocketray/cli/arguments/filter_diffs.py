@@ -1,0 +1,65 @@
+"""How a comparison of two filters is printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rocketray.cli.terminal.output import print_line, print_table
+
+from .messages import one_line, to_json
+
+if TYPE_CHECKING:
+    from rocketray.actors.filtering.filter_diff import Difference, FilterDiff
+    from rocketray.filters.subscription import Subscription
+
+__all__ = ["diff_fields", "diff_lines"]
+
+
+def diff_fields(filters: tuple[Subscription, Subscription], found: FilterDiff) -> dict[str, Any]:
+    """Return a comparison as JSON."""
+    old, new = filters
+    return {
+        "old": old.to_json(),
+        "new": new.to_json(),
+        "held": found.held,
+        "scanned": found.scanned,
+        "both": found.both,
+        "onlyOld": found.only_old,
+        "onlyNew": found.only_new,
+        "oldFailed": found.old_failed,
+        "newFailed": found.new_failed,
+        "lost": [*map(_difference, found.lost)],
+        "gained": [*map(_difference, found.gained)],
+    }
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    return {**to_json(one.message), "oldVerdict": one.old.value, "newVerdict": one.new.value}
+
+
+def diff_lines(found: FilterDiff) -> None:
+    """Print a comparison for people."""
+    row = (found.scanned, found.both, found.only_old, found.only_new)
+    print_table(("scanned", "both", "only the old", "only the new"), [row])
+    for count, said, examples in (
+        (found.only_old, "only the old filter delivers", found.lost),
+        (found.only_new, "only the new filter delivers", found.gained),
+    ):
+        if examples:
+            more = f", the first {len(examples)}" if count > len(examples) else ""
+            print_line(f"{said}{more}:")
+            for one in examples:
+                reason = one.new if one.new.value != "matched" else one.old
+                print_line(f"  {one_line(one.message)}  ({reason.value.replace('_', ' ')})")
+    if found.old_failed or found.new_failed:
+        print_line(
+            f"the old filter fails on {found.old_failed} of these messages, the new one on "
+            f"{found.new_failed}: they are not delivered"
+        )
+    if not found.only_old and not found.only_new:
+        print_line("the filters deliver the same of these messages")
+    if found.scanned < found.held:
+        print_line(
+            f"only {found.scanned} of {found.held} messages were scanned: they are the first ones "
+            "of the queues"
+        )
