@@ -49,6 +49,15 @@ class Chromium:
             stderr=subprocess.DEVNULL,
         )
         self._http = aiohttp.ClientSession()
+        try:
+            await self._connect()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def _connect(self) -> None:
+        """Connect to the page of the browser that starts."""
         async with asyncio.timeout(_START_S):
             while not (port := self._port()):  # noqa: ASYNC110 - a file of another program
                 await asyncio.sleep(0.05)
@@ -59,7 +68,6 @@ class Chromium:
         url = pages[0]["webSocketDebuggerUrl"]
         self._socket = await self._http.ws_connect(url, max_msg_size=0)
         await self.call("Page.enable")
-        return self
 
     async def __aexit__(
         self,

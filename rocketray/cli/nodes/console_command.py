@@ -40,6 +40,9 @@ def console(
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")
     ] = _PORT,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="End when stdin is closed.")
+    ] = False,
     data: DataOption = DATA_DEFAULT,
 ) -> None:
     """Show the node in a browser.
@@ -91,7 +94,14 @@ def console(
         progress("open the link in a browser; Ctrl-C stops")
 
     with stop_signals() as signals:
+        if until_eof:  # of the node's process, however it ends
+            threading.Thread(target=_end_at_eof, args=[signals.event], daemon=True).start()
         asyncio.run(serve(parts, signals.event, ready))
+
+
+def _end_at_eof(ended: threading.Event) -> None:
+    sys.stdin.buffer.read()
+    ended.set()
 
 
 class HostRecords:

@@ -256,13 +256,14 @@ def start(
 
 @contextmanager
 def _console_of(data: Path) -> Iterator[None]:
-    """Run the console in a process of its own; it says itself why it cannot start.
+    """Run the console in a process of its own, which ends with this one, also by SIGKILL.
 
-    Its link is on stderr, because stdout may be read by a program.
+    It says itself why it cannot start. Its link is on stderr: a program may read stdout.
     """
-    command = [sys.executable, "-P", "-m", "rocketray", "console", "--data", str(data)]
+    command = [sys.executable, "-P", "-m", "rocketray", "console", "--until-eof"]
+    command += ["--data", str(data)]
     process = subprocess.Popen(  # noqa: S603 - our own command
-        command, stdout=sys.stderr, stdin=subprocess.DEVNULL
+        command, stdout=sys.stderr, stdin=subprocess.PIPE
     )
     try:
         yield
