@@ -125,7 +125,9 @@ class Broker:
         """Return all stored messages of a topic, queue by queue, in order within each."""
         return self.node.stored(topic)
 
-    def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
+    def explain(
+        self, message: str, group: str | None = None, topic: str | None = None
+    ) -> Explanation:
         """Explain why the message with that id or key was, or was not, delivered to *group*."""
         return inquire(self.node, message, group, topic)
 

@@ -109,7 +109,9 @@ class LocalNode(node.LocalNode):
         streams = FetchedStreams(wired(lambda: self.gateway), group, topic)
         return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
 
-    def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
+    def explain(
+        self, message: str, group: str | None = None, topic: str | None = None
+    ) -> Explanation:
         return inquire(self, message, group, topic)
 
     def __enter__(self) -> Self:

@@ -47,7 +47,7 @@ class _Process:
     def has_apps(self) -> bool:
         return True
 
-    def explain(self, message: str, group: str, topic: str | None) -> Explanation:
+    def explain(self, message: str, group: str | None, topic: str | None) -> Explanation:
         return self.node.explain(message, group, topic)
 
     def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:

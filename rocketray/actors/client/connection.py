@@ -161,10 +161,13 @@ class Connection(NodeClient):
         """Return the calls of a disk's gateway."""
         return SentFetches(FlightLink(client_of(self.transport, ranges_of(disk))), compression)
 
-    def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
+    def explain(
+        self, message: str, group: str | None = None, topic: str | None = None
+    ) -> Explanation:
         """Explain why the message with id or key *message* was, or was not, delivered to *group*.
 
-        Changes nothing. A key is looked up in *topic*, else in the topics of the group.
+        Without a group, only the outcome of the message itself. Changes nothing. A key is looked up
+        in *topic*, else in the topics of the group.
         """
         return inquire(self, message, group, topic)
 

@@ -41,7 +41,9 @@ class LocalClient(NodeClient):
         """See :meth:`NodeProcessApi.has_apps`."""
         return self._process.has_apps()
 
-    def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
+    def explain(
+        self, message: str, group: str | None = None, topic: str | None = None
+    ) -> Explanation:
         """See :meth:`Connection.explain`; the node's process looks."""
         return self._process.explain(message, group, topic)
 

@@ -24,7 +24,7 @@ class NodeProcessApi(Protocol):
     def has_apps(self) -> bool:
         """Return whether actors of the cluster run apps, on any machine."""
 
-    def explain(self, message: str, group: str, topic: str | None) -> Explanation:
+    def explain(self, message: str, group: str | None, topic: str | None) -> Explanation:
         """See :meth:`Connection.explain`."""
 
     def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:

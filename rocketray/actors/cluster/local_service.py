@@ -107,7 +107,7 @@ class NodeProcess:
         """See :meth:`NodeProcessApi.has_apps`."""
         return has_apps(self._connection.cluster)
 
-    def explain(self, message: str, group: str, topic: str | None) -> Explanation:
+    def explain(self, message: str, group: str | None, topic: str | None) -> Explanation:
         """See :meth:`NodeProcessApi.explain`."""
         return self._connection.explain(message, group, topic)
 

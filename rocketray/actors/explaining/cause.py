@@ -59,6 +59,7 @@ class Cause(Enum):
         "undeliverable",
         "its topic could not store it: it is a dead letter of the node itself",
     )
+    STORED = "stored", "it is in its topic; no group was named"
     NOT_DISPATCHED = "not_dispatched", "it is in the commit log, but not in its consume queue"
     EXPIRED = "expired", "retention removed it"
     NOT_FOUND = "not_found", "there is no such message, or it was removed"

@@ -10,19 +10,45 @@ from rocketray.filters.verdict_values import ExplainStep
 
 from .cause import Cause
 
-__all__ = ["Cause", "Explanation", "Found"]
+__all__ = ["Cause", "Explanation", "Found", "TimelineEvent"]
 
 Found = tuple[Cause | None, ExplainStep]
 """A step, with the cause if it is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """One event: ``time_ms`` since 1970 is None if it is not recorded, ``event`` for programs.
+
+    ``place`` is "topic/queue, offset n" of the copy that shows it; "" for the events of a group.
+    """
+
+    time_ms: int | None
+    event: str
+    place: str
+    detail: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event in the form that commands print as JSON."""
+        return {
+            "timeMs": self.time_ms,
+            "event": self.event,
+            "place": self.place or None,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """The explanation; ``message_id`` is the offset id, None if no message was found."""
+    """The explanation; ``message_id`` is the offset id, None if no message was found.
+
+    ``timeline`` has the events of the message in order of time.
+    """
 
     cause: Cause
     steps: tuple[ExplainStep, ...]
     message_id: str | None = None
+    timeline: tuple[TimelineEvent, ...] = ()
 
     @classmethod
     def of(
@@ -42,4 +68,5 @@ class Explanation:
             "cause": self.cause.value,
             "offsetMsgId": self.message_id,
             "steps": [asdict(step) for step in self.steps],
+            "timeline": [event.to_json() for event in self.timeline],
         }

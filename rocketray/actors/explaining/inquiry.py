@@ -28,8 +28,16 @@ from .arrival import arrival_of, copies_with
 from .cause import Cause, time_text
 from .explanation import Explanation, Found
 from .retry_trace import RetryTrace, first_of, is_given_back, trace
-from .rules import GroupFacts, Judge, StandsStill, explain_copy, explain_stored
+from .rules import (
+    GroupFacts,
+    Judge,
+    StandsStill,
+    explain_copy,
+    explain_stored,
+    explain_without_group,
+)
 from .suggestions import like, like_keys
+from .timeline import GroupPart, timeline_of
 
 __all__ = ["Inquiry", "inquire"]
 
@@ -38,8 +46,12 @@ _SHOWN = 5  # other messages with the same key that are listed
 _LOOKS = 64  # messages tested with the predicate to find the one that stops a group
 
 
-def inquire(node: NodeClient, wanted: str, group: str, topic: str | None = None) -> Explanation:
+def inquire(
+    node: NodeClient, wanted: str, group: str | None, topic: str | None = None
+) -> Explanation:
     """Explain why the message with the id or key *wanted* was, or was not, delivered to *group*.
+
+    Without a group, only the outcome of the message itself is explained.
 
     A key is looked up in *topic*, else in the group's topics, and then in all others; the newest
     message with it is explained. For a copy that waits, is half of a transaction, or was returned
@@ -52,13 +64,13 @@ def inquire(node: NodeClient, wanted: str, group: str, topic: str | None = None)
 class Inquiry:
     """What a node knows of one group, as of the time at which it is created."""
 
-    def __init__(self, node: NodeClient, group: str) -> None:
-        """Read the group's offsets, filters and journal."""
+    def __init__(self, node: NodeClient, group: str | None) -> None:
+        """Read the group's offsets, filters and journal; None asks about no group."""
         self._node = node
-        self._group = group
+        self._group = group or ""  # no group has that name
         self._groups = node.groups.all()  # before the rest is read
         self._read = {each.topic: each for each in self._groups if each.group == group}
-        self.journal: Sequence[JournalEntry] = node.groups.journal(group)
+        self.journal: Sequence[JournalEntry] = node.groups.journal(group) if group else ()
         """The events of the group, oldest first."""
 
     def explain(self, wanted: str, topic: str | None) -> Explanation:
@@ -71,11 +83,27 @@ class Inquiry:
         message_id = arrival.message.offset_message_id
         first = (*others, *arrival.steps)
         if arrival.cause is not None:
-            return Explanation(arrival.cause, first, message_id)
-        return Explanation.of(self._way(arrival.message), message_id, first)
+            told = Explanation(arrival.cause, first, message_id)
+        else:
+            told = Explanation.of(self._way(arrival.message), message_id, first)
+        part = self._part(arrival.message) if self._group and arrival.cause is None else None
+        now = told.cause, told.steps[-1].detail
+        timeline = timeline_of(self._node, arrival.message, self._group or None, part, now)
+        return replace(told, timeline=timeline)
+
+    def _part(self, message: StoredMessage) -> GroupPart | None:
+        """Return the group's part of the timeline of a message in its topic."""
+        facts = self.facts_at(message.topic, message.queue_id, message.queue_offset)
+        if facts is None:
+            return None
+        return GroupPart(facts, self._judge(self._node.messages.facts(message)))
 
     def _way(self, message: StoredMessage) -> Iterator[Found]:
         stored = self._node.messages.facts(message)
+        if not self._group:
+            readers = sorted(each.group for each in self._groups if each.topic == message.topic)
+            yield from explain_without_group(stored, readers)
+            return
         facts = self._facts(message, stored)
         again = None if facts is None else facts.history.again
         since_ms = 0 if again is None else again.time_ms

@@ -6,7 +6,7 @@ those in the group's retry topic, and its dead letter. The newest one shows the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -21,11 +21,20 @@ from rocketray.actors.retries.retry_records import (
 from rocketray.delay import REAL_TOPIC, SCHEDULE_TOPIC
 from rocketray.errors import ConfigError
 from rocketray.message import StoredMessage
+from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import due_ms
 
-__all__ = ["RetryTrace", "Stage", "first_of", "is_given_back", "trace", "trace_of"]
+__all__ = [
+    "RetryTrace",
+    "Stage",
+    "first_of",
+    "is_given_back",
+    "may_hold_copies",
+    "trace",
+    "trace_of",
+]
 
 _COPIES_MAX = 1000
 
@@ -58,7 +67,11 @@ def is_given_back(message: StoredMessage, group: str) -> bool:
 
 
 def first_of(node: NodeClient, message: StoredMessage, group: str) -> StoredMessage:
-    """Return the original of *message*, a copy of *group*, or *message* if it has none now."""
+    """Return the original of *message*, a copy of *group*, or *message* if it has none now.
+
+    Without a group it may be a copy of any.
+    """
+    group = group or _reader_of(message)
     if _stage(message, group) is None:
         return message
     return node.messages.view(origin_of(message)) or message
@@ -78,7 +91,8 @@ def trace(
     origin = origin_of(message)
     copies = [
         copy
-        for topic in _topics(node, group)
+        for topic in node.topics.all()
+        if may_hold_copies(topic, group)
         for copy in node.messages.query(topic, key, _COPIES_MAX)
         if origin_of(copy) == origin
     ]
@@ -100,12 +114,19 @@ def trace_of(copies: Iterable[StoredMessage], group: str, since_ms: int = 0) -> 
     return RetryTrace(newest, stage, returns)
 
 
-def _topics(node: NodeClient, group: str) -> Iterator[str]:
-    """Yield the topics that may have copies; other groups' retry topics have none."""
-    own = {SCHEDULE_TOPIC, retry_topic(group), dead_letter_topic(group)}
-    for name in node.topics.all():
-        if name in own or not name.startswith("%"):
-            yield name
+def may_hold_copies(topic: str, group: str) -> bool:
+    """Return whether a topic may have copies of *group*; other groups' retry topics have none."""
+    own = (SCHEDULE_TOPIC, retry_topic(group), dead_letter_topic(group))
+    return topic in own or not topic.startswith("%")
+
+
+def _reader_of(copy: StoredMessage) -> str:
+    """Return the group that a copy is of; "" for none."""
+    topic = copy.properties.get(REAL_TOPIC, "") if copy.topic == SCHEDULE_TOPIC else copy.topic
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return copy.properties.get(GIVEN_UP_BY, "")
 
 
 def _stage(copy: StoredMessage, group: str) -> Stage | None:

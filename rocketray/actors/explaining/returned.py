@@ -27,7 +27,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.formats.message_id import decode_offset_id
 
-from .retry_trace import is_given_back
+from .retry_trace import is_given_back, may_hold_copies
 
 __all__ = ["Returned", "find_returned"]
 
@@ -60,7 +60,7 @@ def find_returned(
     found: dict[int, dict[int, list[StoredMessage]]] = {}
     notes: list[str] = []
     count, left = 0, scan_max + 1  # one more shows that there are more
-    for name in [name for name in topics if _may_hold(name, group)]:
+    for name in [name for name in topics if may_hold_copies(name, group)]:
         if len(topics[name].by_disk()) > 1:
             notes.append(f"{name} has queues on several disks: only copies on this one are known")
         within = PreviewRange(begin_ms=since_ms, limit=left)
@@ -78,11 +78,6 @@ def find_returned(
             notes.append(f"only {scan_max:,} messages were searched for copies of failed messages")
             break
     return Returned(found, tuple(notes))
-
-
-def _may_hold(name: str, group: str) -> bool:
-    own = (SCHEDULE_TOPIC, retry_topic(group), dead_letter_topic(group))
-    return name in own or not name.startswith("%")
 
 
 def _copies_in(name: str, group: str) -> Subscription:

@@ -15,7 +15,7 @@ The rules, in this order
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rocketray.actors.groups.failing import FailingMessage
@@ -30,7 +30,14 @@ from .cause import Cause, time_text
 from .explanation import Found
 from .retry_trace import RetryTrace, Stage
 
-__all__ = ["GroupFacts", "Judge", "StandsStill", "explain_copy", "explain_stored"]
+__all__ = [
+    "GroupFacts",
+    "Judge",
+    "StandsStill",
+    "explain_copy",
+    "explain_stored",
+    "explain_without_group",
+]
 
 Judge = Callable[[Subscription], FilterVerdict]
 
@@ -83,6 +90,14 @@ def explain_stored(
     wants = f"group {group!r} subscribes to {facts.subscription}, since {time_text(facts.since_ms)}"
     yield None, ExplainStep("subscription", "found", wants)
     yield from _in_queue(stored.message, facts, judge)
+
+
+def explain_without_group(stored: StoredFacts, readers: Sequence[str]) -> Iterator[Found]:
+    """Yield the steps of a message in its topic; *readers* are the groups that read the topic."""
+    yield from _in_store(stored)
+    named = ", ".join(map(repr, readers)) or "no group"
+    detail = f"its topic is read by {named}; --group GROUP explains what happened there"
+    yield Cause.STORED, ExplainStep("subscription", "not asked", detail)
 
 
 def explain_copy(retries: RetryTrace, facts: GroupFacts | None, judge: Judge) -> Iterator[Found]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.explaining.cause import Cause
+from rocketray.actors.explaining.cause import Cause, time_text
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, OnlyQueueOption
 from rocketray.cli.terminal.output import print_json, print_line
@@ -31,7 +31,12 @@ def explain(
         ),
     ] = None,
     *,
-    group: Annotated[str, typer.Option(metavar="GROUP", help="The consumer group in question.")],
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP", help="The consumer group in question; default: the message alone."
+        ),
+    ] = None,
     topic: Annotated[
         str | None,
         typer.Option(
@@ -71,8 +76,10 @@ def explain(
 
     The command changes nothing. A key finds the newest message with that key, in its topic or on
     its way there. The group's journal tells what moved its offsets and changed its filter. --json
-    prints one object: cause, offsetMsgId, and steps, each with stage, result and detail. The exit
-    code is 1 for not_found, and 0 for each other cause.
+    prints one object: cause, offsetMsgId, steps, each with stage, result and detail, and timeline,
+    each with timeMs, event, place and detail. The timeline has the events of the message in all
+    topics that its copies are in; an event without a time is not recorded with one. The exit code
+    is 1 for not_found, and 0 for each other cause.
 
     Without a message it prints a table of the causes of all messages in a range of --topic, with
     their number and an example each. It reads the files of the node, and imports the group's
@@ -85,6 +92,8 @@ def explain(
             raise typer.BadParameter(
                 "give the ID or KEY of a message; or --topic, for all messages in a range"
             )
+        if group is None:
+            raise typer.BadParameter("a range is explained for a group: give --group")
         print_causes(data, group, topic, (begin, end, queue_id, max_scan), as_json=as_json)
         return
     if (begin, end, queue_id) != (None, None, None):
@@ -107,3 +116,9 @@ def _print(found: Explanation) -> None:
         indent = "  " * step.depth
         text = f"{step.result}: {step.detail}{step_values(step)}"
         print_line(f"  {step.stage:{width}}  {indent}{text}")
+    if found.timeline:
+        print_line("timeline")
+    for event in found.timeline:
+        when = "" if event.time_ms is None else time_text(event.time_ms)
+        place = f"{event.place}, " if event.place else ""
+        print_line(f"  {when:29}  {event.event:13}  {place}{event.detail}")
