@@ -80,7 +80,7 @@ def timeline_of(
         found += _of_group(message, part.facts, part.judge)
     found.sort(key=lambda placed: (placed[0], _ORDER.index(placed[1].event)))
     cause, detail = now
-    last = TimelineEvent(node.clock_ms(), "now", "", f"{cause.value}: {detail}")
+    last = TimelineEvent(None, "now", "", f"{cause.value}: {detail}")
     return (*(event for _, event in found), last)
 
 
