@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.cli.terminal.output import print_bytes, print_json, print_line, progress
 from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
@@ -35,7 +35,17 @@ from rocketray.views.message_records import printable, to_json
 if TYPE_CHECKING:
     from rocketray.actors.producers.producer_options import SendOptions
 
-__all__ = ["Outgoing", "from_json", "one_line", "print_found", "printable", "to_json"]
+    from .message_format import MessageFormat
+
+__all__ = [
+    "Outgoing",
+    "from_json",
+    "message_printer",
+    "one_line",
+    "print_found",
+    "printable",
+    "to_json",
+]
 
 _OF_THE_STORE = {"topic", "queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId"}
 _DELAYS = ("delayLevel", "delayMs", "deliverAt")
@@ -78,6 +88,19 @@ def one_line(message: StoredMessage) -> str:
     flags = sys_flag_names(message.sys_flag)
     parts = (place, message.tags or "-", " ".join(message.keys) or "-", *flags, shown)
     return "  ".join(parts)
+
+
+def message_printer(
+    output_format: MessageFormat | None, *, as_json: bool
+) -> Callable[[StoredMessage], None]:
+    """Return what prints a message: as JSON, in a format, or as a line for people."""
+    if output_format is not None:
+        if as_json:
+            raise typer.BadParameter("--json and --format exclude each other")
+        return lambda message: print_bytes(output_format.of(message))
+    if as_json:
+        return lambda message: print_json(to_json(message))
+    return lambda message: print_line(one_line(message))
 
 
 def print_found(messages: Sequence[StoredMessage], *, as_json: bool) -> None:

@@ -9,7 +9,8 @@ import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.lookup_options import parse_bound
-from rocketray.cli.arguments.messages import one_line
+from rocketray.cli.arguments.message_format import FormatOption
+from rocketray.cli.arguments.messages import message_printer, one_line
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -28,8 +29,10 @@ from rocketray.views.verdicts import seen_record, why_of
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
+    from rocketray.message import StoredMessage
 
 __all__ = ["parse_start", "summary", "tail"]
 
@@ -70,6 +73,7 @@ def tail(
             help="End after this number of seconds without a message.",
         ),
     ] = None,
+    output_format: FormatOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,7 +96,9 @@ def tail(
     reader that falls more than 65536 messages behind in a queue gets only the newest; the others
     are counted.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    begin = parse_start(start)
+    if rejected and output_format is not None:
+        raise typer.BadParameter("--format has no verdicts; leave out --rejected, or use --json")
+    begin, show = parse_start(start), message_printer(output_format, as_json=as_json)
     subscription = chosen_subscription(tags, sql, where, dialect=dialect)
     with stop_signals() as signals:
         with ask(data) as node:
@@ -103,7 +109,7 @@ def tail(
 
         hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
         reader = TopicTail(directory, topic, subscription, begin, with_rejected=rejected)
-        printer = _TailPrinter(reader, with_verdict=rejected, as_json=as_json)
+        printer = _TailPrinter(reader, show, with_verdict=rejected, as_json=as_json)
         try:
             _follow(
                 reader, printer, signals.event, max_count=max_count, timeout_s=timeout_s, hint=hint
@@ -127,9 +133,17 @@ def parse_start(text: str) -> TailStart:
 class _TailPrinter:
     """Prints what a tail reads, and counts the lines."""
 
-    def __init__(self, tail: TopicTail, *, with_verdict: bool, as_json: bool) -> None:
+    def __init__(
+        self,
+        tail: TopicTail,
+        show: Callable[[StoredMessage], None],
+        *,
+        with_verdict: bool,
+        as_json: bool,
+    ) -> None:
         self.count = 0
         self._tail = tail
+        self._show = show
         self._with_verdict = with_verdict
         self._as_json = as_json
 
@@ -142,17 +156,17 @@ class _TailPrinter:
             self.count += 1
             if self._as_json:
                 print_json(seen_record(seen))
+            elif self._with_verdict:
+                print_line(_with_verdict(seen))
             else:
-                print_line(self._line(seen))
+                self._show(seen.message)
         return self.count - before
 
-    def _line(self, seen: SeenMessage) -> str:
-        line = one_line(seen.message)
-        if not self._with_verdict:
-            return line
-        reason = why_of(seen)
-        why = "" if reason is None else f"  <- {reason}"
-        return f"{seen.reason.value:12}  {line}{why}"
+
+def _with_verdict(seen: SeenMessage) -> str:
+    reason = why_of(seen)
+    why = "" if reason is None else f"  <- {reason}"
+    return f"{seen.reason.value:12}  {one_line(seen.message)}{why}"
 
 
 def _follow(

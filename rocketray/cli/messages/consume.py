@@ -10,7 +10,8 @@ import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.lookup_options import parse_place
-from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.message_format import FormatOption
+from rocketray.cli.arguments.messages import message_printer
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -26,17 +27,18 @@ from rocketray.cli.arguments.options import (
     chosen_subscription,
     tell_doubts_of,
 )
-from rocketray.cli.terminal.output import OutputReader, print_json, print_line, progress
+from rocketray.cli.terminal.output import OutputReader, progress
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketray.actors.consumers.member import GroupConsumer
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.actors.groups.member_options import MemberOptions
     from rocketray.actors.topics.consumed_batch import ConsumedBatch
     from rocketray.filters.subscription import Subscription
+    from rocketray.message import StoredMessage
 
 __all__ = ["consume"]
 
@@ -84,14 +86,15 @@ def consume(
             help="End after this number of seconds without a message.",
         ),
     ] = None,
+    output_format: FormatOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Consume messages as a member of a group, and print them.
 
     A line has the place, tag, keys and text of a message; with --json it is an object as "store
-    scan" prints it. If the group has no members and another subscription, it takes the new one, and
-    stderr shows the old one.
+    scan" prints it, and with --format what that says, as for kcat. If the group has no members and
+    another subscription, it takes the new one, and stderr shows the old one.
 
     Ends after --max messages, after --timeout seconds without one, when the reader of a pipe closes
     it, or with Ctrl-C. Without --tags, --sql and --where it gets all messages.
@@ -107,7 +110,7 @@ def consume(
     which are in DATA/broadcast/ID/GROUP/TOPIC.json. Each of several members on one host needs its
     own id.
     """
-    begin = parse_place(start)
+    begin, show = parse_place(start), message_printer(output_format, as_json=as_json)
     subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
     options: MemberOptions = {"start": begin, "client_id": client_id}
     if broadcast:
@@ -120,7 +123,8 @@ def consume(
                 progress(f"group {group} had the subscription {before} before")
             tell_doubts_of(connection, [topic], subscription)
             hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
-            _print_all(consumer, signals.event, max_count, timeout_s, hint, as_json=as_json)
+            printer = _Printer(consumer, signals.event, show)
+            _print_all(printer, max_count, timeout_s, hint)
 
 
 def _subscribed(groups: Sequence[GroupDescription], group: str, topic: str) -> Subscription | None:
@@ -130,24 +134,17 @@ def _subscribed(groups: Sequence[GroupDescription], group: str, topic: str) -> S
 
 
 def _print_all(
-    consumer: GroupConsumer,
-    signalled: threading.Event,
-    max_count: int | None,
-    timeout_s: float | None,
-    hint: str,
-    *,
-    as_json: bool,
+    printer: _Printer, max_count: int | None, timeout_s: float | None, hint: str
 ) -> None:
-    printer = _Printer(consumer, signalled, as_json=as_json)
     last = time.monotonic()
-    while not signalled.is_set() and (max_count is None or printer.count < max_count):
+    while not printer.signalled.is_set() and (max_count is None or printer.count < max_count):
         waited_s = time.monotonic() - last
         if timeout_s is not None and waited_s > timeout_s:
             return
         if hint and waited_s > _HINT_S:
             progress(hint)
             hint = ""
-        for batch in consumer.poll(_POLL_S):
+        for batch in printer.consumer.poll(_POLL_S):
             before = printer.count
             printer.print(batch, len(batch) if max_count is None else max_count - before)
             last = last if printer.count == before else time.monotonic()
@@ -157,12 +154,15 @@ class _Printer:
     """Prints messages, and commits those that the reader of stdout has read."""
 
     def __init__(
-        self, consumer: GroupConsumer, signalled: threading.Event, *, as_json: bool
+        self,
+        consumer: GroupConsumer,
+        signalled: threading.Event,
+        show: Callable[[StoredMessage], None],
     ) -> None:
         self.count = 0
-        self._consumer = consumer
-        self._signalled = signalled
-        self._as_json = as_json
+        self.consumer = consumer
+        self.signalled = signalled
+        self._show = show
         self._reader = OutputReader()
 
     def print(self, batch: ConsumedBatch, room: int) -> None:
@@ -171,11 +171,8 @@ class _Printer:
         shown = batch.messages()[:room]
         try:
             for message in shown:
-                if self._as_json:
-                    print_json(to_json(message))
-                else:
-                    print_line(one_line(message))
-                if not self._reader.has_read(self._signalled):
+                self._show(message)
+                if not self._reader.has_read(self.signalled):
                     break
                 finished += 1
         finally:
@@ -186,4 +183,4 @@ class _Printer:
                 self._commit(batch, shown[finished - 1].queue_offset + 1)
 
     def _commit(self, batch: ConsumedBatch, next_queue_offset: int) -> None:
-        self._consumer.commit(batch.topic, batch.queue_id, next_queue_offset)
+        self.consumer.commit(batch.topic, batch.queue_id, next_queue_offset)

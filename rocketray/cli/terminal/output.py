@@ -29,6 +29,7 @@ __all__ = [
     "drop_output",
     "json_fields",
     "print_any_text",
+    "print_bytes",
     "print_json",
     "print_line",
     "print_records",
@@ -55,6 +56,16 @@ def print_line(text: str) -> None:
     try:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
+    except BrokenPipeError:
+        raise OutputClosedError from None
+
+
+def print_bytes(data: bytes) -> None:
+    """Write bytes to stdout as they are, and flush them; raises as :func:`print_line`."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise OutputClosedError from None
 
