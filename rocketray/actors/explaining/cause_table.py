@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.filtering.block_verdicts import REASONS, BlockVerdicts
+from rocketray.actors.filtering.filter_stream import SCAN_MAX
 from rocketray.actors.filtering.preview import PreviewRange, spans_within
 from rocketray.actors.journal.group_journal import JournalEntry
 from rocketray.actors.journal.passages import Happening
@@ -185,7 +186,7 @@ class _Table:
         """Add the messages from offset *start* to *stop*; yield how far it is."""
         for stretch in self._stretches(view, start, stop):
             verdicts = [self._verdicts(each) for each in stretch.filters]
-            step = min((each.block_max for each in verdicts), default=stop - start)
+            step = min((each.block_max for each in verdicts), default=SCAN_MAX)
             for first in range(stretch.begin, stretch.end, step):
                 last = min(first + step, stretch.end)
                 try:
