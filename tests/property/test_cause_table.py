@@ -46,6 +46,8 @@ class Compared(History):
         story = f"group {group.name} of history {self.seed}, {within}: {self.log}"
         assert found == Counter(alone.values()), story
         assert table.explained == table.held == len(stored), story
+        if within == PreviewRange(limit=_ALL) and not self.has_expired:
+            assert table.absent == sum(sent.place is None for sent in self.sent.values()), story
         for row in table.rows:
             assert alone[row.example.offset_message_id] is row.cause, story
             self.causes[row.cause] += row.count

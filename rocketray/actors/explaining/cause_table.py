@@ -5,8 +5,8 @@ which the group's history is the same, and for each combination of results of th
 in force there. The filters decide on columns. Only examples and messages that the group returned
 become objects.
 
-Messages that are not in their queue, such as delayed ones, have no offset in the range and are not
-counted.
+Messages that are not in their queue, such as delayed ones, have no offset and no row. A range
+without offsets counts them apart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .cause import Cause
 from .explanation import Found
 from .inquiry import Inquiry
 from .retry_trace import trace_of
-from .returned import Returned, find_returned
+from .returned import Returned, find_absent, find_returned
 from .rules import GroupFacts, StandsStill, explain_copy, explain_stored
 
 __all__ = ["CauseRow", "CauseTable", "explain_range"]
@@ -66,13 +66,16 @@ class CauseTable:
     """The causes, the most frequent one first.
 
     ``held`` is the number of queue offsets in the range, ``explained`` that of the messages in
-    ``rows``. ``notes`` says which part of the range was not read, and why.
+    ``rows``. ``notes`` says which part of the range was not read, and why. ``absent`` is the number
+    of messages for the topic that were stored in the range of time, but are not in the topic; None
+    for a range of offsets, or of one queue.
     """
 
     rows: tuple[CauseRow, ...]
     held: int
     explained: int
     notes: tuple[str, ...] = ()
+    absent: int | None = None
 
 
 def explain_range(
@@ -124,7 +127,14 @@ def explain_range(
                 tell(within.limit - left - (end - done), held)
     if held > within.limit:
         table.notes.append(f"only {within.limit:,} of {held:,} messages were explained: --max-scan")
-    return table.result(held)
+    result = table.result(held)
+    if (within.begin_offset, within.end_offset, within.queue_id) != (0, None, None):
+        return result
+    span_ms = within.begin_ms or 0, within.end_ms
+    absent = find_absent(
+        data, node.topics.all(), topic, span_ms, scan_max=_SEARCH_MAX, copies_max=copies_max
+    )
+    return replace(result, absent=len(absent), notes=(*result.notes, *_absent(absent, copies_max)))
 
 
 def _first_time(spans: Sequence[tuple[QueueView, int, int]]) -> int:
@@ -146,6 +156,15 @@ def _expired(views: Sequence[QueueView], within: PreviewRange) -> Iterator[str]:
                 f"queue {view.queue_id} begins at offset {view.minimum} now: earlier messages "
                 "expired, and are not counted"
             )
+
+
+def _absent(absent: Sequence[StoredMessage], copies_max: int) -> Iterator[str]:
+    if absent:
+        least = "at least " if len(absent) >= copies_max else ""
+        yield (
+            f"{least}{len(absent):,} more for the topic are not in it: delayed, recalled, half of a "
+            f"transaction, or expired since; one is {absent[0].offset_message_id}"
+        )
 
 
 @dataclass(slots=True)

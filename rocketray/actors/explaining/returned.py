@@ -1,13 +1,15 @@
-"""The messages that a group returned: all copies of them at once, by the place of the original.
+"""Copies of many messages at once: those that a group returned, and those not in their topic yet.
 
 The topics of the copies are scanned on columns (block_scan.py): those of the group, and of all
-others the dead letters that name it. Only copies become objects, up to a limit.
+others the dead letters that name it; or the node's own topics. Only copies become objects, up to a
+limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from rocketray.actors.filtering.block_scan import BlockScan
@@ -27,9 +29,10 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.formats.message_id import decode_offset_id
 
+from .arrival import OWN_TOPICS
 from .retry_trace import is_given_back, may_hold_copies
 
-__all__ = ["Returned", "find_returned"]
+__all__ = ["Returned", "find_absent", "find_returned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,36 @@ def find_returned(
             notes.append(f"only {scan_max:,} messages were searched for copies of failed messages")
             break
     return Returned(found, tuple(notes))
+
+
+def find_absent(
+    data: Path,
+    topics: Mapping[str, TopicConfig],
+    topic: str,
+    span_ms: tuple[int, int | None],
+    *,
+    scan_max: int,
+    copies_max: int,
+) -> list[StoredMessage]:
+    """Return a copy of each message for *topic* that is not in it, of those stored in a time span.
+
+    They are delayed, recalled, half of a transaction, or expired since. Reads at most *scan_max*
+    messages of each topic, and *copies_max* copies.
+    """
+    waiting = PreviewRange(begin_ms=span_ms[0], end_ms=span_ms[1], limit=scan_max)
+    matcher = MessageFilter(Subscription.sql(f"{REAL_TOPIC} = '{topic}'", "rocketmq"))
+    found: dict[str, StoredMessage] = {}
+    for name in OWN_TOPICS:
+        if name in topics:
+            copies = _scan(data, name, BlockScan(matcher), waiting)
+            found |= {
+                one.unique_key or one.offset_message_id: one for one in islice(copies, copies_max)
+            }
+    if found:
+        arrived = PreviewRange(begin_ms=span_ms[0], limit=scan_max)
+        for one in _scan(data, topic, BlockScan(matcher), arrived):
+            found.pop(one.unique_key or "", None)
+    return list(found.values())
 
 
 def _copies_in(name: str, group: str) -> Subscription:

@@ -84,7 +84,8 @@ def explain(
     Without a message it prints a table of the causes of all messages in a range of --topic, with
     their number and an example each. It reads the files of the node, and imports the group's
     predicate if it has one. A bound of up to 11 digits is an offset of each queue; a time is ISO
-    8601, or milliseconds since 1970. --json prints one object: held, explained, causes and notes.
+    8601, or milliseconds since 1970. --json prints one object: held, explained, causes, absent and
+    notes.
     The exit code is 1 if no message is in the range.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     if message is None:

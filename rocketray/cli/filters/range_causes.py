@@ -46,7 +46,7 @@ def print_causes(
         print_json(_fields(group, topic, found))
     else:
         _print(found)
-    if not found.explained:
+    if not (found.explained or found.absent):
         raise typer.Exit(1)
 
 
@@ -103,6 +103,7 @@ def _fields(group: str, topic: str, found: CauseTable) -> dict[str, Any]:
             }
             for row in found.rows
         ],
+        "absent": found.absent,
         "notes": list(found.notes),
     }
 

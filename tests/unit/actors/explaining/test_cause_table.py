@@ -168,3 +168,15 @@ def test_dead_letters_in_a_topic_of_any_name_are_found(broker: Broker) -> None:
     bounded = table(broker, copies_max=2)
     assert causes(bounded) == {Cause.DEAD_LETTER: 2, Cause.DELIVERED: 2}
     assert "only the first 2 copies of failed messages were read" in bounded.notes
+
+
+def test_messages_that_are_not_in_the_topic_yet_are_counted_apart(broker: Broker) -> None:
+    send(broker, b"1")
+    with broker.producer() as producer:
+        late = [producer.send("Trade", b"", delay=20) for _ in range(2)]
+    found = table(broker)
+    assert (found.explained, found.absent) == (1, 2)
+    assert found.notes[-1].endswith(f"one is {late[0].offset_message_id}")
+    assert table(broker, within=PreviewRange(end_offset=1, limit=10)).absent is None
+    broker.clock.advance(seconds=21)
+    assert (table(broker).explained, table(broker).absent) == (3, 0)
