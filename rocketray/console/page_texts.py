@@ -157,6 +157,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "tail.from_here": ("tail", "实时"),
     "tail.waiting": ("Waiting for messages.", "等待消息。"),
     "time": ("time", "时间"),
+    "timeline": ("Timeline", "时间线"),
     "topic": ("Topic", "主题"),
     "topics.none": (
         "There are no topics yet. Create one with: rocketray topics create",

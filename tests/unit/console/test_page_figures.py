@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import re
@@ -120,6 +121,9 @@ def test_a_message_and_why_each_group_got_it(console: ConsoleClient) -> None:
     page = console.get("/message?topic=Trade&by=key&value=k7").text
     assert "order 7" in page
     assert "tag_mismatch" in page
+    events = [event["detail"] for one in record["explanations"] for event in one["timeline"]]
+    assert events
+    assert all(detail in html.unescape(page) for detail in events)
     for by, value in (
         ("id", message["offsetMsgId"]),
         ("unique", message["properties"]["UNIQ_KEY"]),
