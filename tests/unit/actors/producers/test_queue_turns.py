@@ -187,6 +187,7 @@ def test_a_message_without_a_queue_that_a_full_disk_refused_is_stored_on_another
     assert {one.body for one in stored} == {b"any"}
 
 
+@pytest.mark.usefixtures("no_stay")
 def test_a_task_s_message_is_stored_on_another_disk_and_refused_if_all_are_full(
     half_full: Any,
 ) -> None:
