@@ -66,6 +66,8 @@ class Reader:
         self._returns = Returns(cast("Any", None), cast("Any", None))
         self._history = history
         self._pending: deque[tuple[int, list[StoredMessage], int]] = deque()
+        self._finished: dict[int, int] = {}
+        """Where queues continue whose finished batches are not committed yet."""
         self._last: dict[int, int] = {}
         self._table = None if copies is None else Table(node, copies, self._store_change)
         self.member = GroupConsumer(
@@ -96,9 +98,15 @@ class Reader:
             self._pending.append((batch.queue_id, messages, batch.next_queue_offset))
 
     def finish(self) -> None:
-        """Finish the oldest batch, and commit it."""
-        if not self._pending:
-            return
+        """Finish the oldest batch, and commit it as soon as the lease runs."""
+        if self._pending:
+            self._finish_oldest()
+        if self.member.is_leased:
+            for queue_id, next_offset in self._finished.items():
+                self.member.commit(self.topic, queue_id, next_offset)
+            self._finished.clear()
+
+    def _finish_oldest(self) -> None:
         queue_id, messages, next_offset = self._pending[0]
         if self._table is not None:
             content = self._table.hold(queue_id)
@@ -110,8 +118,7 @@ class Reader:
         if self._table is not None:
             self._table.flush()
         self._pending.popleft()
-        if self.member.is_leased:
-            self.member.commit(self.topic, queue_id, next_offset)
+        self._finished[queue_id] = next_offset
 
     def held(self) -> set[tuple[str, int]]:
         """Return the queues that it may deliver from now."""
@@ -161,6 +168,7 @@ class Reader:
         self._pending = deque(one for one in self._pending if one[0] not in lost)
         for queue_id in lost:
             self._last.pop(queue_id, None)
+            self._finished.pop(queue_id, None)
 
 
 class PositionReader:
