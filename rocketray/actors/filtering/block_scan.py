@@ -7,19 +7,15 @@ predicate is imported and run in this process, without a time limit.
 
 from __future__ import annotations
 
-import math
-import time
-
 import numpy as np
 
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.message_filter import MessageFilter
-from rocketray.filters.predicate_run import PredicateRun
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
-from .predicate_stream import asker
+from .predicate_stream import ask_all
 
 __all__ = ["BlockScan"]
 
@@ -66,15 +62,7 @@ class BlockScan:
     ) -> tuple[EntryColumns, FilterCounters]:
         entries = reader.entries(start, stop)
         self.bytes_read += int(entries.sizes.sum())
-        run = PredicateRun(
-            len(entries),
-            asker(self._matcher, reader, entries),
-            batch=self._matcher.batch_columns is not None,
-            stop_on_error=False,
-            time_limit_s=math.inf,
-            clock_s=time.monotonic,
-        )
-        run.go()
+        run = ask_all(self._matcher, reader, entries)
         verdicts = run.take()
         self.error = self.error or run.error
         matches = entries.select(verdicts == 1)

@@ -7,14 +7,10 @@ run in this process, without a time limit.
 
 from __future__ import annotations
 
-import math
-import time
-
 import numpy as np
 import numpy.typing as npt
 
 from rocketray.filters.message_filter import MessageFilter
-from rocketray.filters.predicate_run import PredicateRun
 from rocketray.filters.sql92.vectorized import State
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason
@@ -22,7 +18,7 @@ from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .filter_stream import RECORDS_MAX, SCAN_MAX, sql_states
-from .predicate_stream import asker
+from .predicate_stream import ask_all
 
 __all__ = ["FAILED", "MATCHED", "REASONS", "BlockVerdicts"]
 
@@ -89,16 +85,7 @@ class BlockVerdicts:
         return found
 
     def _of_class(self, reader: QueueReader, entries: EntryColumns) -> _Numbers:
-        run = PredicateRun(
-            len(entries),
-            asker(self._filter, reader, entries),
-            batch=self._filter.batch_columns is not None,
-            stop_on_error=False,
-            time_limit_s=math.inf,
-            clock_s=time.monotonic,
-        )
-        run.go()
-        verdicts = run.take()
+        verdicts = ask_all(self._filter, reader, entries).take()
         is_delivered = self._filter.subscription.on_error == "deliver"
         failed = FilterReason.MATCHED if is_delivered else FilterReason.CLASS_ERROR
         found = np.full(len(verdicts), _NUMBERS[failed], np.uint8)

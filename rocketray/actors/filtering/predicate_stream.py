@@ -17,6 +17,7 @@ Rules
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -174,6 +175,20 @@ def asker(
         return lambda first, stop: matcher.matches_batch(batch.slice(first, stop - first))
     views = RecordViews(reader, entries)
     return lambda first, _: np.array([matcher.matches_record(views[first])])
+
+
+def ask_all(matcher: MessageFilter, reader: QueueReader, entries: EntryColumns) -> PredicateRun:
+    """Run the predicate over *entries* in this thread, without a time limit; return the run."""
+    run = PredicateRun(
+        len(entries),
+        asker(matcher, reader, entries),
+        batch=matcher.batch_columns is not None,
+        stop_on_error=False,
+        time_limit_s=math.inf,
+        clock_s=time.monotonic,
+    )
+    run.go()
+    return run
 
 
 def ask_once(

@@ -30,18 +30,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATA_DEFAULT",
+    "SCAN_DEFAULT",
     "AnyDataOption",
     "DataOption",
     "DialectOption",
     "GroupArgument",
     "GroupOption",
     "JsonOption",
+    "MaxOption",
+    "MaxScanOption",
     "OnFilterErrorOption",
     "OnlyQueueOption",
     "OptionalGroupArgument",
     "QueuesOption",
     "SqlOption",
     "TagsOption",
+    "TimeoutOption",
     "TopicArgument",
     "WhereOption",
     "checked",
@@ -122,6 +126,23 @@ GroupOption = Annotated[
 ]
 OnlyQueueOption = Annotated[
     int | None, typer.Option("--queue", metavar="N", min=0, help="Only this queue.")
+]
+MaxOption = Annotated[
+    int | None,
+    typer.Option("--max", metavar="N", min=1, help="End after this number of messages."),
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="S",
+        min=0,
+        help="End after this number of seconds without a message.",
+    ),
+]
+SCAN_DEFAULT = 10_000_000
+MaxScanOption = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Maximum number of messages to scan.")
 ]
 QueuesOption = Annotated[
     int, typer.Option(metavar="N", callback=checked(check_queue_count), help="Number of queues.")

@@ -8,7 +8,13 @@ import typer
 
 from rocketray.actors.explaining.cause import Cause, time_text
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, OnlyQueueOption
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    SCAN_DEFAULT,
+    DataOption,
+    JsonOption,
+    OnlyQueueOption,
+)
 from rocketray.cli.terminal.output import print_json, print_line
 from rocketray.views.verdicts import step_values
 
@@ -18,8 +24,6 @@ if TYPE_CHECKING:
     from rocketray.actors.explaining.explanation import Explanation
 
 __all__ = ["explain"]
-
-_SCAN_DEFAULT = 10_000_000
 
 
 def explain(
@@ -60,7 +64,7 @@ def explain(
     queue_id: OnlyQueueOption = None,
     max_scan: Annotated[
         int, typer.Option(metavar="N", min=1, help="Of a range: explain at most N messages.")
-    ] = _SCAN_DEFAULT,
+    ] = SCAN_DEFAULT,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:

@@ -13,10 +13,12 @@ from rocketray.cli.arguments.messages import one_line, to_json
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
+    SCAN_DEFAULT,
     AnyDataOption,
     DataOption,
     DialectOption,
     JsonOption,
+    MaxScanOption,
     OnlyQueueOption,
     OptionalGroupArgument,
     SqlOption,
@@ -62,7 +64,6 @@ _COLUMNS = {
     "errors": "errors",
     "delivered": "delivered",
 }
-_SCAN_DEFAULT = 10_000_000
 
 filters.command()(diff)
 
@@ -159,9 +160,7 @@ def preview(
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, help="Maximum number of messages to show.")
     ] = 10,
-    max_scan: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of messages to scan.")
-    ] = _SCAN_DEFAULT,
+    max_scan: MaxScanOption = SCAN_DEFAULT,
     dialect: DialectOption = None,
     data: AnyDataOption = DATA_DEFAULT,
     as_json: JsonOption = False,

@@ -10,9 +10,11 @@ from rocketray.cli.arguments.filter_diffs import diff_fields, diff_lines
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
+    SCAN_DEFAULT,
     AnyDataOption,
     DialectOption,
     JsonOption,
+    MaxScanOption,
     OnlyQueueOption,
     TopicArgument,
     chosen_subscription,
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
-_SCAN_DEFAULT = 10_000_000
 _KINDS = ("tags", "sql", "where")
 _FORM = "An SQL92 expression, or tags:TAG || TAG, or where:MODULE:FUNCTION."
 
@@ -42,9 +43,7 @@ def diff(
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, help="Maximum number of examples of each difference.")
     ] = 5,
-    max_scan: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of messages to scan.")
-    ] = _SCAN_DEFAULT,
+    max_scan: MaxScanOption = SCAN_DEFAULT,
     dialect: DialectOption = None,
     data: AnyDataOption = DATA_DEFAULT,
     as_json: JsonOption = False,

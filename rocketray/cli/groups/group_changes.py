@@ -18,6 +18,7 @@ from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
+    SCAN_DEFAULT,
     DataOption,
     DialectOption,
     GroupArgument,
@@ -258,6 +259,7 @@ def _compare(
     """Show what the group would get with the new filter, of what it has not read yet."""
     from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
     from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - NumPy
+    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
 
     is_here = isinstance(node, LocalClient)
     data = node.data if is_here else node.files("comparing two filters")
@@ -266,7 +268,8 @@ def _compare(
     if found is None:
         raise ConfigError(f"group {group!r} does not read topic {topic!r}")
     filters = found.subscription, new
-    compared = diff_filters(data, topic, filters, begins=found.offsets, show=_EXAMPLES)
+    within = PreviewRange(limit=SCAN_DEFAULT)
+    compared = diff_filters(data, topic, filters, within, found.offsets, show=_EXAMPLES)
     if as_json:
         fields = diff_fields(filters, compared)
         print_json({"group": group, "topic": topic, **fields, "changed": False})
