@@ -5,6 +5,9 @@ index and a look at the clock: no task, no future, no event object. After ``SLIC
 yields to the loop, so timers, commits and other agents get their turn. Everything that is not a
 topic (in-memory channels, lists, test contexts) is processed by Faust's own code, unchanged.
 
+Each slice begins with a look at the lease, after its end was read from the clock. So a process that
+was stopped by a signal delivers one message at most before it looks again, wherever it stood.
+
 A message is finished when the handler asks for the next one. ``break`` or ``return`` inside the
 loop therefore leaves the message unfinished, and it is redelivered; Faust would have acknowledged
 it.
@@ -122,6 +125,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                 bodies = delivery.shared.bodies
                 is_plain = not (self._processors or delivery.acks.are_required)
                 first, slice_end = delivery.cursor, clock() + SLICE_S
+                await inbox.until_leased()  # after the clock: see the module's docstring
                 try:
                     for index in range(first, delivery.stop):
                         delivery.cursor = index
@@ -142,8 +146,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                             yield value
                         if clock() >= slice_end:
                             await sleep(0)
-                            await inbox.until_leased()  # also after the process was suspended
                             slice_end = clock() + SLICE_S
+                            await inbox.until_leased()
                     else:
                         delivery.cursor = delivery.stop
                 finally:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +14,9 @@ from support.local_node import LocalNode
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App
+from rocketray.topology.app.sensing import HandlerSensing
 from rocketray.topology.app.stream import SLICE_S
-from rocketray.topology.delivery.inbox import LEASE_LOOK_S
+from rocketray.topology.delivery.inbox import LEASE_LOOK_S, Run
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
@@ -347,3 +349,31 @@ def test_a_handler_that_was_stopped_for_long_gets_nothing_more_before_it_is_know
         with node.producer() as producer:
             producer.send("T", b"", queue_id=queue_id)
     consume(node, handler, lambda: seen[0] >= 2 and waited[0], bodies=[])
+
+
+def test_a_process_that_stood_still_before_a_delivery_hands_out_none_of_it_until_it_is_leased(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGSTOP between the look at the lease and the first message."""
+    is_leased, seen, early = [True], [0], [-1]
+    monkeypatch.setattr(GroupConsumer, "is_leased", property(lambda _: is_leased[0]))
+    begin = HandlerSensing.begin
+    answers: list[asyncio.Task[None]] = []
+
+    async def answer() -> None:
+        await asyncio.sleep(3 * LEASE_LOOK_S)
+        early[0], is_leased[0] = seen[0], True
+
+    def stand_still(sensing: HandlerSensing, runs: Sequence[Run]) -> None:
+        if not answers:
+            is_leased[0] = False
+            answers.append(asyncio.get_running_loop().create_task(answer()))
+        begin(sensing, runs)
+
+    async def handler(stream: Any) -> None:
+        async for _ in stream:
+            seen[0] += 1
+
+    monkeypatch.setattr(HandlerSensing, "begin", stand_still)
+    consume(node, handler, lambda: seen[0] == 3, bodies=[b"1", b"2", b"3"])
+    assert early == [0]
