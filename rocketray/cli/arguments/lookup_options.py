@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import time
 from datetime import datetime
 from typing import Annotated, Literal, NamedTuple
 
 import typer
+
+from rocketray.cli.terminal.quantities import parse_delay
 
 from .completions import complete_topics
 
@@ -18,11 +22,13 @@ __all__ = [
     "OnlyTopicOption",
     "parse_bound",
     "parse_place",
+    "parse_since",
     "parse_time_ms",
     "span_of",
 ]
 
 MAX_DEFAULT = 64
+_AGO = re.compile(r"\d{1,18} ?(ms|s|m|h|d)", re.ASCII)
 _TIME_MAX_MS = 2**63 - 1
 _MAX_LIMIT = 100_000
 _OFFSET_DIGITS_MAX = 11  # as a time, a number of 12 digits is in 1973
@@ -50,6 +56,17 @@ def parse_time_ms(text: str, wanted: str = "a time") -> int:
             f"{text!r} is not {wanted}; write a time as milliseconds since 1970, or in ISO 8601: "
             "2026-11-21T08:30:00Z"
         ) from None
+
+
+def parse_since(text: str) -> int:
+    """Return milliseconds since 1970 of a time, or of so long ago: ``10m``, ``2h``, ``3d``.
+
+    Raises:
+        typer.BadParameter: *text* is neither.
+    """
+    if _AGO.fullmatch(text) is None:
+        return parse_time_ms(text, "a time, nor one like 10m, 2h or 3d")
+    return int(time.time() * 1000) - parse_delay(text)
 
 
 def parse_bound(text: str, wanted: str = "an offset or a time") -> Bound:

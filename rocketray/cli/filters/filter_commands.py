@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.messages import one_line, to_json
-from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     SCAN_DEFAULT,
     AnyDataOption,
-    DataOption,
     DialectOption,
     JsonOption,
     MaxScanOption,
     OnlyQueueOption,
-    OptionalGroupArgument,
     SqlOption,
     TagsOption,
     TopicArgument,
     WhereOption,
     checked,
-    chosen_groups,
     chosen_subscription,
     tell_doubts,
 )
 from rocketray.cli.terminal.lines import parse_object, read_lines
-from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
 from rocketray.names import check_topic
 from rocketray.views.verdicts import seen_record, why_of
 
 from .filter_diff_command import diff
+from .filter_stats_command import stats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rocketray.actors.filtering.preview import Preview
     from rocketray.actors.filtering.tail import SeenMessage
-    from rocketray.actors.groups.group_descriptions import GroupDescription
-    from rocketray.filters.counters import FilterCounters
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["evaluate", "filters"]
@@ -54,18 +46,8 @@ filters = typer.Typer(
     help="Try filter expressions, and show filter statistics.", no_args_is_help=True
 )
 
-_COLUMNS = {
-    "scanned": "scanned",
-    "by tag": "tag_rejected",
-    "by bitmap": "bloom_rejected",
-    "by SQL": "sql_rejected",
-    "by predicate": "class_rejected",
-    "collisions": "collisions",
-    "errors": "errors",
-    "delivered": "delivered",
-}
-
 filters.command()(diff)
+filters.command()(stats)
 
 
 @filters.command()
@@ -241,92 +223,6 @@ def _print_preview(found: Preview, seen: list[SeenMessage]) -> None:
         print_line(f"only {counters.scanned} of {found.held} messages were scanned: --max-scan")
     if found.error:
         print_line(f"the first failure: {found.error}")
-
-
-@filters.command()
-def stats(
-    group: OptionalGroupArgument = None,
-    *,
-    rate: Annotated[
-        bool, typer.Option("--rate", help="Show messages in a second, from two samples.")
-    ] = False,
-    over_s: Annotated[
-        float,
-        typer.Option(
-            "--over", metavar="SECONDS", min=1, max=3600, help="The time between the samples."
-        ),
-    ] = 5.0,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the counters of groups' filters, or their rates.
-
-    \b
-    They begin at 0 when the coordinator starts.
-    scanned                             messages that a filter evaluated
-    by tag, bitmap, SQL, predicate      messages that this step rejected
-    collisions                          rejected by the consumer: right hash, other tag
-    errors                              the filter failed on the message
-    delivered                           delivered to the group
-
-    A member reports about once a second. --json names every counter, and errors by their kind:
-    evaluationErrors, predicateErrors, predicateTimeouts.
-    """  # noqa: D301 - \b is the mark of lines that stay as they are
-    with ask(data) as connection:
-        chosen, begun_s = chosen_groups(connection.groups.all(), group), time.monotonic()
-        if rate:
-            time.sleep(over_s)
-            before = {(each.group, each.topic): each.counters for each in chosen}
-            chosen = chosen_groups(connection.groups.all(), group)
-        seconds = time.monotonic() - begun_s
-        stuck = connection.filters.statistics().stuck_calls
-    if stuck:
-        progress(f"warning: {stuck} calls of predicates do not return; see predicateTimeouts")
-    if rate:
-        _print_rates(chosen, before, seconds, as_json=as_json)
-        return
-    if as_json:
-        for each in chosen:
-            names = {"group": each.group, "topic": each.topic}
-            print_json(names | {"counters": json_fields(each.counters)})
-        return
-    rows = [(each.group, each.topic, *_numbers(each.counters)) for each in chosen]
-    print_table(("group", "topic", *_COLUMNS), rows)
-
-
-def _print_rates(
-    chosen: Sequence[GroupDescription],
-    before: Mapping[tuple[str, str], FilterCounters],
-    seconds: float,
-    *,
-    as_json: bool,
-) -> None:
-    """Print how much the counters grew in a second; of a group that was not there, nothing."""
-    grown = [
-        (each, each.counters - before[each.group, each.topic])
-        for each in chosen
-        if (each.group, each.topic) in before
-    ]
-    if as_json:
-        for each, counters in grown:
-            rates = {name: number / seconds for name, number in json_fields(counters).items()}
-            names = {"group": each.group, "topic": each.topic, "seconds": seconds}
-            print_json(names | {"perSecond": rates})
-        return
-    rows = [
-        (each.group, each.topic, *(f"{number / seconds:,.1f}" for number in _numbers(counters)))
-        for each, counters in grown
-    ]
-    print_table(("group", "topic", *_COLUMNS), rows, right=tuple(_COLUMNS))
-    print_line(f"messages in a second, over {seconds:.1f} s; members report each second")
-    if any(min(counters.numbers()) < 0 for _, counters in grown):
-        print_line(
-            "the coordinator started again meanwhile, and its counters begin at 0: look again"
-        )
-
-
-def _numbers(counters: FilterCounters) -> list[int]:
-    return [getattr(counters, name) for name in _COLUMNS.values()]
 
 
 @filters.command("eval")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from rocketray.cli.arguments.completions import complete_logs
-from rocketray.cli.arguments.lookup_options import parse_time_ms
+from rocketray.cli.arguments.lookup_options import parse_since
 from rocketray.cli.arguments.node import chosen_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import (
@@ -23,7 +22,6 @@ from rocketray.cli.terminal.output import (
     print_records,
     progress,
 )
-from rocketray.cli.terminal.quantities import parse_delay
 from rocketray.errors import ConfigError
 from rocketray.meant import meant
 
@@ -36,7 +34,6 @@ __all__ = ["logs"]
 _LINES = 200
 _LINES_MAX = 1_000_000
 _LOOK_S = 0.25
-_AGO = re.compile(r"\d{1,18} ?(ms|s|m|h|d)", re.ASCII)
 
 
 def logs(
@@ -90,7 +87,7 @@ def logs(
             f"logs are read on their machine: run this there with --data DIR, without --cluster; "
             f"rocketray --cluster {cluster.name} status names machines and files of apps"
         )
-    since_ms = None if since is None else _since_ms(since)
+    since_ms = None if since is None else parse_since(since)
     entries = read_logs(data)
     chosen = _chosen(entries, name, data)
     if files:
@@ -167,12 +164,6 @@ def _follow(data: Path, name: str | None, tails: list[LogTail], show: _Show) -> 
         found.sort(key=lambda each: each.line.time_ms or 0)
         show.all(found)
         time.sleep(_LOOK_S)
-
-
-def _since_ms(text: str) -> int:
-    if _AGO.fullmatch(text) is None:
-        return parse_time_ms(text, "a time, nor one like 10m, 2h or 3d")
-    return int(time.time() * 1000) - parse_delay(text)
 
 
 def _chosen(entries: Sequence[LogEntry], name: str | None, data: Path) -> list[LogEntry]:

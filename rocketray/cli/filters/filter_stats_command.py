@@ -1,0 +1,200 @@
+"""``rocketray filter stats``: what the filters of groups rejected and delivered."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.cli.arguments.lookup_options import parse_since
+from rocketray.cli.arguments.node import ask
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    SCAN_DEFAULT,
+    DataOption,
+    JsonOption,
+    MaxScanOption,
+    OptionalGroupArgument,
+    chosen_groups,
+)
+from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table, progress
+from rocketray.errors import FilterError, NodeElsewhereError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rocketray.actors.api.node_client import NodeClient
+    from rocketray.actors.filtering.preview import Preview
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.filters.counters import FilterCounters
+
+__all__ = ["stats"]
+
+_COLUMNS = {
+    "scanned": "scanned",
+    "by tag": "tag_rejected",
+    "by bitmap": "bloom_rejected",
+    "by SQL": "sql_rejected",
+    "by predicate": "class_rejected",
+    "collisions": "collisions",
+    "errors": "errors",
+    "delivered": "delivered",
+}
+
+
+def stats(
+    group: OptionalGroupArgument = None,
+    *,
+    rate: Annotated[
+        bool, typer.Option("--rate", help="Show messages in a second, from two samples.")
+    ] = False,
+    over_s: Annotated[
+        float,
+        typer.Option(
+            "--over", metavar="SECONDS", min=1, max=3600, help="The time between the samples."
+        ),
+    ] = 5.0,
+    since_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--since",
+            parser=parse_since,
+            metavar="TIME",
+            help="Compute them for the messages stored since a time, or within the last 10m or 2h.",
+        ),
+    ] = None,
+    max_scan: MaxScanOption = SCAN_DEFAULT,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the counters of groups' filters, or their rates.
+
+    \b
+    They begin at 0 when the coordinator starts.
+    scanned                             messages that a filter evaluated
+    by tag, bitmap, SQL, predicate      messages that this step rejected
+    collisions                          rejected by the consumer: right hash, other tag
+    errors                              the filter failed on the message
+    delivered                           delivered to the group
+
+    A member reports about once a second. With --since the counters are those of a group that reads
+    the messages stored since then with the filter of today: each group's filter is evaluated by
+    this command, at most --max-scan messages a group, and "matched" says what the group gets or
+    got. --json names every counter, and errors by their kind: evaluationErrors, predicateErrors,
+    predicateTimeouts.
+
+    \b
+      rocketray filter stats --rate
+      rocketray filter stats audit --since 2h
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    if rate and since_ms is not None:
+        raise typer.BadParameter("--rate samples what happens now, --since reads the log; give one")
+    with ask(data) as connection:
+        chosen, begun_s = chosen_groups(connection.groups.all(), group), time.monotonic()
+        if since_ms is not None:
+            _print_since(connection, chosen, since_ms, max_scan, as_json=as_json)
+            return
+        if rate:
+            time.sleep(over_s)
+            before = {(each.group, each.topic): each.counters for each in chosen}
+            chosen = chosen_groups(connection.groups.all(), group)
+        seconds = time.monotonic() - begun_s
+        stuck = connection.filters.statistics().stuck_calls
+    if stuck:
+        progress(f"warning: {stuck} calls of predicates do not return; see predicateTimeouts")
+    if rate:
+        _print_rates(chosen, before, seconds, as_json=as_json)
+        return
+    if as_json:
+        for each in chosen:
+            names = {"group": each.group, "topic": each.topic}
+            print_json(names | {"counters": json_fields(each.counters)})
+        return
+    rows = [(each.group, each.topic, *_numbers(each.counters)) for each in chosen]
+    print_table(("group", "topic", *_COLUMNS), rows)
+
+
+def _print_since(
+    node: NodeClient,
+    chosen: Sequence[GroupDescription],
+    since_ms: int,
+    max_scan: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the counters of messages in the log; of a group where that fails, why."""
+    rows = []
+    for each in chosen:
+        found = _since(node, each, since_ms, max_scan)
+        names = {"group": each.group, "topic": each.topic}
+        if isinstance(found, str):
+            if as_json:
+                print_json(names | {"sinceMs": since_ms, "unknown": found})
+            else:
+                progress(f"group {each.group}, topic {each.topic}: unknown, because {found}")
+            continue
+        if as_json:
+            held = {"sinceMs": since_ms, "held": found.held}
+            print_json(names | held | {"counters": json_fields(found.counters)})
+        rows.append((each.group, each.topic, *_numbers(found.counters)))
+        if found.counters.scanned < found.held:
+            progress(
+                f"group {each.group}, topic {each.topic}: only {found.counters.scanned:,} of "
+                f"{found.held:,} messages were scanned: --max-scan"
+            )
+    if not as_json:
+        columns = ["matched" if name == "delivered" else name for name in _COLUMNS]
+        print_table(("group", "topic", *columns), rows)
+
+
+def _since(
+    node: NodeClient, group: GroupDescription, since_ms: int, max_scan: int
+) -> Preview | str:
+    """Evaluate the filter of *group* on what is stored; return why, if that is not possible."""
+    from rocketray.actors.filtering.preview import PreviewRange, preview  # noqa: PLC0415 - slow
+
+    topic = node.topics.all().get(group.topic)
+    if topic is None:
+        return "the topic does not exist any more"
+    within = PreviewRange(begin_ms=since_ms, limit=max_scan)
+    try:
+        data = node.files("statistics since a time", topic)
+        return preview(data, group.topic, group.subscription, within, show=0)
+    except (FilterError, NodeElsewhereError) as error:
+        return str(error)
+
+
+def _print_rates(
+    chosen: Sequence[GroupDescription],
+    before: Mapping[tuple[str, str], FilterCounters],
+    seconds: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Print how much the counters grew in a second; of a group that was not there, nothing."""
+    grown = [
+        (each, each.counters - before[each.group, each.topic])
+        for each in chosen
+        if (each.group, each.topic) in before
+    ]
+    if as_json:
+        for each, counters in grown:
+            rates = {name: number / seconds for name, number in json_fields(counters).items()}
+            names = {"group": each.group, "topic": each.topic, "seconds": seconds}
+            print_json(names | {"perSecond": rates})
+        return
+    rows = [
+        (each.group, each.topic, *(f"{number / seconds:,.1f}" for number in _numbers(counters)))
+        for each, counters in grown
+    ]
+    print_table(("group", "topic", *_COLUMNS), rows, right=tuple(_COLUMNS))
+    print_line(f"messages in a second, over {seconds:.1f} s; members report each second")
+    if any(min(counters.numbers()) < 0 for _, counters in grown):
+        print_line(
+            "the coordinator started again meanwhile, and its counters begin at 0: look again"
+        )
+
+
+def _numbers(counters: FilterCounters) -> list[int]:
+    return [getattr(counters, name) for name in _COLUMNS.values()]
