@@ -281,6 +281,10 @@ def test_a_bad_line_ends_the_sending_and_what_was_sent_stays(run: CommandServer)
     assert [json.loads(line)["queueOffset"] for line in done.out.splitlines()] == [0]
     assert "line 2 of the input" in done.err
     assert run("query", "Bad", "--from", "0").out.count("\n") == 1
+    done = run("send", "Bad", "--format", "%k|%s", stdin="k|by format\nno key\n")
+    assert (done.code, len(done.out.splitlines())) == (1, 1)
+    assert "line 2 of the input: not in the form: no '|' after %k" in done.err
+    assert run("query", "Bad", "--key", "k").out.endswith("k  by format\n")
     unknown = run("send", "Absent", "--jsonl", stdin=lines)
     assert (unknown.code, unknown.out) == (1, "")
     assert "rocketray topics create Absent" in unknown.err

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rocketray.message import StoredMessage
 
-__all__ = ["FormatOption", "MessageFormat", "parse_format"]
+__all__ = ["FormatOption", "MessageFormat", "parse_format", "split_format"]
 
 _TOKENS: dict[str, Callable[[StoredMessage], bytes]] = {
     "%t": lambda message: message.topic.encode(),
@@ -26,15 +26,41 @@ _TOKENS: dict[str, Callable[[StoredMessage], bytes]] = {
     ),
     "%i": lambda message: message.offset_message_id.encode(),
     "%u": lambda message: _text(message.unique_key or ""),
-    "%%": lambda _: b"%",
 }
-_ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\r": b"\r", "\\0": b"\0", "\\\\": b"\\"}
+_ESCAPES = {"%%": b"%", "\\n": b"\n", "\\t": b"\t", "\\r": b"\r", "\\0": b"\0", "\\\\": b"\\"}
 _MAX_CHARS = 4096
 _HELP = (
     "Write this of each message, and nothing else: %t topic, %p queue, %o offset, %k keys, %g tag, "
     "%T store time in milliseconds, %s body as it is, %S its size, %h properties, %i offset "
     "message id, %u unique key, %%; \\n, \\t, \\r, \\0. Without \\n there is no end of line."
 )
+
+
+def split_format(text: str) -> list[bytes | str]:
+    """Return the parts of a format: tokens as text, and the bytes between them.
+
+    Raises:
+        ValueError: it is too long, or has an unknown token.
+    """
+    if len(text) > _MAX_CHARS:
+        raise ValueError(f"the format has {len(text)} characters; {_MAX_CHARS} are the most")
+    parts: list[bytes | str] = []
+    literal, at = b"", 0
+    while at < len(text):
+        pair = text[at : at + 2]
+        if pair in _ESCAPES:
+            literal += _ESCAPES[pair]
+        elif pair in _TOKENS:
+            parts += [literal, pair] if literal else [pair]
+            literal = b""
+        elif pair[0] in "%\\":
+            known = ", ".join((*_TOKENS, *_ESCAPES))
+            raise ValueError(f"{pair!r} is no token of a format; these are: {known}")
+        else:
+            pair = pair[0]
+            literal += _text(pair)
+        at += len(pair)
+    return [*parts, literal] if literal else parts
 
 
 class MessageFormat:
@@ -46,23 +72,9 @@ class MessageFormat:
         Raises:
             ValueError: it is too long, or has an unknown token.
         """
-        if len(text) > _MAX_CHARS:
-            raise ValueError(f"the format has {len(text)} characters; {_MAX_CHARS} are the most")
-        self._parts: list[bytes | Callable[[StoredMessage], bytes]] = []
-        at = 0
-        while at < len(text):
-            pair = text[at : at + 2]
-            if pair in _TOKENS:
-                self._parts.append(_TOKENS[pair])
-            elif pair in _ESCAPES:
-                self._parts.append(_ESCAPES[pair])
-            elif pair[0] in "%\\":
-                known = ", ".join((*_TOKENS, *_ESCAPES))
-                raise ValueError(f"{pair!r} is no token of a format; these are: {known}")
-            else:
-                self._parts.append(_text(pair[0]))
-                pair = pair[0]
-            at += len(pair)
+        self._parts: list[bytes | Callable[[StoredMessage], bytes]] = [
+            part if isinstance(part, bytes) else _TOKENS[part] for part in split_format(text)
+        ]
 
     def of(self, message: StoredMessage) -> bytes:
         """Return what is written of *message*; a body is not changed, whatever bytes it has."""
