@@ -9,7 +9,7 @@ import pytest
 from support.explain_model import STEPS, Group, History
 
 from rocketray.actors.explaining.cause import Cause
-from rocketray.actors.explaining.cause_table import explain_range
+from rocketray.actors.explaining.cause_table import CauseTable, explain_range
 from rocketray.actors.filtering.preview import PreviewRange
 from rocketray.message import StoredMessage
 
@@ -47,10 +47,17 @@ class Compared(History):
         assert found == Counter(alone.values()), story
         assert table.explained == table.held == len(stored), story
         if within == PreviewRange(limit=_ALL) and not self.has_expired:
-            assert table.absent == sum(sent.place is None for sent in self.sent.values()), story
+            self.compare_absent(table, story)
         for row in table.rows:
             assert alone[row.example.offset_message_id] is row.cause, story
             self.causes[row.cause] += row.count
+
+    def compare_absent(self, table: CauseTable, story: str) -> None:
+        keys = [key for key, sent in self.sent.items() if sent.place is None]
+        alone = Counter(self.broker.explain(key).cause for key in keys)
+        assert table.absent == len(keys), story
+        assert {row.cause: row.count for row in table.absent_rows} == alone, story
+        self.causes += alone
 
 
 def is_in(one: StoredMessage, within: PreviewRange) -> bool:

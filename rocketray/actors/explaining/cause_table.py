@@ -5,12 +5,13 @@ which the group's history is the same, and for each combination of results of th
 in force there. The filters decide on columns. Only examples and messages that the group returned
 become objects.
 
-Messages that are not in their queue, such as delayed ones, have no offset and no row. A range
-without offsets counts them apart.
+Messages that are not in their queue, such as delayed ones, have no offset. A range without offsets
+has rows of their own for them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -36,6 +37,7 @@ from rocketray.message import StoredMessage
 from rocketray.names import is_system_topic
 from rocketray.store.reading.reader import EntryColumns
 
+from .arrival import arrival_of
 from .cause import Cause
 from .explanation import Found
 from .inquiry import Inquiry
@@ -46,6 +48,7 @@ from .rules import GroupFacts, StandsStill, explain_copy, explain_stored
 __all__ = ["CauseRow", "CauseTable", "explain_range"]
 
 _COPIES_MAX = 100_000
+_ARRIVALS_MAX = 1_000  # each takes some calls
 _SEARCH_MAX = 10_000_000  # messages among which copies are looked for
 _Codes = npt.NDArray[np.int64]
 Told = Callable[[int, int], None]
@@ -68,7 +71,7 @@ class CauseTable:
     ``held`` is the number of queue offsets in the range, ``explained`` that of the messages in
     ``rows``. ``notes`` says which part of the range was not read, and why. ``absent`` is the number
     of messages for the topic that were stored in the range of time, but are not in the topic; None
-    for a range of offsets, or of one queue.
+    for a range of offsets, or of one queue. ``absent_rows`` has the causes of these.
     """
 
     rows: tuple[CauseRow, ...]
@@ -76,6 +79,7 @@ class CauseTable:
     explained: int
     notes: tuple[str, ...] = ()
     absent: int | None = None
+    absent_rows: tuple[CauseRow, ...] = ()
 
 
 def explain_range(
@@ -134,7 +138,9 @@ def explain_range(
     absent = find_absent(
         data, node.topics.all(), topic, span_ms, scan_max=_SEARCH_MAX, copies_max=copies_max
     )
-    return replace(result, absent=len(absent), notes=(*result.notes, *_absent(absent, copies_max)))
+    rows = _absent_rows(node, absent[:_ARRIVALS_MAX])
+    notes = (*result.notes, *_absent(absent, copies_max))
+    return replace(result, absent=len(absent), notes=notes, absent_rows=rows)
 
 
 def _first_time(spans: Sequence[tuple[QueueView, int, int]]) -> int:
@@ -158,13 +164,24 @@ def _expired(views: Sequence[QueueView], within: PreviewRange) -> Iterator[str]:
             )
 
 
+def _absent_rows(node: NodeClient, copies: Sequence[StoredMessage]) -> tuple[CauseRow, ...]:
+    """Return the causes of messages that are not in their topic, each with the first of them."""
+    examples: dict[Cause, StoredMessage] = {}
+    counts = Counter[Cause]()
+    for copy in copies:
+        cause = arrival_of(node, copy).cause
+        if cause is not None:  # else it has arrived since
+            examples.setdefault(cause, copy)
+            counts[cause] += 1
+    return tuple(CauseRow(cause, count, examples[cause]) for cause, count in counts.most_common())
+
+
 def _absent(absent: Sequence[StoredMessage], copies_max: int) -> Iterator[str]:
     if absent:
         least = "at least " if len(absent) >= copies_max else ""
-        yield (
-            f"{least}{len(absent):,} more for the topic are not in it: delayed, recalled, half of a "
-            f"transaction, or expired since; one is {absent[0].offset_message_id}"
-        )
+        yield f"{least}{len(absent):,} more for the topic are not in it"
+    if len(absent) > _ARRIVALS_MAX:
+        yield f"of these, the causes of the first {_ARRIVALS_MAX:,} are shown"
 
 
 @dataclass(slots=True)

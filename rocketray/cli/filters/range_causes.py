@@ -94,17 +94,19 @@ def _fields(group: str, topic: str, found: CauseTable) -> dict[str, Any]:
         "topic": topic,
         "held": found.held,
         "explained": found.explained,
-        "causes": [
-            {
-                "cause": row.cause.value,
-                "meaning": row.cause.meaning,
-                "count": row.count,
-                "example": _example(row.example),
-            }
-            for row in found.rows
-        ],
+        "causes": [*map(_cause_fields, found.rows)],
         "absent": found.absent,
+        "absentCauses": [*map(_cause_fields, found.absent_rows)],
         "notes": list(found.notes),
+    }
+
+
+def _cause_fields(row: CauseRow) -> dict[str, Any]:
+    return {
+        "cause": row.cause.value,
+        "meaning": row.cause.meaning,
+        "count": row.count,
+        "example": _example(row.example),
     }
 
 
@@ -125,6 +127,8 @@ def _print(found: CauseTable) -> None:
         print_line("no message is in this range")
     for note in found.notes:
         print_line(note)
+    if found.absent_rows:
+        print_table(_COLUMNS, map(_row, found.absent_rows))
 
 
 def _row(row: CauseRow) -> tuple[object, ...]:
