@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .actors.producers.transactional_sends import Transaction
     from .actors.topics.consumed_batch import ConsumedBatch
     from .filters.class_filter import predicate
+    from .filters.filter_name import FilterName
     from .filters.subscription import Subscription
     from .message import Message, StoredMessage
     from .topology import ray_data, spark
@@ -36,6 +37,7 @@ __all__ = [
     "BatchError",
     "Client",
     "ConsumedBatch",
+    "FilterName",
     "FlowLimits",
     "Message",
     "Node",
@@ -66,6 +68,7 @@ _LOADED_FROM = {
     "AsyncProducer": "rocketray.actors.client.standalone",
     "Client": "rocketray.actors.client.standalone",
     "ConsumedBatch": "rocketray.actors.topics.consumed_batch",
+    "FilterName": "rocketray.filters.filter_name",
     "FlowLimits": "rocketray.topology.delivery.flow",
     "Message": "rocketray.message",
     "Node": "rocketray.actors.cluster.node",

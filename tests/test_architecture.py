@@ -56,7 +56,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("groups",),
         ("topics",),
         ("retries",),
-        ("filtering",),
+        ("filtering", "named_filters"),
         ("shards", "disks", "fetching"),
         ("api",),
         ("producers", "consumers"),

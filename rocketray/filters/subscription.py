@@ -9,7 +9,7 @@ consumer (``ExpressionMessageFilter`` and ``PullAPIWrapper.processPullResult``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast, get_args
 
 from rocketray.errors import ConfigError, FilterSyntaxError
@@ -38,6 +38,8 @@ EXPRESSION_MAX_CHARS = SQL_MAX_CHARS
 _SHOWN_CHARS = 60  # of an expression that is too long to show
 _ALL = "*"
 _SEPARATOR = "||"
+_NAMED_MAX_CHARS = 128
+_FIELDS_WITH_RULES = 5  # all but the name
 _WORDS = {"TAG": "tags", "SQL92": "sql", "CLASS": "where"}
 
 
@@ -79,11 +81,12 @@ class Subscription:
     - ``dialect`` is the SQL dialect, and ``rules`` the version of that dialect's rules (see
       sql92/dialect.py). For SQL92, None becomes the default dialect or its current rules; the
       other kinds keep None.
+    - ``named`` is the named filter that it is, as ``large@2``; empty if it has no name.
 
     Two subscriptions are equal when they are the same filter, dialect and rules included: that is a
-    filter's identity, in a group, for a bitmap and in a checkpoint. To store one, keep
-    :meth:`to_json` and compare the result of :meth:`from_json`. The constructor checks only types;
-    :meth:`check` checks the expression.
+    filter's identity, in a group, for a bitmap and in a checkpoint. The name is not part of it. To
+    store one, keep :meth:`to_json` and compare the result of :meth:`from_json`. The constructor
+    checks only types; :meth:`check` checks the expression.
     """
 
     expression_type: ExpressionType
@@ -91,6 +94,7 @@ class Subscription:
     on_error: ErrorPolicy = "stop"
     dialect: Dialect | None = None
     rules: int | None = None
+    named: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.expression_type not in get_args(ExpressionType):
@@ -101,6 +105,8 @@ class Subscription:
             raise ConfigError(f"a filter must be a string, not {self.expression!r:.80}")
         if self.on_error not in get_args(ErrorPolicy):
             raise ConfigError(f"on_filter_error is {self.on_error!r}, not stop, skip or deliver")
+        if not isinstance(self.named, str) or len(self.named) > _NAMED_MAX_CHARS:
+            raise ConfigError(f"{self.named!r:.80} is not the name of a filter, such as large@2")
         if self.on_error != "stop" and self.expression_type != "CLASS":
             raise ConfigError(
                 f"on_filter_error={self.on_error!r} is for predicates (where); a message on which "
@@ -122,6 +128,8 @@ class Subscription:
         for each, value in zip(fields(self), state, strict=False):
             object.__setattr__(self, each.name, value)
         if len(state) < len(fields(self)):
+            object.__setattr__(self, "named", "")
+        if len(state) < _FIELDS_WITH_RULES:
             is_sql = self.expression_type == "SQL92"
             object.__setattr__(self, "rules", 1 if is_sql else None)
             if not is_sql:
@@ -158,11 +166,15 @@ class Subscription:
                 f"{value!r:.80} is not a subscription; it needs expressionType and expression"
             ) from None
         policy = cast("ErrorPolicy", value.get("onFilterError", "stop"))
+        named = value.get("namedFilter", "")
         if kind != "SQL92":
             dialect = cast("Dialect | None", value.get("dialect"))
-            return cls(cast("ExpressionType", kind), expression, policy, dialect)  # checks them
+            return cls(  # it checks them
+                cast("ExpressionType", kind), expression, policy, dialect, named=named
+            )
         dialect = cast("Dialect", value.get("dialect", "rocketmq"))
-        return cls("SQL92", expression, policy, dialect, value.get("dialectRules", 1))
+        rules = value.get("dialectRules", 1)
+        return cls("SQL92", expression, policy, dialect, rules, named)
 
     def to_json(self) -> dict[str, Any]:
         """Return the subscription as JSON, for :meth:`from_json` of this program or a later one."""
@@ -176,6 +188,8 @@ class Subscription:
             value["dialect"] = self.dialect
         if self.rules not in (None, 1):
             value["dialectRules"] = self.rules
+        if self.named:
+            value["namedFilter"] = self.named
         return value
 
     def check(self) -> None:
@@ -229,6 +243,8 @@ class Subscription:
 
     def options(self) -> list[str]:
         """Return the command-line options that mean this subscription."""
+        if self.named:
+            return ["--filter", self.named]
         given = [f"--{_WORDS[self.expression_type]}", self.expression]
         if self.on_error != "stop":
             given += ["--on-filter-error", self.on_error]
@@ -240,7 +256,8 @@ class Subscription:
         policy = "" if self.on_error == "stop" else f" (on an error: {self.on_error})"
         words = self.dialect_words
         dialect = f" (dialect: {words})" if words not in ("", DEFAULT_DIALECT) else ""
-        return f"{_WORDS[self.expression_type]} {self.expression!r}{policy}{dialect}"
+        name = f" (filter {self.named})" if self.named else ""
+        return f"{_WORDS[self.expression_type]} {self.expression!r}{policy}{dialect}{name}"
 
 
 def describe_difference(before: Subscription, after: Subscription) -> str:

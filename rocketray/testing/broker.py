@@ -21,9 +21,11 @@ from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 
@@ -59,6 +61,7 @@ class Broker:
         node = self.node = self._stepped.node
         """The node itself: its client, and its parts."""
         self.topics, self.groups, self.filters = node.topics, node.groups, node.filters
+        self.named_filters = node.named_filters
         self.messages, self.delays = node.messages, node.delays
         self.transactions, self.sessions = node.transactions, node.sessions
         self.files, self.at = node.files, node.at
@@ -78,15 +81,20 @@ class Broker:
         return NodeAsyncProducer(partial(self.producer, **options))
 
     def consumer(
-        self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
+        self,
+        group: str,
+        topic: str,
+        subscription: Subscription | FilterName,
+        **options: Unpack[MemberOptions],
     ) -> Member:
         """Return a new member of *group*; the options are those of ``MemberOptions``."""
 
-        def make() -> Member:
+        def join(found: Subscription) -> Member:
             timed = partial(Member, step=self._stepped.step, clock_ms=self.clock.steady)
-            return timed(self.node, group, topic, subscription, **options)
+            make = partial(timed, self.node, group, topic, found, **options)
+            return self._stepped.join(make)
 
-        return self._stepped.join(make)
+        return join_by_filter(self.named_filters, group, topic, subscription, join)
 
     def members(self, group: str | None = None) -> list[Member]:
         """Return the living members, of one group or of all, in the order in which they joined."""

@@ -23,6 +23,7 @@ from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
+from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
 from rocketray.actors.shards.shard_problems import subjects_of
@@ -77,6 +78,7 @@ class LocalNode(NodeClient):
         served.serve(SessionsApi, lambda: self.state)
         served.serve(GroupsApi, lambda: self.state.administration)
         served.serve(TopicsApi, lambda: self.topic_service)
+        served.serve(NamedFiltersApi, lambda: self.state.named_filters)
         served.serve(FilterApi, lambda: self.filter)
         served.serve(ShardApi, self.shard)
         served.serve(ShardProcessApi, lambda name: self._process(name).reports)

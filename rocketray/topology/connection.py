@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rocketray.actors.consumers.member import GroupConsumer
     from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
     from rocketray.actors.groups.member_options import MemberOptions
+    from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
     from rocketray.actors.producers.producer import NodeProducer
     from rocketray.actors.topics.ack_mode import AckMode
     from rocketray.actors.topics.topics import Topics
@@ -54,6 +55,10 @@ class AppNode(Protocol):
     @property
     def topics(self) -> Topics:
         """The node's topics."""
+
+    @property
+    def named_filters(self) -> NamedFiltersApi:
+        """The calls about named filters of topics."""
 
     @property
     def groups(self) -> GroupsApi:

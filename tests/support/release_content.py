@@ -89,6 +89,7 @@ def _node(data: Path) -> dict[str, Any]:
                 for key in ("Key0", "Key5", "Late")
             },
             "groups": _groups(broker),
+            "named filters": [each.to_json() for each in broker.named_filters.all("Trade")],
             "transactions": _transactions(broker),
             "letters": _letters(broker),
             "broadcast": _broadcast(broker),

@@ -48,6 +48,7 @@ from rocketray.actors.files.restorations import Restoration, note_restoration
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.retries.retry_records import dead_lettered
 from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.store.files.failed_disk import note_failed_disk
@@ -87,7 +88,9 @@ def make(root: Path) -> None:
     with MessageStore(root / "failed", SMALL, clock_ms=FakeClock()) as store:
         store.put([message(1)], 0)
     note_failed_disk(SYSTEM_FILES, root / "failed", "flushing failed: Input/output error", 1)
-    position = positions.Position({("Trade", 0): 1}, {"Trade": "a" * 32}, _LARGE)
+    position = positions.Position(
+        {("Trade", 0): 1}, {"Trade": "a" * 32}, replace(_LARGE, named="Large@1")
+    )
     (root / "checkpoint.json").write_text(json.dumps(positions.to_json(position)))
 
 
@@ -143,6 +146,9 @@ def _make_topics(broker: Broker) -> None:
     broker.topics.create("Latest", 1, retention=compacts, queues_per_process="shared")
     broker.topics.create("Closed", 1)
     broker.topics.set_permission("Closed", 4)
+    broker.named_filters.save("Trade", "Large", _LARGE, "a test", "a tester")
+    broker.named_filters.save("Trade", "Removed", _ALL)
+    broker.named_filters.remove("Trade", "Removed")
 
 
 def _send(broker: Broker) -> None:
@@ -175,6 +181,7 @@ def _consume(broker: Broker) -> None:
     """Leave groups with offsets, a change and a move, whose members are there to the end."""
     broker.consumer("Predicates", "Trade", Subscription.where(_PREDICATE), client_id="One")
     broker.consumer("Moving", "Trade", _ALL, client_id="One", start="latest")
+    broker.consumer("Named", "Trade", FilterName("Large"), client_id="One")
     broker.consumer("Broadcast", "Trade", _ALL, client_id="One", broadcast=True)
     for member in broker.members():
         for batch in member.poll():
@@ -225,7 +232,7 @@ def _make_register(root: Path) -> None:
     keys = data / "keys"
     keys.mkdir(parents=True)
     home = Home(str(data), settle_identity(data, _DISKS[1]), "Machine1", "Node1", "Shop")
-    for name in ("topics", "groups"):
+    for name in ("topics", "groups", "namedFilters"):
         FileDocuments(data).save(name, FileDocuments(root / "node").load(name, dict))
     documents = take_over(home, RegisterOfStart(keys.as_uri(), "start"))
     disks = DiskRegister(home, documents)

@@ -37,6 +37,7 @@ from rocketray.actors.files.restorations import restorations_of
 from rocketray.actors.files.state_files import read_state
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.journal.group_journal import GroupJournals
+from rocketray.actors.named_filters.filter_book import parse_book
 from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.file_register import FileRegister
 from rocketray.actors.staging.writer_ledger import WriterLedger
@@ -62,6 +63,7 @@ PLACES = {
     "node.json": "node/node.json",
     "config/topics.json": "node/config/topics.json",
     "config/groups.json": "node/config/groups.json",
+    "config/namedFilters.json": "node/config/namedFilters.json",
     "config/groupJournal/GROUP.journal": "node/config/groupJournal/Predicates.journal",
     "config/transactions.json": "node/config/transactions.json",
     "config/stagedBatches/*.json": "node/config/stagedBatches/Job.json",
@@ -192,6 +194,9 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "config/topics.json": lambda root: TopicCatalog.load(root / "node"),
     "config/groups.json": lambda root: GroupsFile(FileDocuments(root / "node")).load(
         GroupJournals(FakeClock()), 0
+    ),
+    "config/namedFilters.json": lambda root: FileDocuments(root / "node").load(
+        "namedFilters", parse_book
     ),
     "config/transactions.json": lambda root: read_state(
         root / PLACES["config/transactions.json"], TransactionProgress.from_json, owns=True

@@ -18,6 +18,7 @@ from rocketray.actors.filtering.filter_api import FilterApi, filters_of
 from rocketray.actors.filtering.filtered_lag import FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
+from rocketray.actors.named_filters.named_filters_api import NAMED_FILTERS, NamedFiltersApi
 from rocketray.actors.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_api import (
@@ -79,6 +80,8 @@ class NodeClient:
         """The calls about consumer groups."""
         self.sessions: SessionsApi = client_of(transport, SESSIONS)
         """The calls of group members."""
+        self.named_filters: NamedFiltersApi = client_of(transport, NAMED_FILTERS)
+        """The calls about named filters of topics."""
         self.filters: FilterApi = client_of(transport, filters_of(disk))
         """The calls of the disk's filter actor."""
         self.ranges: RangeApi = client_of(transport, ranges_of(disk))

@@ -21,6 +21,7 @@ from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.fetching.flight_link import FlightLink
 from rocketray.actors.fetching.range_api import ranges_of
 from rocketray.actors.groups.member_options import FetchCompression, MemberOptions, check_member
+from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray
@@ -29,6 +30,7 @@ from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.sent_fetches import SentFetches
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
 from .client_ray import CLIENT_RAY
@@ -144,18 +146,24 @@ class Connection(NodeClient):
         self,
         group: str,
         topic: str,
-        subscription: Subscription,
+        subscription: Subscription | FilterName,
         **options: Unpack[MemberOptions],
     ) -> GroupConsumer:
         """Return a new member of *group*; see :class:`MemberOptions`.
 
+        The name of a filter is looked up once: see :meth:`NamedFiltersApi.for_group`.
+
         It maps the queues of disks on its own machine, and fetches those of others from the
         gateways of their disks.
         """
-        check_member(group, topic, subscription, options)
         gateway = partial(self._gateway, options.get("fetch_compression"))
-        streams = DiskStreams(self, group, self.topics.get(topic), gateway)
-        return GroupConsumer(self, group, topic, subscription, streams=streams, **options)
+
+        def join(found: Subscription) -> GroupConsumer:
+            check_member(group, topic, found, options)
+            streams = DiskStreams(self, group, self.topics.get(topic), gateway)
+            return GroupConsumer(self, group, topic, found, streams=streams, **options)
+
+        return join_by_filter(self.named_filters, group, topic, subscription, join)
 
     def _gateway(self, compression: FetchCompression | None, disk: str) -> FetchApi:
         """Return the calls of a disk's gateway."""

@@ -14,6 +14,7 @@ from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.errors import StreamError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
 from .connection import Connection
@@ -47,18 +48,22 @@ class Client(Connection):
         self,
         group: str,
         topic: str,
-        subscription: Subscription,
+        subscription: Subscription | FilterName,
         **options: Unpack[MemberOptions],
     ) -> GroupConsumer:
         """Return a new member of *group*; see :class:`MemberOptions`.
+
+        A named filter of the topic is given as ``FilterName("large")``, or ``FilterName("large",
+        2)`` for that version. Without a version it is the one that the group reads, if it has
+        members and reads the same filter, else the latest one; ``member.subscription`` says which.
 
         Logs a warning, once for each topic and filter, if the filter most likely rejects messages
         that are wanted.
         """
         member = super().consumer(group, topic, subscription, **options)
-        if (topic, subscription) not in self._doubted:
-            self._doubted.add((topic, subscription))
-            _warn_of_doubts(self, group, topic, subscription)
+        if (topic, member.subscription) not in self._doubted:
+            self._doubted.add((topic, member.subscription))
+            _warn_of_doubts(self, group, topic, member.subscription)
         return member
 
 

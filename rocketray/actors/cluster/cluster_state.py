@@ -11,6 +11,8 @@ When it is saved
     lock is not held meanwhile: calls of other groups are answered. If it fails, the groups of the
     failed calls get no answer until a save succeeds.
   - Registered SQL92 filters: after the subscriptions that they follow from.
+  - Named filters: before a change takes effect. Those of a deleted topic are removed after it,
+    and count as none until then.
   - Journals of groups: before any event that they record takes effect (group_journal.py).
 
 A damaged file is restored from its copy (state_files.py). If the copy is damaged, too:
@@ -40,6 +42,7 @@ from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.journal.journal_file import JournalFiles
+from rocketray.actors.named_filters.named_filters import NamedFilters
 from rocketray.actors.shards.shard_api import ExpiryOrder
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
@@ -134,7 +137,7 @@ class ClusterState:
         self.problems = Problems(data)
         """The problems of the node, for its operator; all parts note theirs here."""
         self.documents = documents or FileDocuments(data)
-        """The topics, disks, moves and groups, as they are saved."""
+        """The topics, disks, moves, groups and named filters, as they are saved."""
         self.topics = TopicRegistry(data, self.documents, placement, self._lock)
         self._journal_files = JournalFiles(journal_directory(data))
         self._journals = GroupJournals(clock_ms)
@@ -158,6 +161,15 @@ class ClusterState:
             wall_ms=clock_ms,
         )
         """The requests of operators about groups."""
+        self.named_filters = NamedFilters(
+            self.documents,
+            self.topics,
+            self.registry,
+            self._looking,
+            check=rules.check_filter,
+            wall_ms=clock_ms,
+        )
+        """The named filters of topics."""
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
         self._bitmaps = BitmapBoard(self.topics.catalog.topics.values())
 
@@ -199,6 +211,7 @@ class ClusterState:
             self.registry.keep_topics(self.topics.catalog.topics)
             number = self._decided()
         self._write(number)
+        self.named_filters.keep_topics()
         return topic
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:

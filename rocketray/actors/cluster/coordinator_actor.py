@@ -33,6 +33,7 @@ from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
+from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
 from rocketray.actors.ray_process.ray_access import asks_for_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
@@ -136,11 +137,7 @@ class CoordinatorActor(ServedObjects):
         self._disks.note_unavailable()
         self._topics.start_all()
         self._state.begin_to_listen()  # the shards' restart took time
-        self.serve(NodeApi, lambda: self)
-        self.serve(SessionsApi, lambda: self._state)
-        self.serve(GroupsApi, lambda: self._state.administration)
-        self.serve(TopicsApi, lambda: self._topics)
-        self.serve(DisksApi, lambda: self._disks)
+        self._serve_all()
         self._stop = threading.Event()
         start = partial(start_periodic_task, stop=self._stop)
         start("saving offsets and filters", OFFSETS_INTERVAL_S, work=self._state.save)
@@ -159,6 +156,14 @@ class CoordinatorActor(ServedObjects):
             threading.Thread(target=_end, args=arguments, daemon=True).start()
         order = self._topics.order_bitmaps
         start("requesting bitmaps", BITMAPS_INTERVAL_S, work=order, at_once=True)
+
+    def _serve_all(self) -> None:
+        self.serve(NodeApi, lambda: self)
+        self.serve(SessionsApi, lambda: self._state)
+        self.serve(GroupsApi, lambda: self._state.administration)
+        self.serve(TopicsApi, lambda: self._topics)
+        self.serve(NamedFiltersApi, lambda: self._state.named_filters)
+        self.serve(DisksApi, lambda: self._disks)
 
     def call(
         self, interface: str, key: tuple[Any, ...], method: str, /, *arguments: Any, **options: Any

@@ -48,6 +48,7 @@ from rocketray.actors.files.paths import local_socket
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.groups_api import GroupsApi
+from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
 from rocketray.actors.topics.topics import TopicsApi
@@ -69,6 +70,7 @@ _INTERFACES: dict[str, type] = {
         FilterApi,
         GroupsApi,
         LookupApi,
+        NamedFiltersApi,
         NodeApi,
         NodeProcessApi,
         ShardApi,

@@ -53,7 +53,7 @@ _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _FORM = FileForm("config/register.json")
 _LAST = "disks"
-_NAMES = ("groups", "moves", "settings", "topics", _LAST)
+_NAMES = ("groups", "moves", "namedFilters", "settings", "topics", _LAST)
 _NOT_INDENTED = {"groups"}
 
 

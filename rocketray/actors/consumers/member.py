@@ -75,6 +75,8 @@ class GroupConsumer:
         """
         self.on_revoke: OnRevoke | None = None
         check_member(group, topic, subscription, options)
+        self.subscription = subscription
+        """What it asked for when it joined."""
         self._node = node
         self._topic = topic
         self._local = open_local_offsets(node, group, topic, options, clock_ms)

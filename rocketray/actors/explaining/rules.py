@@ -148,7 +148,7 @@ def _in_queue(message: StoredMessage, facts: GroupFacts, judge: Judge) -> Iterat
         verdict = judge(facts.subscription)
         yield from _as_asked(facts.subscription, facts, verdict)
         if verdict.reason is not FilterReason.MATCHED:
-            yield _left_out(verdict)
+            yield _left_out(facts.subscription, verdict)
         detail = (
             "each member of a broadcast group gets every message and keeps its own offsets, so "
             "the node has no record of which of them got it"
@@ -194,7 +194,7 @@ def _ahead(
         )
         yield Cause.STANDS_STILL, ExplainStep("position", "stands still", detail)
     if verdict.reason is not FilterReason.MATCHED:
-        yield _left_out(verdict)
+        yield _left_out(facts.coming, verdict)
     if had:
         detail = f"the group got it before{_until(had[-1])}, and will get it again"
         yield None, ExplainStep("history", "delivered", detail)
@@ -227,7 +227,7 @@ def _behind(facts: GroupFacts, judge: Judge) -> Iterator[Found]:
             f"{up_to}; the predicate fails on the message now, but did not when the group read it"
         )
         yield Cause.UNKNOWN, ExplainStep("position", "unknown", detail)
-    yield _left_out(verdict)
+    yield _left_out(subscription, verdict)
 
 
 def _delivered(facts: GroupFacts, last: Stretch, judge: Judge) -> Iterator[Found]:
@@ -249,9 +249,11 @@ def _as_asked(
         yield None, step
 
 
-def _left_out(verdict: FilterVerdict) -> Found:
+def _left_out(subscription: Subscription, verdict: FilterVerdict) -> Found:
+    """Return the step of a message that *subscription* rejects."""
     cause = Cause[verdict.reason.name]
-    return cause, ExplainStep("filter", cause.value, f"the filter rejects it: {cause.meaning}")
+    which = f"filter {subscription.named}" if subscription.named else "the filter"
+    return cause, ExplainStep("filter", cause.value, f"{which} rejects it: {cause.meaning}")
 
 
 def _on_its_way(message: StoredMessage, facts: GroupFacts) -> Found:

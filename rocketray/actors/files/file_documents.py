@@ -1,8 +1,9 @@
 """The documents of a cluster: JSON objects that its coordinator keeps, each replaced as a whole.
 
-They are ``topics``, ``disks``, ``moves`` and ``groups``. By default they are files of the directory
-on which the coordinator runs, ``DATA/config/NAME.json``, each with a copy (state_files.py). Else
-they are in a register (cluster/registered_documents.py), which has ``settings``, too.
+They are ``topics``, ``disks``, ``moves``, ``groups`` and ``namedFilters``. By default they are
+files of the directory on which the coordinator runs, ``DATA/config/NAME.json``, each with a copy
+(state_files.py). Else they are in a register (cluster/registered_documents.py), which has
+``settings``, too.
 """
 
 from __future__ import annotations

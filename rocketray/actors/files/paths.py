@@ -5,6 +5,7 @@
     DATA/directory.json                 the identity of the directory (home.py)
     DATA/config/topics.json             the topics, in RocketMQ's form (topics/catalog.py)
     DATA/config/groups.json             the consumer groups (cluster/groups_file.py)
+    DATA/config/namedFilters.json       named filters of topics (named_filters/filter_book.py)
     DATA/config/groupJournal/           the journals of the groups, a file for each
     DATA/config/disks.json              the disks that joined the cluster (disks/disk_register.py)
     DATA/config/moves.json              queues that move between disks (cluster/queue_moves.py)

@@ -28,8 +28,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", re.ASCII)
 _FORM = FileForm("config/filterRules.json")
 _LIMIT_MS_MAX = 60_000
 _SQL_IS_OFF = (
-    "SYSTEM_ERROR (1): SQL92 is switched off on this node; subscribe by tags, or have the node "
-    "started with: rocketray start --property-filter"
+    "SQL92 is switched off on this node; subscribe by tags, or have the node started with: "
+    "rocketray start --property-filter"
 )
 _NO_PREDICATES = frozenset(
     ("faust", "numba", "numpy", "orjson", "pandas", "pyarrow", "pyspark", "ray", "rocketray")
@@ -77,7 +77,20 @@ class FilterRules:
             reason = f"SUBSCRIPTION_PARSE_FAILED (23): {error}"
             raise SubscriptionRefusedError(group, topic, reason) from None
         if subscription.expression_type == "SQL92" and not self.property_filter:
-            raise SubscriptionRefusedError(group, topic, _SQL_IS_OFF)
+            raise SubscriptionRefusedError(group, topic, f"SYSTEM_ERROR (1): {_SQL_IS_OFF}")
+        if subscription.expression_type == "CLASS":
+            check_predicate(subscription.expression, allowed=self.allowed)
+
+    def check_filter(self, subscription: Subscription) -> None:
+        """Check that groups of this node may subscribe with *subscription*.
+
+        Raises:
+            FilterSyntaxError: it does not parse. PredicateError: its predicate is not allowed.
+            ConfigError: SQL92 is switched off.
+        """
+        subscription.check_text()
+        if subscription.expression_type == "SQL92" and not self.property_filter:
+            raise ConfigError(_SQL_IS_OFF)
         if subscription.expression_type == "CLASS":
             check_predicate(subscription.expression, allowed=self.allowed)
 

@@ -4,7 +4,9 @@ Invariants
   1. The members of one group have the same subscription to a topic.
   2. A group without members may change it. A group with members changes it by a plan
      (subscription_changes.py).
-  3. A change that leaves the text of the filter as it is, as an upgrade to a release with another
+  3. The name of a filter is not part of it (subscription.py). A group has the name that its first
+     member gave, or the first one with a name.
+  4. A change that leaves the text of the filter as it is, as an upgrade to a release with another
      default dialect does, is logged.
 """
 
@@ -81,7 +83,10 @@ class GroupSubscriptions:
         topics = self._subscriptions.setdefault(beat.group, {})
         existing, offered = topics.get(beat.topic), beat.subscription
         plan = self.changes.get(beat.group, beat.topic)
-        if existing == offered or (plan is not None and plan.new == offered):
+        if existing == offered:
+            self._take_name(beat, is_shared=is_shared)
+            return
+        if plan is not None and plan.new == offered:
             return
         if is_shared and beat.topic == RETRY_PREFIX + beat.group:
             return  # waiting retries are read with the filter of their reader
@@ -96,6 +101,16 @@ class GroupSubscriptions:
             where = f"group {beat.group!r}, topic {beat.topic!r}"
             _LOG.warning("%s: its filter changed: %s", where, difference)
         self.subscribe(beat.group, beat.topic, offered, wall_ms)
+
+    def _take_name(self, beat: Heartbeat, *, is_shared: bool) -> None:
+        """Take the name of a filter that the group has: from a member alone, or if it has none."""
+        topics, offered = self._subscriptions[beat.group], beat.subscription
+        named = topics[beat.topic].named
+        if is_shared and (named or not offered.named):
+            return
+        if offered.named != named:
+            topics[beat.topic] = offered
+            self._changed = True
 
     def subscribe(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:
         """Set the group's subscription from now on."""

@@ -74,7 +74,8 @@ def check_member(
     if not isinstance(subscription, Subscription):
         raise ConfigError(
             f"the subscription is {subscription!r:.60}; make one with rr.Subscription.tags('pay'), "
-            "rr.Subscription.sql('amount > 100') or rr.Subscription.where(…)"
+            "rr.Subscription.sql('amount > 100') or rr.Subscription.where(…), or give the name of "
+            "a filter: rr.FilterName('large')"
         )
     subscription.check_text()
     known = sorted(MemberOptions.__annotations__)

@@ -1,0 +1,1 @@
+"""Named filters of topics: their versions, and which of them a member of a group gets."""

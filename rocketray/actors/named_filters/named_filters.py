@@ -1,0 +1,161 @@
+"""The coordinator's named filters: the book in force, its changes, and the groups that use it.
+
+A change is saved before it takes effect. The coordinator's lock is not held meanwhile. Groups hold
+their filters themselves, with the name: they need none of this to read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+from rocketray.actors.files.file_documents import Documents
+from rocketray.actors.groups.group_registry import GroupRegistry
+from rocketray.actors.topics.topic_registry import TopicRegistry
+from rocketray.errors import ConfigError
+from rocketray.filters.filter_name import FilterName
+from rocketray.filters.subscription import Subscription
+
+from .filter_book import FilterBook, NamedFilter, TopicFilters, book_json, parse_book
+from .named_filters_api import FilterUse, SavedFilter
+
+__all__ = ["NamedFilters"]
+
+_NAME = "namedFilters"
+_USES_SHOWN = 5
+
+
+class NamedFilters:
+    """All named filters of a cluster: the object behind ``NamedFiltersApi``."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        topics: TopicRegistry,
+        registry: GroupRegistry,
+        looking: Callable[[], AbstractContextManager[int]],
+        *,
+        check: Callable[[Subscription], None],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """Load the filters from *documents*; those of topics that are gone count as none.
+
+        *looking* guards a look at the groups in the *registry*, and yields their time. *check*
+        raises if the node refuses a filter.
+        """
+        self._documents = documents
+        self._topics = topics
+        self._registry = registry
+        self._looking = looking
+        self._check = check
+        self._wall_ms = wall_ms
+        self._changing = threading.Lock()
+        self._book = (documents.load(_NAME, parse_book) or FilterBook()).kept(self._ids())
+
+    def save(
+        self, topic: str, name: str, subscription: Subscription, note: str = "", who: str = ""
+    ) -> SavedFilter:
+        """See :meth:`NamedFiltersApi.save`."""
+        self._check(subscription)
+        with self._changing:
+            before = self._of(topic)
+            after = before.with_saved(
+                name, subscription, note, created_ms=self._wall_ms(), created_by=who
+            )
+            if after is not before:
+                self._save(self._book.with_topic(after))
+        return SavedFilter(after.get(FilterName(name)), after is not before)
+
+    def all(self, topic: str) -> list[NamedFilter]:
+        """See :meth:`NamedFiltersApi.all`."""
+        return self._of(topic).latest()
+
+    def versions(self, topic: str, name: str) -> list[NamedFilter]:
+        """See :meth:`NamedFiltersApi.versions`."""
+        return [*self._of(topic).versions(name)]
+
+    def get(self, topic: str, name: FilterName) -> NamedFilter:
+        """See :meth:`NamedFiltersApi.get`."""
+        return self._of(topic).get(name)
+
+    def uses(self, topic: str) -> list[FilterUse]:
+        """See :meth:`NamedFiltersApi.uses`."""
+        self._topics.catalog.get(topic)
+        return [
+            FilterUse(group, name.name, name.version or 0, members, is_coming)
+            for group, members, subscription, is_coming in self._readers(topic)
+            if (name := _name_of(subscription)) is not None
+        ]
+
+    def for_group(self, group: str, topic: str, name: FilterName) -> Subscription:
+        """See :meth:`NamedFiltersApi.for_group`."""
+        latest = self.get(topic, name).subscription
+        if name.version is not None:
+            return latest
+        with self._looking() as now_ms:
+            plan = self._registry.changes.get(group, topic)
+            if plan is not None:
+                read = plan.new if plan.is_switching else plan.old
+            elif self._members(group, topic, now_ms):
+                read = self._registry.subscriptions.get(group, topic)
+            else:
+                return latest
+        return read if name.is_of(read.named) else latest
+
+    def remove(self, topic: str, name: str, *, force: bool = False) -> list[FilterUse]:
+        """See :meth:`NamedFiltersApi.remove`."""
+        with self._changing:
+            left = self._of(topic).without(name)
+            uses = [each for each in self.uses(topic) if each.name == name]
+            if uses and not force:
+                raise ConfigError(_in_use(topic, name, uses))
+            self._save(self._book.with_topic(left))
+        return uses
+
+    def keep_topics(self) -> None:
+        """Save the filters without those of topics that were deleted."""
+        with self._changing:
+            kept = self._book.kept(self._ids())
+            if kept is not self._book:
+                self._save(kept)
+
+    def _of(self, topic: str) -> TopicFilters:
+        return self._book.of(topic, self._topics.catalog.get(topic).topic_id)
+
+    def _ids(self) -> Mapping[str, str]:
+        return {name: topic.topic_id for name, topic in self._topics.catalog.topics.items()}
+
+    def _readers(self, topic: str) -> list[tuple[str, int, Subscription, bool]]:
+        """Return the groups of a topic: members, filter, and whether they only change to that."""
+        found = []
+        with self._looking() as now_ms:
+            for group, read, subscription in self._registry.subscriptions:
+                if read == topic:
+                    members = self._members(group, topic, now_ms)
+                    found.append((group, members, subscription, False))
+                    plan = self._registry.changes.get(group, topic)
+                    if plan is not None:
+                        found.append((group, members, plan.new, True))
+        return found
+
+    def _members(self, group: str, topic: str, now_ms: int) -> int:
+        return len(self._registry.memberships.living(group, topic, now_ms).roster.members)
+
+    def _save(self, book: FilterBook) -> None:
+        self._documents.save(_NAME, book_json(book))
+        self._book = book
+
+
+def _name_of(subscription: Subscription) -> FilterName | None:
+    return FilterName.parse(subscription.named) if subscription.named else None
+
+
+def _in_use(topic: str, name: str, uses: list[FilterUse]) -> str:
+    shown = [f"{each.group} ({each.name}@{each.version})" for each in uses[:_USES_SHOWN]]
+    more = f" and {len(uses) - _USES_SHOWN} more" if len(uses) > _USES_SHOWN else ""
+    return (
+        f"filter {name!r} of topic {topic!r} is used by groups {', '.join(shown)}{more}: a member "
+        "that asks for it by name could not start again; give them another filter (rocketray "
+        "groups migrate), delete the groups, or add --force, with which they keep what they have"
+    )
