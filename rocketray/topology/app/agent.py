@@ -25,6 +25,7 @@ from mode.utils.aiter import aiter as any_aiter
 from rocketray.actors.groups.failing import FailingMessage, reason_of
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, NodeElsewhereError
+from rocketray.filters.filter_name import FilterName
 from rocketray.topology.connection import AppNode
 from rocketray.topology.delivery.delivery import NotedFailure, place_of
 from rocketray.topology.delivery.failure import fail, note_failure
@@ -279,7 +280,10 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
         membership, channel = agent.membership, agent.channel
         if membership is None or not isinstance(channel, Topic):
             continue
-        subscription = membership.subscription
+        subscription = agent.app.fetcher.filter_of(membership)
+        if isinstance(subscription, FilterName):  # it runs in another process, or not yet
+            [topic] = channel.topics
+            subscription = connection.named_filters.get(topic, subscription).subscription
         if subscription.expression_type == "CLASS" or subscription.expression in _EVERYTHING:
             continue  # a predicate cannot be checked, and "*" rejects nothing
         from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy

@@ -30,6 +30,7 @@ from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.cluster import Cluster, chosen_node
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, StreamError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
@@ -45,8 +46,8 @@ from rocketray.topology.values.fields import MessageFields
 from rocketray.topology.values.group import (
     DeclaredGroups,
     GroupMembership,
+    make_filter,
     make_start,
-    make_subscription,
 )
 from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic
 from rocketray.topology.values.wire import group_name
@@ -155,6 +156,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         tags: str | None = None,
         sql: str | None = None,
         where: str | Callable[..., Any] | None = None,
+        filter: str | None = None,  # noqa: A002  # as the commands and Spark name it
         on_filter_error: ErrorPolicy = "stop",
         dialect: Dialect | None = None,
         group: str | None = None,
@@ -177,8 +179,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         schema: Any = None,
         **unknown: Never,
     ) -> Callable[[Callable[..., Any]], Agent]:
-        """Make an agent of an async function, subscribed by at most one of *tags*, *sql*, *where*.
+        """Make an agent of an async function, with one of *tags*, *sql*, *where* and *filter*.
 
+        - *filter* is the name of a filter of the topic, as ``"large"`` or ``"large@2"``. Without a
+          version, the agent gets that of its group while the group has members, else the latest.
         - *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
           *strategy* divides the queues among all members of the group.
         - *start* is the group's start offset: "earliest", "latest", or a time of storing; by
@@ -205,7 +209,9 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """
         refuse_unknown_options("app.agent", unknown, arguments_of(App.agent))
         check_strategy(strategy)
-        subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
+        subscription = make_filter(
+            filter, tags, sql, where, on_filter_error=on_filter_error, dialect=dialect
+        )
         begin = make_start(start)
         is_ordered = True if isolated_partitions and not broadcast else ordered
         failures = FailureOptions(max_attempts, dead_letter, is_ordered, suspend, on_decode_error)
@@ -432,6 +438,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         if not isinstance(channel, Topic):
             return  # an in-memory channel has no group
         membership.failures.check(channel.reads)
+        if isinstance(membership.subscription, FilterName) and len(channel.topics) != 1:
+            raise ConfigError(
+                f"agent {agent_name!r} has filter={str(membership.subscription)!r}, which is of one "
+                "topic: give it a channel of one topic, by its name"
+            )
         self._groups.join(membership, channel.subscribes_to)
 
     def _new_transport(self) -> Any:

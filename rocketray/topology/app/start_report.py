@@ -68,7 +68,7 @@ def report_start(app: Any) -> None:
     for name, channel, member in members:
         logger.info(
             "agent %s of app %s is in group %s: topic %s, %s",
-            *(name, app.conf.id, member.group, _topics(channel), member.subscription),
+            *(name, app.conf.id, member.group, _topics(channel), app.fetcher.filter_of(member)),
         )
     for sink in app.sinks.values():
         logger.info(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -18,9 +18,12 @@ from typing import Any
 from mode import Service
 
 from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.errors import ActorError, TopicNotFoundError
+from rocketray.filters.filter_name import FilterName
+from rocketray.filters.subscription import Subscription
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.returns import Returns, make_retry_topic
@@ -45,6 +48,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         self._feeds: dict[tuple[Topic, str], Feed] = {}
         self._closed: list[Feed] = []
         self._returns: Returns | None = None
+        self._filters: dict[str, Subscription] = {}  # with which each group was joined
         self._opening = asyncio.Lock()
         self._is_stopping = False
         self.is_open = asyncio.Event()
@@ -66,6 +70,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     async def on_start(self) -> None:
         """Open a feed for every topic that a stream reads now."""
         self._is_stopping = False
+        self._filters.clear()
         await self.open_missing()
         self.is_open.set()
         self.add_future(self._keep_looking())
@@ -98,13 +103,28 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         async with self._opening:
             wanted = await self._wanted()
             missing = [key for key in wanted if key not in self._feeds]
-            missing += await self._missing_retries(wanted)
-            opened = await asyncio.gather(
-                *(self._open(*key) for key in missing), return_exceptions=True
-            )
-            failures = [failure for failure in opened if failure is not None]
+            failures = await self._open_all([*missing, *await self._missing_retries(wanted)])
             if failures:
                 raise failures[0]
+
+    async def _open_all(self, keys: Sequence[tuple[Topic, str]]) -> list[BaseException]:
+        """Open feeds; retries wait for the filter of their topic, if that has to be looked up."""
+        failures: list[BaseException] = []
+        while ready := [key for key in keys if not self._waits_for_filter(*key)]:
+            opened = await asyncio.gather(
+                *(self._open(*key) for key in ready), return_exceptions=True
+            )
+            failures += [failure for failure in opened if failure is not None]
+            keys = [key for key in keys if key not in ready]
+        return failures
+
+    def _waits_for_filter(self, channel: Topic, topic: str) -> bool:
+        chosen = self.filter_of(self._membership(channel, topic))
+        return isinstance(chosen, FilterName) and topic.startswith(RETRY_PREFIX)
+
+    def filter_of(self, membership: GroupMembership) -> Subscription | FilterName:
+        """Return the filter with which a group was joined, or the name of one to be looked up."""
+        return self._filters.get(membership.group, membership.subscription)
 
     async def _wanted(self) -> list[tuple[Topic, str]]:
         """Return what streams read now: each channel with every topic that it reads."""
@@ -172,20 +192,23 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         is_own = is_retry or channel.internal or is_late
         default = self.app.conf.consumer_auto_offset_reset
         start = default if membership.start is None else membership.start
-        return await join(
-            partial(
-                connection.consumer,
-                membership.group,
-                topic,
-                membership.subscription,
-                start="earliest" if is_own else start,
-                strategy=membership.strategy,
-                together=None if is_alone else self.app.together,
-                broadcast=membership.is_broadcast,
-                client_id=self._client_id(membership),
-                fetch_compression=self.app.fetch_compression,
-            )
+        make = partial(
+            connection.consumer,
+            membership.group,
+            topic,
+            start="earliest" if is_own else start,
+            strategy=membership.strategy,
+            together=None if is_alone else self.app.together,
+            broadcast=membership.is_broadcast,
+            client_id=self._client_id(membership),
+            fetch_compression=self.app.fetch_compression,
         )
+        chosen = self.filter_of(membership) if is_retry else membership.subscription
+        place = connection.named_filters, membership.group, topic
+        member = await join(partial(join_by_filter, *place, chosen, make))
+        if not is_retry:
+            self._filters[membership.group] = member.subscription
+        return member
 
     def _retry_queues(self, channel: Topic) -> int | None:
         """Return how many queues a retry topic has: with tables *channel*'s, of one owner."""

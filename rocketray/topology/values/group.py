@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketray.actors.groups.assignment import Strategy
 from rocketray.errors import ConfigError, StrategyConflictError, SubscriptionConflictError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.names import check_group
@@ -24,13 +25,14 @@ from .failure_rules import FailureOptions
 if TYPE_CHECKING:
     from rocketray.actors.groups.member_options import StartFrom
 
-__all__ = ["DeclaredGroups", "GroupMembership", "make_start", "make_subscription"]
+__all__ = ["DeclaredGroups", "GroupMembership", "make_filter", "make_start", "make_subscription"]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMembership:
     """The membership of a stream in *group*, for the messages that match *subscription*.
 
+    - ``subscription`` is a filter, or the name of one of the topic, which is looked up at the join.
     - ``handlers`` is how many handlers of this process share the messages of the one member.
     - ``strategy`` is how the members of the group divide the queues.
     - ``failures`` are the rules for a message on which a handler raises.
@@ -40,7 +42,7 @@ class GroupMembership:
     """
 
     group: str
-    subscription: Subscription
+    subscription: Subscription | FilterName
     handlers: int = 1
     strategy: Strategy = "averagely"
     failures: FailureOptions = field(default_factory=FailureOptions)
@@ -106,6 +108,38 @@ def make_subscription(
     return subscription
 
 
+def make_filter(
+    named: str | None,
+    tags: str | None,
+    sql: str | None,
+    where: str | Callable[..., Any] | None,
+    *,
+    on_filter_error: ErrorPolicy = "stop",
+    dialect: Dialect | None = None,
+) -> Subscription | FilterName:
+    """Return the filter of at most one of *named*, *tags*, *sql*, *where*.
+
+    *named* is the name of a filter of the topic, as ``large`` or ``large@2``; of the others, see
+    :func:`make_subscription`.
+    """
+    if named is None:
+        return make_subscription(tags, sql, where, on_filter_error, dialect)
+    others = {
+        "tags": tags,
+        "sql": sql,
+        "where": where,
+        "dialect": dialect,
+        "on_filter_error": None if on_filter_error == "stop" else on_filter_error,
+    }
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise ConfigError(
+            f"filter={named!r:.80} names a whole filter, with its dialect and its policy for "
+            f"errors; leave out {' and '.join(given)}"
+        )
+    return FilterName.parse(named)
+
+
 class DeclaredGroups:
     """The groups of one app and their subscriptions, by topic."""
 
@@ -121,14 +155,15 @@ class DeclaredGroups:
             SubscriptionConflictError: the group has a member that subscribes differently.
             StrategyConflictError: the group has a member with another strategy.
         """
-        group, subscription = check_group(membership.group), membership.subscription
+        group, chosen = check_group(membership.group), membership.subscription
         strategy = self._strategies.setdefault(group, membership.strategy)
         if strategy != membership.strategy:
             names = (f"strategy {each!r}" for each in (strategy, membership.strategy))
             raise StrategyConflictError(group, ", ".join(topics), *names)
-        if subscription.expression_type == "CLASS":
-            self._predicates.add(subscription.expression)
-        offered = dict.fromkeys(topics, str(subscription))
+        if isinstance(chosen, Subscription) and chosen.expression_type == "CLASS":
+            self._predicates.add(chosen.expression)
+        says = f"filter {chosen}" if isinstance(chosen, FilterName) else str(chosen)
+        offered = dict.fromkeys(topics, says)
         existing = self._groups.setdefault(group, offered)
         for topic in {**existing, **offered}:
             before, now = existing.get(topic), offered.get(topic)
