@@ -41,13 +41,15 @@ def checked_filter(
     topic: str | None = None,
     count: int = SAMPLE_COUNT,
 ) -> CheckedFilter:
-    """Check a filter of tags or SQL92, with a topic also against its newest *count* messages.
+    """Check a filter, with a topic also against its newest *count* messages.
+
+    Of a predicate nothing is known before it runs.
 
     Raises:
         FilterSyntaxError: it does not parse. StoreError: there is no such topic.
     """
-    checked = _checked_sql if subscription.expression_type == "SQL92" else _checked_tags
-    facts, lines = checked(subscription)
+    checked = {"SQL92": _checked_sql, "TAG": _checked_tags, "CLASS": _checked_predicate}
+    facts, lines = checked[subscription.expression_type](subscription)
     warnings = advise_filter(subscription, data, topic, count)
     return CheckedFilter(subscription.expression, facts, lines, (*warnings,))
 
@@ -63,6 +65,11 @@ def _checked_tags(subscription: Subscription) -> tuple[dict[str, Any], tuple[str
     tags = sorted(parsed.tags_set)
     everything = "all messages" if parsed.sub_string == "*" else "none"
     return {"tags": tags}, (f"tags: {', '.join(map(repr, tags)) or everything}",)
+
+
+def _checked_predicate(subscription: Subscription) -> tuple[dict[str, Any], tuple[str, ...]]:
+    path = subscription.expression
+    return {"predicate": path}, (f"predicate {path}: what it does is known only when it runs",)
 
 
 def _checked_sql(subscription: Subscription) -> tuple[dict[str, Any], tuple[str, ...]]:

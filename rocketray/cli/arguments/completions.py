@@ -1,4 +1,4 @@
-"""What the shell proposes for topics, groups, apps and logs: the names in a data directory's files.
+"""What the shell proposes for topics, groups, filters, apps and logs: names in a data directory.
 
 Neither Ray nor the node is asked, so a name that was created in the last seconds may be missing.
 Where a file cannot be read, nothing is proposed: a completion has no place for an error.
@@ -18,6 +18,7 @@ from rocketray.errors import StreamError
 
 __all__ = [
     "complete_apps",
+    "complete_filters",
     "complete_groups",
     "complete_logs",
     "complete_topics",
@@ -36,6 +37,15 @@ def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the consumer groups."""
     return _named(_keys(ctx, "groups.json", "subscriptionGroupTable"), incomplete)
+
+
+def complete_filters(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the named filters of the command's topic."""
+    of_topic = _table(ctx, "namedFilters.json", "topics").get(ctx.params.get("topic"), {})
+    with suppress(AttributeError, TypeError):
+        filters = of_topic["filters"].items()
+        return _named([name for name, each in filters if each["versions"]], incomplete)
+    return []
 
 
 def complete_apps(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -69,14 +79,18 @@ def _data(ctx: typer.Context) -> Path:
 
 
 def _keys(ctx: typer.Context, file: str, table: str) -> Iterable[str]:
+    return [str(name) for name in _table(ctx, file, table)]
+
+
+def _table(ctx: typer.Context, file: str, table: str) -> Mapping[Any, Any]:
     import orjson  # noqa: PLC0415 - for completions alone
 
     with suppress(OSError, ValueError, KeyError, TypeError, StreamError):
         path = _data(ctx) / "config" / file
         if path.stat().st_size <= _MAX_BYTES:
             found: Any = orjson.loads(path.read_bytes())[table]
-            return [str(name) for name in found]
-    return ()
+            return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _logs(ctx: typer.Context, *, of_apps: bool) -> set[str]:

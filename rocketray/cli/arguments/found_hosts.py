@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocketray.actors.groups.member_options import client_ids_of
 from rocketray.errors import ConfigError
 
 from .node import connect
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.topology.hosting.hosting import Host
 
-__all__ = ["hosts_of", "hosts_there"]
+__all__ = ["host_of_member", "hosts_of", "hosts_there"]
 
 
 def hosts_there(node: LocalClient | Connection, app: str | None, data: Path) -> list[Host]:
@@ -40,3 +42,12 @@ def hosts_of(cluster: str, app: str) -> list[Host]:
         known = f"these are: {', '.join(names)}" if names else "no app is"
         raise ConfigError(f"app {app!r} is not up; {known}; start it with: rocketray up MODULE:APP")
     return hosts
+
+
+def host_of_member(client: str, hosts: Sequence[Host]) -> Host | None:
+    """Return the host of a member, whose id begins with its machine and process."""
+    for host in hosts:
+        status = host.status
+        if status is not None and client.startswith(client_ids_of(status.machine, status.pid)):
+            return host
+    return None

@@ -1,4 +1,4 @@
-"""``rocketray filter``: check, preview and try expressions; the statistics of groups' filters."""
+"""``rocketray filter``: try expressions, keep them under names; statistics of groups' filters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
+from rocketray.cli.arguments.filter_choice import (
+    FilterNameOption,
+    chosen_filter,
+    filter_in_files,
+)
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.messages import one_line, to_json
 from rocketray.cli.arguments.options import (
@@ -34,6 +39,7 @@ from rocketray.views.verdicts import seen_record, why_of
 
 from .filter_diff_command import diff
 from .filter_stats_command import stats
+from .named_filter_commands import list_filters, remove, save, show
 
 if TYPE_CHECKING:
     from rocketray.actors.filtering.preview import Preview
@@ -43,11 +49,13 @@ if TYPE_CHECKING:
 __all__ = ["evaluate", "filters"]
 
 filters = typer.Typer(
-    help="Try filter expressions, and show filter statistics.", no_args_is_help=True
+    help="Try filter expressions, save them under names, and show filter statistics.",
+    no_args_is_help=True,
 )
 
-filters.command()(diff)
-filters.command()(stats)
+for function in (diff, stats, save, show, remove):
+    filters.command()(function)
+filters.command("list")(list_filters)
 
 
 @filters.command()
@@ -57,6 +65,7 @@ def check(
     ] = None,
     *,
     tags: TagsOption = None,
+    filter_name: FilterNameOption = None,
     topic: Annotated[
         str | None,
         typer.Option(
@@ -84,14 +93,19 @@ def check(
     dialect: the same text can have another meaning in the other dialect.
 
     With --tags it prints each tag by itself, and warns of several tags that seem to be written as
-    one, and, with --topic, of tags that no recent message has.
+    one, and, with --topic, of tags that no recent message has. With --filter it checks that named
+    filter of the --topic.
     """
     from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - imports NumPy
     from rocketray.views.filter_records import checked_filter, refused_filter  # noqa: PLC0415 - same
 
-    if (expression is None) == (tags is None):
-        raise typer.BadParameter("give an SQL92 expression or --tags")
-    if expression is not None:
+    if sum(given is not None for given in (expression, tags, filter_name)) != 1:
+        raise typer.BadParameter("give one of an SQL92 expression, --tags and --filter")
+    if filter_name is not None:
+        if topic is None or dialect is not None:
+            raise typer.BadParameter("--filter is of a --topic, and has its dialect with it")
+        subscription = filter_in_files(data, topic, filter_name)
+    elif expression is not None:
         subscription = Subscription.sql(expression, dialect)
     else:
         subscription = chosen_subscription(tags, None, None, dialect=dialect)
@@ -120,6 +134,7 @@ def preview(
     tags: TagsOption = None,
     sql: SqlOption = None,
     where: WhereOption = None,
+    filter_name: FilterNameOption = None,
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,
     begin_offset: Annotated[
@@ -163,8 +178,9 @@ def preview(
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")
-    chosen = sql if expression is None else expression
-    subscription = chosen_subscription(tags, chosen, where, dialect=dialect)
+    sql = sql if expression is None else expression
+    chosen = chosen_filter(filter_name, tags, sql, where, dialect=dialect)
+    subscription = filter_in_files(data, topic, chosen)
     span_of(begin_ms, end_ms)  # only for its check
     within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)
     if rejected and failed:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.cli.arguments.filter_choice import filter_in_files
 from rocketray.cli.arguments.filter_diffs import diff_fields, diff_lines
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.options import (
@@ -21,6 +22,8 @@ from rocketray.cli.arguments.options import (
     tell_doubts,
 )
 from rocketray.cli.terminal.output import print_json
+from rocketray.errors import ConfigError
+from rocketray.filters.filter_name import FilterName
 
 if TYPE_CHECKING:
     from rocketray.filters.sql92.dialect import Dialect
@@ -28,8 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
+_BY_NAME = "filter"
 _KINDS = ("tags", "sql", "where")
-_FORM = "An SQL92 expression, or tags:TAG || TAG, or where:MODULE:FUNCTION."
+_FORM = "SQL92, or tags:TAG || TAG, or where:MODULE:FUNCTION, or filter:NAME@V."
 
 
 def diff(
@@ -57,11 +61,13 @@ def diff(
     \b
       rocketray filter diff Trade "amount > 10" "amount > 20"
       rocketray filter diff Trade "tags:pay" "tags:pay || order" --from 2026-11-01
+      rocketray filter diff Trade filter:large@1 filter:large
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports NumPy
     from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
 
-    filters = _filter_of(old, dialect, "OLD"), _filter_of(new, dialect, "NEW")
+    chosen = _filter_of(old, dialect, "OLD"), _filter_of(new, dialect, "NEW")
+    filters = filter_in_files(data, topic, chosen[0]), filter_in_files(data, topic, chosen[1])
     span_of(begin_ms, end_ms)  # only for its check
     within = PreviewRange(begin_ms=begin_ms, end_ms=end_ms, queue_id=queue_id, limit=max_scan)
     found = diff_filters(data, topic, filters, within, show=limit)
@@ -73,9 +79,14 @@ def diff(
     diff_lines(found)
 
 
-def _filter_of(text: str, dialect: Dialect | None, name: str) -> Subscription:
-    """Return the filter of an argument; an expression without a kind is SQL92."""
+def _filter_of(text: str, dialect: Dialect | None, name: str) -> Subscription | FilterName:
+    """Return the filter of an argument, or its name; an expression without a kind is SQL92."""
     kind, colon, rest = text.partition(":")
+    if kind == _BY_NAME:
+        try:
+            return FilterName.parse(rest)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error), param_hint=name) from None
     if not colon or kind not in _KINDS:
         kind, rest = "sql", text
     options = dict.fromkeys(_KINDS) | {kind: rest.strip()}

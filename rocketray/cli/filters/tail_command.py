@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.cli.arguments.filter_choice import (
+    FilterNameOption,
+    chosen_filter,
+    filter_on_node,
+)
 from rocketray.cli.arguments.lookup_options import parse_bound
 from rocketray.cli.arguments.message_format import FormatOption
 from rocketray.cli.arguments.messages import message_printer, one_line
@@ -23,7 +28,6 @@ from rocketray.cli.arguments.options import (
     TimeoutOption,
     TopicArgument,
     WhereOption,
-    chosen_subscription,
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import print_json, print_line, progress
@@ -50,6 +54,7 @@ def tail(
     sql: SqlOption = None,
     dialect: DialectOption = None,
     where: WhereOption = None,
+    filter_name: FilterNameOption = None,
     start: Annotated[
         str,
         typer.Option(
@@ -74,6 +79,7 @@ def tail(
     rocketray tail Trade
     rocketray tail Trade --sql "amount > 100" --rejected
     rocketray tail Trade --tags pay --from 2026-11-21T08:30:00Z --max 10
+    rocketray tail Trade --filter large@2
 
     The command reads the files of the node, and changes nothing: no group takes part and no offset
     moves. With --rejected each line begins with the verdict, and ends with the part of the filter
@@ -90,11 +96,12 @@ def tail(
     if rejected and output_format is not None:
         raise typer.BadParameter("--format has no verdicts; leave out --rejected, or use --json")
     begin, show = parse_start(start), message_printer(output_format, as_json=as_json)
-    subscription = chosen_subscription(tags, sql, where, dialect=dialect)
+    chosen = chosen_filter(filter_name, tags, sql, where, dialect=dialect)
     with stop_signals() as signals:
         with ask(data) as node:
             config = node.topics.get(topic)
             directory = node.files("a tail", config)
+            subscription = filter_on_node(node, topic, chosen)
             tell_doubts_of(node, [topic], subscription)
         from rocketray.actors.filtering.tail import TopicTail  # noqa: PLC0415 - imports Numba
 

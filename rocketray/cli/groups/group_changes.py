@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rocketray.actors.groups.member_options import client_ids_of
 from rocketray.actors.runtime.machine import user_name
 from rocketray.cli.arguments.completions import complete_topics
+from rocketray.cli.arguments.filter_choice import (
+    FilterNameOption,
+    chosen_filter,
+    filter_on_node,
+)
 from rocketray.cli.arguments.filter_diffs import diff_fields, diff_lines
-from rocketray.cli.arguments.found_hosts import hosts_there
+from rocketray.cli.arguments.found_hosts import host_of_member, hosts_there
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -30,7 +34,6 @@ from rocketray.cli.arguments.options import (
     TopicArgument,
     WhereOption,
     chosen_groups,
-    chosen_subscription,
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import (
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from rocketray.actors.admin.seeking import OffsetMove, Target
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.groups.subscription_change import FilterPlan
     from rocketray.actors.groups.subscription_changes import PlanProgress
     from rocketray.filters.subscription import Subscription
     from rocketray.topology.hosting.hosting import Host
@@ -202,6 +206,7 @@ def migrate(
     dialect: DialectOption = None,
     where: WhereOption = None,
     on_filter_error: OnFilterErrorOption = "stop",
+    filter_name: FilterNameOption = None,
     abort: Annotated[
         bool, typer.Option("--abort", help="Drop a change before any queue has begun to switch.")
     ] = False,
@@ -224,20 +229,21 @@ def migrate(
     received the change, each queue switches at one offset: below it exactly the old filter
     delivers, from it on exactly the new one. Then replace the members by ones that ask for the new
     subscription; with the last of them the change is complete. An interrupted command may be
-    repeated.
+    repeated. A --filter without a version is the latest one.
     """
     from rocketray.actors.admin import migration  # noqa: PLC0415 - the node
 
-    if not abort and tags is None and sql is None and where is None:
+    if not abort and {tags, sql, where, filter_name} == {None}:
         raise typer.BadParameter(
-            "give the new filter with --tags, --sql or --where; --tags '*' is all messages"
+            "give the new filter with --tags, --sql, --where or --filter; --tags '*' is all messages"
         )
+    chosen = chosen_filter(filter_name, tags, sql, where, on_error=on_filter_error, dialect=dialect)
     with ask(data) as connection:
         if abort:
             connection.groups.abort_change(group, topic)
             print_result({"aborted": True}, "the change was dropped", as_json=as_json)
             return
-        subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
+        subscription = filter_on_node(connection, topic, chosen)
         tell_doubts_of(connection, [topic], subscription)
         if dry_run:
             _compare(connection, group, topic, subscription, as_json=as_json)
@@ -290,25 +296,19 @@ def _hosts(node: LocalClient | Connection, data: Path) -> list[Host]:
         return []
 
 
-def _host_of(client: str, hosts: Sequence[Host]) -> Host | None:
-    """Return the host of a member, whose id begins with its machine and process."""
-    for host in hosts:
-        status = host.status
-        if status is not None and client.startswith(client_ids_of(status.machine, status.pid)):
-            return host
-    return None
-
-
 def _host_fields(found: PlanProgress | None, hosts: Sequence[Host]) -> dict[str, Any]:
     """Return the app and the host of each member to be replaced that one has."""
-    owners = [_host_of(each, hosts) for each in found.outdated] if found is not None else []
+    owners = [host_of_member(each, hosts) for each in found.outdated] if found is not None else []
     named = [{"app": host.app, "host": host.number} for host in owners if host is not None]
     return {"outdatedHosts": named} if named else {}
 
 
-def _replace_lines(outdated: Sequence[str], hosts: Sequence[Host]) -> list[str]:
+def _replace_lines(plan: FilterPlan, outdated: Sequence[str], hosts: Sequence[Host]) -> list[str]:
     """Return which members are to be replaced, by the names in "rocketray status", and how."""
-    owners = {each: _host_of(each, hosts) for each in outdated}
+    first = "change the agent's filter in its code, then"
+    if plan.new.named and plan.new.named.partition("@")[0] == plan.old.named.partition("@")[0]:
+        first = f"agents whose code has the filter without a version get {plan.new.named} with"
+    owners = {each: host_of_member(each, hosts) for each in outdated}
     names = [
         client if host is None else f"{host.app} host {host.number} ({client})"
         for client, host in owners.items()
@@ -317,10 +317,7 @@ def _replace_lines(outdated: Sequence[str], hosts: Sequence[Host]) -> list[str]:
         {host.status.plan.path for host in owners.values() if host and host.status is not None}
     )
     lines = [f"members to be replaced, as they ask for the old one: {', '.join(names)}"]
-    lines += [
-        f"change the agent's filter in its code, then: rocketray up {path} --replace"
-        for path in paths
-    ]
+    lines += [f"{first}: rocketray up {path} --replace" for path in paths]
     if any(host is None for host in owners.values()):
         lines.append(
             "members that are no hosts of rocketray up: start their programs again with the new "
@@ -357,7 +354,7 @@ def _lines(group: str, topic: str, found: PlanProgress | None, hosts: Sequence[H
     if found.before_switch:
         lines.append(f"queues {_queues(found.before_switch)} have not reached their switch")
     if found.outdated:
-        lines += _replace_lines(found.outdated, hosts)
+        lines += _replace_lines(found.plan, found.outdated, hosts)
     return lines
 
 

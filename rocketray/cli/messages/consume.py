@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.cli.arguments.filter_choice import FilterNameOption, chosen_filter
 from rocketray.cli.arguments.lookup_options import parse_place
 from rocketray.cli.arguments.message_format import FormatOption
 from rocketray.cli.arguments.messages import message_printer
@@ -26,7 +27,6 @@ from rocketray.cli.arguments.options import (
     TimeoutOption,
     TopicArgument,
     WhereOption,
-    chosen_subscription,
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import OutputReader, progress
@@ -57,6 +57,7 @@ def consume(
     dialect: DialectOption = None,
     where: WhereOption = None,
     on_filter_error: OnFilterErrorOption = "stop",
+    filter_name: FilterNameOption = None,
     start: Annotated[
         str,
         typer.Option(metavar="WHEN", help="Where a new group begins: earliest, latest, or a time."),
@@ -88,7 +89,8 @@ def consume(
     another subscription, it takes the new one, and stderr shows the old one.
 
     Ends after --max messages, after --timeout seconds without one, when the reader of a pipe closes
-    it, or with Ctrl-C. Without --tags, --sql and --where it gets all messages.
+    it, or with Ctrl-C. Without --tags, --sql, --where and --filter it gets all messages. A --filter
+    without a version is that of the group's members, if they read it too, else the latest.
 
     A message is committed after it was printed, and the group continues after it. Into a pipe,
     messages are written one at a time, and each is committed when the reader has read it: "consume
@@ -102,14 +104,15 @@ def consume(
     own id.
     """
     begin, show = parse_place(start), message_printer(output_format, as_json=as_json)
-    subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
+    chosen = chosen_filter(filter_name, tags, sql, where, on_error=on_filter_error, dialect=dialect)
     options: MemberOptions = {"start": begin, "client_id": client_id}
     if broadcast:
         options["broadcast"] = True
         options["client_id"] = client_id or platform.node()
     with connect(data, stays=True) as connection, stop_signals() as signals:
         before = _subscribed(connection.groups.all(), group, topic)
-        with connection.consumer(group, topic, subscription, **options) as consumer:
+        with connection.consumer(group, topic, chosen, **options) as consumer:
+            subscription = consumer.subscription
             if before not in (None, subscription):
                 progress(f"group {group} had the subscription {before} before")
             tell_doubts_of(connection, [topic], subscription)

@@ -12,7 +12,7 @@ import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.completions import complete_apps
-from rocketray.cli.arguments.found_hosts import hosts_of
+from rocketray.cli.arguments.found_hosts import host_of_member, hosts_of
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import counted, print_result, progress
@@ -23,7 +23,7 @@ from .app_status import failures_of, idle_instances, show_hosts, sinks_of
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
-    from rocketray.topology.hosting.hosting import Host
+    from rocketray.topology.hosting.hosting import Host, HostNumber
 
     from .app_plan import Labels
 
@@ -171,10 +171,25 @@ def _replace(
             f"--consumers out, and then: rocketray scale {app.conf.id} {consumers}"
         )
     plan, code = plan_of(connection, path, labels)
-    new = replacing.Replacement(plan, app, version, code)
+    outdated = _outdated(connection, hosts)
+    new = replacing.Replacement(plan, app, version, code, outdated)
     said = replacing.replace_hosts(new, hosts, progress, is_given_up)
     show_hosts(hosting.find_hosts(connection.cluster, str(app.conf.id)), as_json=as_json)
     _say_what_is_left(said)
+
+
+def _outdated(connection: Connection, hosts: Sequence[Host]) -> frozenset[HostNumber]:
+    """Return the hosts with members that ask for a filter from which their group has switched.
+
+    Their code may be unchanged, where it has a filter's name without a version.
+    """
+    found = set()
+    for each in connection.groups.all():
+        if each.plan is not None and each.plan.is_switching:
+            change = connection.groups.change_progress(each.group, each.topic)
+            outdated = () if change is None else change.outdated
+            found |= {host_of_member(member, hosts) for member in outdated}
+    return frozenset(host.number for host in found if host is not None)
 
 
 def down(

@@ -8,7 +8,7 @@ Order
 
 An app with broadcast agents has no two members of one name on a machine: each of its hosts ends
 before its successor starts. Hosts that run the new version already are left alone, so a roll that
-was stopped can be repeated.
+was stopped can be repeated; unless a filter of theirs is outdated, whose name the code has.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ from .code_archive import CodeArchive
 from .code_upload import upload
 from .code_version import CodeVersion
 from .host_plan import HostPlan, nodes_with
-from .hosting import SINKS, Host, check_checkpoints, start_hosts, take_down
+from .hosting import SINKS, Host, HostNumber, check_checkpoints, start_hosts, take_down
 
 __all__ = ["Replacement", "replace_hosts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What is to replace the hosts: the app's new code, which this process has imported."""
+    """What is to replace the hosts: the app's new code, which this process has imported.
+
+    ``outdated`` are hosts to replace whatever code they run.
+    """
 
     plan: HostPlan
     app: App
     version: CodeVersion
     code: CodeArchive | None = None
+    outdated: frozenset[HostNumber] = frozenset()
 
 
 def replace_hosts(
@@ -45,7 +49,9 @@ def replace_hosts(
     tell: Callable[[str], object],
     is_given_up: Callable[[], bool] = lambda: False,
 ) -> list[str]:
-    """Replace those of *hosts* that run other code; *tell* gets a sentence for each step.
+    """Replace those of *hosts* that run other code, or are outdated.
+
+    *tell* gets a sentence for each step.
 
     Returns the sentences of :func:`take_down`.
 
@@ -53,7 +59,11 @@ def replace_hosts(
         ConfigError: the new code has sinks that cannot run there.
         ActorError: a host did not start with the new code; it says which hosts run which.
     """
-    old = [host for host in hosts if not new.version.is_same(_version(host))]
+    old = [
+        host
+        for host in hosts
+        if host.number in new.outdated or not new.version.is_same(_version(host))
+    ]
     if not old:
         tell(f"all hosts of app {_id(new)!r} run version {new.version} already")
         return []

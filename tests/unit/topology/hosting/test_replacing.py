@@ -54,7 +54,13 @@ def host(number: int | Any, version: CodeVersion | None = OLD, *, answers: bool 
     return Host("shop", number, "running", 0, status)
 
 
-def roll(deployment: Deployment, hosts: Sequence[Host], *, broadcast: bool = False) -> list[str]:
+def roll(
+    deployment: Deployment,
+    hosts: Sequence[Host],
+    *,
+    broadcast: bool = False,
+    outdated: Sequence[int] = (),
+) -> list[str]:
     agent = SimpleNamespace(membership=SimpleNamespace(is_broadcast=broadcast))
     has_sinks = any(each.number == SINKS for each in hosts)
     app: Any = SimpleNamespace(
@@ -63,7 +69,8 @@ def roll(deployment: Deployment, hosts: Sequence[Host], *, broadcast: bool = Fal
         sinks={"lake": object()} if has_sinks else {},
         spark="options",
     )
-    return replace_hosts(Replacement(PLAN, app, NEW), hosts, deployment.told.append)
+    new = Replacement(PLAN, app, NEW, outdated=frozenset(outdated))
+    return replace_hosts(new, hosts, deployment.told.append)
 
 
 def test_one_host_after_the_other_and_never_fewer_than_before(deployment: Deployment) -> None:
@@ -89,6 +96,13 @@ def test_a_host_that_does_not_answer_is_replaced_and_a_new_one_left_alone(
     deployment: Deployment,
 ) -> None:
     roll(deployment, [host(0, NEW), host(1, answers=False)])
+    assert deployment.steps == ["+2", "-1"]
+
+
+def test_a_host_with_an_outdated_filter_is_replaced_by_the_same_code(
+    deployment: Deployment,
+) -> None:
+    roll(deployment, [host(0, NEW), host(1, NEW)], outdated=[1])
     assert deployment.steps == ["+2", "-1"]
 
 

@@ -1,0 +1,109 @@
+"""The choice of a filter: ``--tags``, ``--sql``, ``--where``, or ``--filter`` with a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.errors import ConfigError
+from rocketray.filters.filter_name import FilterName
+
+from .completions import complete_filters
+from .options import chosen_subscription
+
+if TYPE_CHECKING:
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.filters.sql92 import Dialect
+    from rocketray.filters.subscription import ErrorPolicy, Subscription
+
+__all__ = [
+    "FilterNameArgument",
+    "FilterNameOption",
+    "chosen_filter",
+    "filter_in_files",
+    "filter_on_node",
+]
+
+
+def _parse(text: str | FilterName) -> FilterName:
+    if isinstance(text, FilterName):
+        return text
+    try:
+        return FilterName.parse(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+FilterNameOption = Annotated[
+    FilterName | None,
+    typer.Option(
+        "--filter",
+        metavar="NAME[@V]",
+        parser=_parse,
+        help="A named filter of the topic, and its version; see: rocketray filter list.",
+        autocompletion=complete_filters,
+    ),
+]
+FilterNameArgument = Annotated[
+    FilterName,
+    typer.Argument(
+        metavar="NAME[@V]",
+        parser=_parse,
+        help="The filter's name, and a version.",
+        autocompletion=complete_filters,
+    ),
+]
+
+
+def chosen_filter(
+    named: FilterName | None,
+    tags: str | None,
+    sql: str | None,
+    where: str | None,
+    *,
+    on_error: ErrorPolicy = "stop",
+    dialect: Dialect | None = None,
+) -> Subscription | FilterName:
+    """Return the one filter of the options, or its name; all messages if there is none.
+
+    Raises:
+        typer.BadParameter: more than one is given, or the expression does not parse.
+    """
+    if named is None:
+        return chosen_subscription(tags, sql, where, on_error, dialect)
+    others = {
+        "--tags": tags,
+        "--sql": sql,
+        "--where": where,
+        "--dialect": dialect,
+        "--on-filter-error": None if on_error == "stop" else on_error,
+    }
+    given = [option for option, value in others.items() if value is not None]
+    if given:
+        raise typer.BadParameter(
+            f"--filter names a whole filter; leave out {' and '.join(given)}, or leave out --filter"
+        )
+    return named
+
+
+def filter_on_node(
+    node: LocalClient | Connection, topic: str, chosen: Subscription | FilterName
+) -> Subscription:
+    """Return the filter, which the node looks up if it is a name."""
+    if isinstance(chosen, FilterName):
+        return node.named_filters.get(topic, chosen).subscription
+    return chosen
+
+
+def filter_in_files(data: Path, topic: str, chosen: Subscription | FilterName) -> Subscription:
+    """Return the filter, which is looked up in a node's data directory if it is a name."""
+    if isinstance(chosen, FilterName):
+        from rocketray.actors.named_filters.filter_files import (  # noqa: PLC0415 - not for help
+            filters_in,
+        )
+
+        return filters_in(data, topic).get(chosen).subscription
+    return chosen

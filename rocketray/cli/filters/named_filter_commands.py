@@ -1,0 +1,238 @@
+"""``rocketray filter save``, ``list``, ``show`` and ``remove``: the named filters of a topic."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketray.actors.runtime.machine import user_name
+from rocketray.cli.arguments.filter_choice import FilterNameArgument
+from rocketray.cli.arguments.node import ask
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    DataOption,
+    DialectOption,
+    JsonOption,
+    OnFilterErrorOption,
+    SqlOption,
+    TagsOption,
+    TopicArgument,
+    WhereOption,
+    chosen_subscription,
+)
+from rocketray.cli.terminal.output import (
+    as_time,
+    counted,
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+    progress,
+)
+from rocketray.errors import NodeElsewhereError, StoreError
+from rocketray.filters.filter_name import FilterName
+
+if TYPE_CHECKING:
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.named_filters.filter_book import NamedFilter
+    from rocketray.actors.named_filters.named_filters_api import FilterUse
+    from rocketray.filters.sql92.advice import Advice
+    from rocketray.filters.subscription import Subscription
+
+__all__ = ["list_filters", "remove", "save", "show"]
+
+
+def save(
+    topic: TopicArgument,
+    name: FilterNameArgument,
+    *,
+    tags: TagsOption = None,
+    sql: SqlOption = None,
+    where: WhereOption = None,
+    dialect: DialectOption = None,
+    on_filter_error: OnFilterErrorOption = "stop",
+    note: Annotated[
+        str, typer.Option(metavar="TEXT", help="What it is for, or what has changed.")
+    ] = "",
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Save a filter of a topic under a name; the next version, if there is one of that name.
+
+    \b
+      rocketray filter save Trade large --sql "amount > 100" --note "for the audit"
+      rocketray filter save Trade large --sql "amount > 200"
+      rocketray tail Trade --filter large@1
+
+    No group changes by it: one that reads with an earlier version keeps that, until "groups
+    migrate" switches it, or all of its members have ended and start again. A filter that does not
+    parse is refused, and warnings are those of "filter check". If the latest version is the same
+    filter, nothing is saved.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    if name.version is not None:
+        raise typer.BadParameter(f"versions are numbered by the node; give the name {name.name!r}")
+    if tags is None and sql is None and where is None:
+        raise typer.BadParameter("give the filter with --tags, --sql or --where")
+    subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
+    who = f"{user_name()} on {socket.gethostname()}"
+    with ask(data) as node:
+        saved, is_new = node.named_filters.save(topic, name.name, subscription, note, who)
+        uses = [each for each in node.named_filters.uses(topic) if each.name == name.name]
+        warnings = _warnings(node, topic, saved.subscription)
+    if as_json:
+        record = {**_record(saved, uses), "isNew": is_new}
+        print_json({**record, "warnings": [each.sentence for each in warnings]})
+        return
+    for each in warnings:
+        progress(f"warning: {each}")
+    named = saved.subscription.named
+    is_there = f"is {named} of topic {topic} already, from {as_time(saved.created_ms)}"
+    print_line(
+        f"{named} of topic {topic} is saved: {_text(saved)}"
+        if is_new
+        else f"{_text(saved)} {is_there}; nothing was saved"
+    )
+    for use in uses:
+        if use.version != saved.version and not use.is_coming:
+            print_line(
+                f"group {use.group} reads with {_name_of(use)} ({counted(use.members, 'member')}); "
+                f"to switch it: rocketray groups migrate {use.group} {topic} --filter {named}"
+            )
+
+
+def list_filters(
+    topic: TopicArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
+) -> None:
+    """List the named filters of a topic, each with its latest version and the groups that use it.
+
+    --json prints an object a line, with the filter as "groups list" has it.
+    Example: rocketray filter list Trade
+    """
+    with ask(data) as node:
+        found, uses = node.named_filters.all(topic), node.named_filters.uses(topic)
+    if as_json or found:
+        _print(found, uses, as_json=as_json)
+    else:
+        print_line(f"topic {topic} has no named filter; save one with: rocketray filter save")
+
+
+def show(
+    topic: TopicArgument,
+    name: FilterNameArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show all versions of a named filter, oldest first, or one of them.
+
+    Example: rocketray filter show Trade large@2
+    """
+    with ask(data) as node:
+        filters = node.named_filters
+        found = (
+            filters.versions(topic, name.name)
+            if name.version is None
+            else [filters.get(topic, name)]
+        )
+        uses = filters.uses(topic)
+    _print(found, uses, as_json=as_json, by_version=True)
+
+
+def remove(
+    topic: TopicArgument,
+    name: FilterNameArgument,
+    *,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also if groups use it: they keep the filter that they have."),
+    ] = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a named filter of a topic, with all its versions.
+
+    Refused while a group uses it. Numbers of versions are not used again: a filter that is saved
+    under the name later begins behind them. Whether Spark queries or apps that do not run name it
+    is not known.
+    Example: rocketray filter remove Trade large
+    """
+    if name.version is not None:
+        raise typer.BadParameter(
+            f"single versions stay; to remove filter {name.name!r} with all its versions, leave out "
+            f"@{name.version}"
+        )
+    with ask(data) as node:
+        count = len(node.named_filters.versions(topic, name.name))
+        uses = node.named_filters.remove(topic, name.name, force=force)
+    groups = sorted({use.group for use in uses})
+    record = {"topic": topic, "name": name.name, "versions": count, "groups": groups}
+    text = f"filter {name.name} of topic {topic} is removed, with {counted(count, 'version')}"
+    kept = f"; groups {', '.join(groups)} keep what they have" if groups else ""
+    print_result(record, f"{text}{kept}", as_json=as_json)
+
+
+def _print(
+    found: Iterable[NamedFilter],
+    uses: Sequence[FilterUse],
+    *,
+    as_json: bool,
+    by_version: bool = False,
+) -> None:
+    """Print filters with the groups that use them, or *by_version* just that version."""
+    rows = []
+    for one in found:
+        of_it = [
+            use
+            for use in uses
+            if use.name == one.name and (not by_version or use.version == one.version)
+        ]
+        if as_json:
+            print_json(_record(one, of_it))
+        groups = ", ".join(
+            f"{use.group} ({'coming' if use.is_coming else f'@{use.version}'})" for use in of_it
+        )
+        times = as_time(one.created_ms), one.created_by or None
+        rows.append((one.name, one.version, _text(one), groups or None, *times, one.note or None))
+    if not as_json:
+        columns = ("name", "version", "filter", "groups", "saved", "by", "note")
+        print_table(columns, rows)
+
+
+def _record(one: NamedFilter, uses: Iterable[FilterUse]) -> dict[str, Any]:
+    groups = [
+        {
+            "group": use.group,
+            "version": use.version,
+            "members": use.members,
+            "isComing": use.is_coming,
+        }
+        for use in uses
+    ]
+    return {**one.to_json(), "groups": groups}
+
+
+def _text(one: NamedFilter) -> str:
+    """Return a filter without its name."""
+    return str(one.subscription).removesuffix(f" (filter {one.subscription.named})")
+
+
+def _name_of(use: FilterUse) -> FilterName:
+    return FilterName(use.name, use.version)
+
+
+def _warnings(
+    node: LocalClient | Connection, topic: str, subscription: Subscription
+) -> tuple[Advice, ...]:
+    """Return the warnings of ``filter check``, with recent messages where they are at hand."""
+    from rocketray.views.filter_records import checked_filter  # noqa: PLC0415 - imports NumPy
+
+    try:
+        data = node.files("comparing a filter with messages")
+        return checked_filter(subscription, data, topic).warnings
+    except (NodeElsewhereError, StoreError):
+        progress("the filter was not compared with messages: their files are on another machine")
+        return checked_filter(subscription).warnings
