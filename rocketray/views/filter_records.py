@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rocketray.actors.filtering.filter_advice import SAMPLE_COUNT, advise_filter
+from rocketray.actors.named_filters.filter_book import NamedFilter
+from rocketray.actors.named_filters.named_filters_api import FilterUse
 from rocketray.errors import FilterSyntaxError
 from rocketray.filters.sql92 import to_sql
 from rocketray.filters.sql92.advice import Advice
 from rocketray.filters.sql92.nodes import property_names
 from rocketray.filters.subscription import Subscription, parse
 
-__all__ = ["CheckedFilter", "checked_filter", "refused_filter"]
+__all__ = [
+    "CheckedFilter",
+    "checked_filter",
+    "named_filter_record",
+    "refused_filter",
+    "warning_records",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +36,8 @@ class CheckedFilter:
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON."""
-        shown = [
-            {"code": each.code.value, "subject": each.subject, "message": each.sentence}
-            for each in self.warnings
-        ]
         valid = {"expression": self.expression, "valid": True, **self.facts}
-        return {**valid, "warnings": shown, "error": None}
+        return {**valid, "warnings": warning_records(self.warnings), "error": None}
 
 
 def checked_filter(
@@ -52,6 +57,28 @@ def checked_filter(
     facts, lines = checked[subscription.expression_type](subscription)
     warnings = advise_filter(subscription, data, topic, count)
     return CheckedFilter(subscription.expression, facts, lines, (*warnings,))
+
+
+def warning_records(warnings: Iterable[Advice]) -> list[dict[str, str]]:
+    """Return warnings as JSON."""
+    return [
+        {"code": each.code.value, "subject": each.subject, "message": each.sentence}
+        for each in warnings
+    ]
+
+
+def named_filter_record(one: NamedFilter, uses: Iterable[FilterUse]) -> dict[str, Any]:
+    """Return a version of a named filter as JSON, with the groups that use the filter."""
+    groups = [
+        {
+            "group": use.group,
+            "version": use.version,
+            "members": use.members,
+            "isComing": use.is_coming,
+        }
+        for use in uses
+    ]
+    return {**one.to_json(), "groups": groups}
 
 
 def refused_filter(error: FilterSyntaxError) -> dict[str, Any]:

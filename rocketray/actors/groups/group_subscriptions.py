@@ -7,7 +7,7 @@ Invariants
   3. The name of a filter is not part of it (subscription.py). A group has the name that its first
      member gave, or the first one with a name.
   4. A change that leaves the text of the filter as it is, as an upgrade to a release with another
-     default dialect does, is logged.
+     default dialect does, is logged; and one to another version of a named filter.
 """
 
 from __future__ import annotations
@@ -95,11 +95,10 @@ class GroupSubscriptions:
             raise SubscriptionConflictError(
                 beat.group, beat.topic, str(existing), str(offered), difference
             )
-        if existing is not None and existing.expression == offered.expression:
-            # The text is the same: an upgrade changed the default.
+        if existing is not None and _seems_the_same(existing, offered):
             difference = describe_difference(existing, offered)
             where = f"group {beat.group!r}, topic {beat.topic!r}"
-            _LOG.warning("%s: its filter changed: %s", where, difference)
+            _LOG.warning("%s: its filter changed: %s; it is %s now", where, difference, offered)
         self.subscribe(beat.group, beat.topic, offered, wall_ms)
 
     def _take_name(self, beat: Heartbeat, *, is_shared: bool) -> None:
@@ -187,3 +186,9 @@ class GroupSubscriptions:
         for key in [key for key in self._since_ms if doomed(key)]:
             del self._since_ms[key]
         self._changed = True
+
+
+def _seems_the_same(before: Subscription, now: Subscription) -> bool:
+    """Return whether two filters have one text, as after an upgrade, or are of one name."""
+    name, _, _ = before.named.partition("@")
+    return before.expression == now.expression or bool(name and name == now.named.partition("@")[0])

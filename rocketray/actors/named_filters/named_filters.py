@@ -155,7 +155,7 @@ def _in_use(topic: str, name: str, uses: list[FilterUse]) -> str:
     shown = [f"{each.group} ({each.name}@{each.version})" for each in uses[:_USES_SHOWN]]
     more = f" and {len(uses) - _USES_SHOWN} more" if len(uses) > _USES_SHOWN else ""
     return (
-        f"filter {name!r} of topic {topic!r} is used by groups {', '.join(shown)}{more}: a member "
-        "that asks for it by name could not start again; give them another filter (rocketray "
-        "groups migrate), delete the groups, or add --force, with which they keep what they have"
+        f"filter {name!r} of topic {topic!r} is used by groups {', '.join(shown)}{more}: members "
+        "that ask for it by name could not start again; give them another filter (rocketray groups "
+        "migrate), delete the groups, or remove it with --force: they keep the filter that they have"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FilterNameArgument",
     "FilterNameOption",
+    "FilterVersionArgument",
     "chosen_filter",
     "filter_in_files",
     "filter_on_node",
@@ -47,14 +48,17 @@ FilterNameOption = Annotated[
         autocompletion=complete_filters,
     ),
 ]
-FilterNameArgument = Annotated[
-    FilterName,
-    typer.Argument(
-        metavar="NAME[@V]",
-        parser=_parse,
-        help="The filter's name, and a version.",
-        autocompletion=complete_filters,
-    ),
+
+
+def _argument(metavar: str, help_text: str) -> Any:
+    return typer.Argument(
+        metavar=metavar, parser=_parse, help=help_text, autocompletion=complete_filters
+    )
+
+
+FilterNameArgument = Annotated[FilterName, _argument("NAME", "The filter's name.")]
+FilterVersionArgument = Annotated[
+    FilterName, _argument("NAME[@V]", "The filter's name, and a version.")
 ]
 
 

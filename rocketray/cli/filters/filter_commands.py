@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["evaluate", "filters"]
 
 filters = typer.Typer(
-    help="Try filter expressions, save them under names, and show filter statistics.",
+    help="Try filters, keep them under names, and show statistics.",
     no_args_is_help=True,
 )
 
@@ -103,7 +103,8 @@ def check(
         raise typer.BadParameter("give one of an SQL92 expression, --tags and --filter")
     if filter_name is not None:
         if topic is None or dialect is not None:
-            raise typer.BadParameter("--filter is of a --topic, and has its dialect with it")
+            said = "add --topic" if topic is None else "it has its dialect: leave out --dialect"
+            raise typer.BadParameter(f"--filter is a filter of a topic; {said}")
         subscription = filter_in_files(data, topic, filter_name)
     elif expression is not None:
         subscription = Subscription.sql(expression, dialect)

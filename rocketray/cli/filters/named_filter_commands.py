@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketray.actors.runtime.machine import user_name
-from rocketray.cli.arguments.filter_choice import FilterNameArgument
+from rocketray.cli.arguments.filter_choice import FilterNameArgument, FilterVersionArgument
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -33,7 +33,6 @@ from rocketray.cli.terminal.output import (
     progress,
 )
 from rocketray.errors import NodeElsewhereError, StoreError
-from rocketray.filters.filter_name import FilterName
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
@@ -61,7 +60,7 @@ def save(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Save a filter of a topic under a name; the next version, if there is one of that name.
+    """Save a filter of a topic under a name, as its next version.
 
     \b
       rocketray filter save Trade large --sql "amount > 100" --note "for the audit"
@@ -79,17 +78,27 @@ def save(
         raise typer.BadParameter("give the filter with --tags, --sql or --where")
     subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
     who = f"{user_name()} on {socket.gethostname()}"
+    from rocketray.views.filter_records import (  # noqa: PLC0415 - imports NumPy
+        named_filter_record,
+        warning_records,
+    )
+
     with ask(data) as node:
         saved, is_new = node.named_filters.save(topic, name.name, subscription, note, who)
         uses = [each for each in node.named_filters.uses(topic) if each.name == name.name]
         warnings = _warnings(node, topic, saved.subscription)
     if as_json:
-        record = {**_record(saved, uses), "isNew": is_new}
-        print_json({**record, "warnings": [each.sentence for each in warnings]})
-        return
-    for each in warnings:
-        progress(f"warning: {each}")
-    named = saved.subscription.named
+        record = {**named_filter_record(saved, uses), "isNew": is_new}
+        print_json({**record, "warnings": warning_records(warnings)})
+    else:
+        for each in warnings:
+            progress(f"warning: {each}")
+        _print_saved(saved, uses, is_new=is_new)
+
+
+def _print_saved(saved: NamedFilter, uses: Iterable[FilterUse], *, is_new: bool) -> None:
+    """Print what was saved, and which groups with members read with another version."""
+    topic, named = saved.topic, saved.subscription.named
     is_there = f"is {named} of topic {topic} already, from {as_time(saved.created_ms)}"
     print_line(
         f"{named} of topic {topic} is saved: {_text(saved)}"
@@ -97,19 +106,22 @@ def save(
         else f"{_text(saved)} {is_there}; nothing was saved"
     )
     for use in uses:
-        if use.version != saved.version and not use.is_coming:
+        if use.members and use.version != saved.version and not use.is_coming:
             print_line(
-                f"group {use.group} reads with {_name_of(use)} ({counted(use.members, 'member')}); "
-                f"to switch it: rocketray groups migrate {use.group} {topic} --filter {named}"
+                f"group {use.group} reads with {use.name}@{use.version} "
+                f"({counted(use.members, 'member')}); to switch it: rocketray groups migrate "
+                f"{use.group} {topic} --filter {named}"
             )
 
 
 def list_filters(
     topic: TopicArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """List the named filters of a topic, each with its latest version and the groups that use it.
+    """List the named filters of a topic.
 
-    --json prints an object a line, with the filter as "groups list" has it.
+    Each is shown with its latest version, and with the groups that use any of its versions. --json
+    prints an object a line, with the filter as "groups list" has it.
+
     Example: rocketray filter list Trade
     """
     with ask(data) as node:
@@ -122,12 +134,14 @@ def list_filters(
 
 def show(
     topic: TopicArgument,
-    name: FilterNameArgument,
+    name: FilterVersionArgument,
     *,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show all versions of a named filter, oldest first, or one of them.
+    """Show all versions of a named filter, or one of them.
+
+    They are shown oldest first, each with the groups that use it.
 
     Example: rocketray filter show Trade large@2
     """
@@ -183,6 +197,8 @@ def _print(
     by_version: bool = False,
 ) -> None:
     """Print filters with the groups that use them, or *by_version* just that version."""
+    from rocketray.views.filter_records import named_filter_record  # noqa: PLC0415 - as above
+
     rows = []
     for one in found:
         of_it = [
@@ -191,9 +207,9 @@ def _print(
             if use.name == one.name and (not by_version or use.version == one.version)
         ]
         if as_json:
-            print_json(_record(one, of_it))
+            print_json(named_filter_record(one, of_it))
         groups = ", ".join(
-            f"{use.group} ({'coming' if use.is_coming else f'@{use.version}'})" for use in of_it
+            f"{use.group} ({'changes to ' if use.is_coming else ''}@{use.version})" for use in of_it
         )
         times = as_time(one.created_ms), one.created_by or None
         rows.append((one.name, one.version, _text(one), groups or None, *times, one.note or None))
@@ -202,26 +218,9 @@ def _print(
         print_table(columns, rows)
 
 
-def _record(one: NamedFilter, uses: Iterable[FilterUse]) -> dict[str, Any]:
-    groups = [
-        {
-            "group": use.group,
-            "version": use.version,
-            "members": use.members,
-            "isComing": use.is_coming,
-        }
-        for use in uses
-    ]
-    return {**one.to_json(), "groups": groups}
-
-
 def _text(one: NamedFilter) -> str:
     """Return a filter without its name."""
     return str(one.subscription).removesuffix(f" (filter {one.subscription.named})")
-
-
-def _name_of(use: FilterUse) -> FilterName:
-    return FilterName(use.name, use.version)
 
 
 def _warnings(

@@ -216,4 +216,7 @@ def test_tags_without_a_slip_are_shown_one_by_one() -> None:
 def test_one_filter_is_checked_at_a_time() -> None:
     for arguments in ((), ("a > 5", "--tags", "pay")):
         done = run_here("filter", "check", *arguments)
-        assert (done.code, "give an SQL92 expression or --tags" in done.err) == (2, True)
+        assert (done.code, "give one of an SQL92 expression, --tags and --filter" in done.err) == (
+            2,
+            True,
+        )

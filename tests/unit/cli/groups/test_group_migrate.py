@@ -88,7 +88,7 @@ def test_a_change_is_taken_back_while_nobody_was_there_to_switch(node: LocalNode
     assert run_here("groups", "migrate", "g", "T", "--abort").out == "the change was dropped\n"
     forgotten = run_here("groups", "migrate", "g", "T")
     assert forgotten.code == 2
-    assert "give the new filter with --tags, --sql or --where" in forgotten.err
+    assert "give the new filter with --tags, --sql, --where or --filter" in forgotten.err
     with node.consumer("g", "T", OLD) as member:
         while not member.assignment():
             member.poll(0.1)
