@@ -188,7 +188,7 @@ class _Job:
             expected_delays=expected.delays,
             spark=SparkResult(
                 self.run.path / PARQUET,
-                str(late_lake.subscription()),
+                str(late_lake.chosen_filter()),
                 parquet_rows,
                 expected.late_from_jfk,
             ),

@@ -217,6 +217,21 @@ def test_another_filter_on_a_checkpoint_is_taken_only_where_it_is_allowed(
     assert run(spark, shards, tags="order").all() == []
 
 
+def test_a_query_by_the_name_of_a_filter_keeps_its_version(
+    spark: SparkSession, shards: Shards
+) -> None:
+    shards.fill("Trade", 0, 10)
+    shards.save_filter("Trade", "ours", rr.Subscription.tags("pay"))
+    read = run(spark, shards, startingOffsets="earliest", filter="ours")
+    assert read.all() == [(0, 0), (0, 5)]
+    shards.save_filter("Trade", "ours", rr.Subscription.tags("order"))
+    shards.fill("Trade", 0, 10)
+    assert run(spark, shards, filter="ours").all() == [(0, 10), (0, 15)]
+    options = {"data": str(shards.data), "topic": "Trade", "filter": "ours"}
+    frame = spark.read.format("rocketray").schema(COLUMNS).options(**options).load()
+    assert sorted(map(tuple, frame.collect())) == [(0, 1), (0, 6), (0, 11), (0, 16)]
+
+
 def test_a_checkpoint_of_an_earlier_release_is_read_on(spark: SparkSession, shards: Shards) -> None:
     shards.fill("Trade", 0, 10)
     run(spark, shards, startingOffsets="earliest")

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.actors.named_filters.filter_book import FilterBook, book_json, parse_book
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.config import StoreConfig
+from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
@@ -51,6 +54,14 @@ class Shards:
             self._pages.pop(key)
         shutil.rmtree(shard_directory(self.data, topic, 0).parent)
         TopicCatalog.load(self.data).without_topic(topic).without_deleted(topic).save(self.data)
+
+    def save_filter(self, topic: str, name: str, subscription: Subscription) -> None:
+        """Save the next version of a named filter."""
+        documents = FileDocuments(self.data)
+        book = documents.load("namedFilters", parse_book) or FilterBook()
+        filters = book.of(topic, TopicCatalog.load(self.data).get(topic).topic_id)
+        saved = filters.with_saved(name, subscription, "", created_ms=0, created_by="")
+        documents.save("namedFilters", book_json(book.with_topic(saved)))
 
     def append(self, messages: Sequence[Message], queue_id: int) -> None:
         """Store messages of one topic, a millisecond after all others, and let readers see them."""

@@ -260,8 +260,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     ) -> Callable[[Callable[..., Any]], SinkSpec]:
         """Declare a Spark query over *topic*: a function from a streaming DataFrame to a writer.
 
-        *options* are those of ``SinkSpec``: tags or sql, dialect, checkpoint, trigger, schema,
-        max_rows, starting_offsets. It runs beside the agents, on Spark (see spark/sink.py).
+        *options* are those of ``SinkSpec``: tags, sql or filter, dialect, checkpoint, trigger,
+        schema, max_rows, starting_offsets. It runs beside the agents, on Spark (see spark/sink.py).
         """
         refuse_unknown_options("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
         topics = topic if isinstance(topic, str) else ",".join(topic.topics)

@@ -19,10 +19,11 @@ from operator import attrgetter
 from typing import Any
 
 from rocketray.errors import ConfigError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
-from rocketray.topology.values.group import make_subscription
+from rocketray.topology.values.group import make_filter
 
 __all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "EARLIEST", "SinkSpec", "add_sink"]
 
@@ -37,6 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}\Z")  # also the name of the default c
 class SinkSpec:
     """One sink, checked when it is created.
 
+    ``filter`` is the name of one of the topic, as "large" or "large@2".
     ``checkpoint`` None means a directory of the sink's name under the host's checkpoint root, there
     below one of ``owner``: sinks of two apps may have one name.
     ``schema`` names the columns to read, in Spark's DDL form; None reads all. ``max_rows`` limits a
@@ -50,6 +52,7 @@ class SinkSpec:
     tags: str | None = None
     sql: str | None = None
     dialect: Dialect | None = None
+    filter: str | None = None
     checkpoint: str | None = None
     trigger: str = DEFAULT_TRIGGER
     schema: str | None = None
@@ -67,15 +70,18 @@ class SinkSpec:
             check_topic(name)
         if self.tags is not None and self.sql is not None:
             raise ConfigError(f"sink {self.name!r} has both tags and sql; keep one of them")
-        self.subscription()
+        if isinstance(self.chosen_filter(), FilterName) and len(self.topics) != 1:
+            raise ConfigError(
+                f"sink {self.name!r} has filter={self.filter!r}, which is of one topic: name one"
+            )
         self.trigger_arguments()
         if self.max_rows is not None and self.max_rows < 1:
             raise ConfigError(f"sink {self.name!r}: max_rows is {self.max_rows}; give 1 or more")
         _count_arguments(self.name, self.function)
 
-    def subscription(self) -> Subscription:
+    def chosen_filter(self) -> Subscription | FilterName:
         """Return the filter, in the form that agents have."""
-        return make_subscription(self.tags or None, self.sql, None, dialect=self.dialect)
+        return make_filter(self.filter, self.tags or None, self.sql, None, dialect=self.dialect)
 
     @property
     def topics(self) -> list[str]:
@@ -106,6 +112,7 @@ class SinkSpec:
             "tags": self.tags,
             "sql": self.sql,
             "dialect": self.dialect,
+            "filter": self.filter,
             "startingOffsets": self.starting_offsets,
             "maxOffsetsPerTrigger": None if self.max_rows is None else str(self.max_rows),
         }

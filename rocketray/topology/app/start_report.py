@@ -73,7 +73,7 @@ def report_start(app: Any) -> None:
     for sink in app.sinks.values():
         logger.info(
             "sink %s of app %s: topic %s, %s",
-            *(sink.name, app.conf.id, sink.topic, sink.subscription()),
+            *(sink.name, app.conf.id, sink.topic, sink.chosen_filter()),
         )
     groups = ", ".join(f"{name} (group {member.group})" for name, _, member in members)
     logger.info("app %s is ready; agents: %s", app.conf.id, groups or "none")

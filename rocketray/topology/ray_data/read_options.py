@@ -12,12 +12,14 @@ from typing import Any, TypedDict
 
 from rocketray.actors.fetching.read_plan import ReadPlan
 from rocketray.errors import ConfigError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
+from rocketray.filters.subscription import Subscription
 from rocketray.meant import refuse_unknown
 from rocketray.store.reading.columns import COLUMN_TYPES, column_schema
 from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
 from rocketray.topology.ranges.time_rules import TimeRule
-from rocketray.topology.values.group import make_subscription
+from rocketray.topology.values.group import make_filter
 
 __all__ = ["OffsetChoice", "ReadOptions", "offset_rule", "read_plan"]
 
@@ -49,7 +51,8 @@ class ReadOptions(TypedDict, total=False):
     "earliest", "latest", an offset, a datetime (the first message stored then or later; without a
     time zone it is in UTC), or a mapping from queue ids to offsets and words. A queue that the
     mapping does not name is read from its first message, or to its last.
-    ``tags``, ``sql``, ``where``: the filter, one of them; ``dialect``: of the SQL.
+    ``tags``, ``sql``, ``where``: the filter, one of them; ``dialect``: of the SQL. Or ``filter``,
+    the name of one of the topic, as "large" or "large@2"; without a version it is the latest.
     ``data``, ``cluster``, ``ray_address``: the node, as for a :class:`~rocketray.Client`.
     ``fail_on_data_loss``: False reads what is left if messages are deleted before they are read.
     """
@@ -61,14 +64,15 @@ class ReadOptions(TypedDict, total=False):
     sql: str | None
     where: str | Callable[..., Any] | None
     dialect: Dialect | None
+    filter: str | None
     data: Path | str | None
     cluster: str | None
     ray_address: str | None
     fail_on_data_loss: bool
 
 
-def read_plan(options: ReadOptions) -> ReadPlan:
-    """Return what all tasks of a read share.
+def read_plan(options: ReadOptions, look_up: Callable[[FilterName], Subscription]) -> ReadPlan:
+    """Return what all tasks of a read share; *look_up* finds a filter by its name.
 
     Raises:
         ConfigError: an option or a column is unknown, or the filter cannot be used.
@@ -82,7 +86,8 @@ def read_plan(options: ReadOptions) -> ReadPlan:
     chosen = tuple(columns or _DEFAULT_COLUMNS)
     column_schema(chosen)  # refuses unknown ones
     tags, sql, where = options.get("tags"), options.get("sql"), options.get("where")
-    subscription = make_subscription(tags, sql, where, dialect=options.get("dialect"))
+    given = make_filter(options.get("filter"), tags, sql, where, dialect=options.get("dialect"))
+    subscription = look_up(given) if isinstance(given, FilterName) else given
     return ReadPlan(subscription, chosen, _BATCH_ROWS, options.get("fail_on_data_loss", True))
 
 

@@ -28,9 +28,12 @@ from rocketray.actors.fetching.read_plan import ReadPlan
 from rocketray.actors.ray_process.ray_runtime import has_ray
 from rocketray.cluster import Cluster, chosen_node
 from rocketray.errors import NodeNotRunningError
+from rocketray.filters.filter_name import FilterName
+from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
 from rocketray.store.reading.columns import column_schema
 from rocketray.topology.ranges.division import Division, divide
+from rocketray.topology.ranges.filter_lookup import find_filter
 from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST
 from rocketray.topology.ranges.planning import plan_batch
 from rocketray.topology.ranges.range_tasks import TaskRanges, placed, read_ranges
@@ -64,13 +67,18 @@ class TopicDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
             OffsetOutOfRangeError: an offset is not in its queue.
         """
         super().__init__()
-        self._plan = read_plan(options)
+        node = chosen_node(options.get("data"), options.get("cluster"), options.get("ray_address"))
+        where = node if isinstance(node, Cluster) else node.absolute()
+
+        def look_up(name: FilterName) -> Subscription:
+            _join_ray(node)
+            return find_filter(where, check_topic(topic), name).subscription
+
+        self._plan = read_plan(options, look_up)
         start, end = options.get("start_offset", "earliest"), options.get("end_offset", "latest")
         starting = offset_rule(topic, start, "start_offset", others=EARLIEST)
         ending = offset_rule(topic, end, "end_offset", others=LATEST)
-        node = chosen_node(options.get("data"), options.get("cluster"), options.get("ray_address"))
         _join_ray(node)
-        where = node if isinstance(node, Cluster) else node.absolute()
         queues = TopicQueues(where, TopicChoice(topic, (check_topic(topic),)))
         self._bounds = queues.bounds()
         starts = queues.offsets(starting, "start_offset", self._bounds)

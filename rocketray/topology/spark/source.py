@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -40,7 +40,10 @@ from pyspark.sql.types import StructType
 
 from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
 from rocketray.environment import process_environ
+from rocketray.filters.filter_name import FilterName
+from rocketray.filters.subscription import Subscription
 from rocketray.topology.ranges.division import divide
+from rocketray.topology.ranges.filter_lookup import find_filter, warn_of_later
 from rocketray.topology.ranges.offset_rules import (
     EARLIEST,
     LATEST,
@@ -81,9 +84,13 @@ _FOR_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class RangesTask(InputPartition):
-    """The ranges of one task, read one after another."""
+    """The ranges of one task, read one after another with a filter.
+
+    The planner chose it: a task is read in another process, which does not see the checkpoint.
+    """
 
     ranges: TaskRanges
+    subscription: Subscription
 
 
 class RocketRaySource(DataSource):
@@ -150,27 +157,43 @@ class _Reading:
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._projection = Projection.of(schema, options.columns)
-        self._plan = ReadPlan(
-            subscription=options.subscription,
-            columns=self._projection.stored,
-            batch_rows=options.arrow_batch_rows,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+        self._found: Subscription | None = None
         self._begun: set[str] = set()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the matching messages of a task's ranges, each in queue order."""
         if isinstance(partition, RangesTask):  # Spark creates one of its own when there is none
-            batches = read_ranges(partition.ranges, self._plan)
+            plan = ReadPlan(
+                subscription=partition.subscription,
+                columns=self._projection.stored,
+                batch_rows=self._options.arrow_batch_rows,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            )
+            batches = read_ranges(partition.ranges, plan)
             freeze_modules()
             yield from map(self._projection.shape, batches)
 
+    def _filter(self) -> Subscription:
+        """Return the filter of the query, looked up at its first use if it is a name."""
+        if self._found is None:
+            chosen = self._options.filter
+            if isinstance(chosen, FilterName):
+                [topic] = self._options.choice.names
+                chosen = find_filter(self._options.node, topic, chosen).subscription
+            self._found = chosen
+        return self._found
+
     def _tasks(
-        self, ranges: Iterable[Range], bounds: Mapping[QueueKey, Bounds], queues: TopicQueues
+        self,
+        ranges: Iterable[Range],
+        bounds: Mapping[QueueKey, Bounds],
+        queues: TopicQueues,
+        subscription: Subscription,
     ) -> list[InputPartition]:
         """Return the tasks for *ranges*."""
         tasks = divide(ranges, bounds, self._options.division)
-        return [RangesTask(parts) for parts in placed(tasks, queues.place, self._begun)]
+        found = placed(tasks, queues.place, self._begun)
+        return [RangesTask(parts, subscription) for parts in found]
 
 
 class _Batches(_Reading):
@@ -185,7 +208,8 @@ class _Batches(_Reading):
         bounds = queues.bounds()
         starts = queues.offsets(self._options.starting or _EARLIEST, "startingOffsets", bounds)
         ends = queues.offsets(self._options.ending or _LATEST, "endingOffsets", bounds)
-        return self._tasks(self._pushed.ranges(plan_batch(starts, ends)), bounds, queues)
+        ranges = self._pushed.ranges(plan_batch(starts, ends))
+        return self._tasks(ranges, bounds, queues, self._pushed.subscription(self._filter()))
 
 
 class _BatchReader(_Batches, DataSourceReader):
@@ -198,10 +222,8 @@ class _FilteringReader(_Batches, DataSourceReader):
     @plainly
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take what the source can apply itself; return the others."""
-        options = self._options
-        self._pushed, left = PushedFilters.of(filters, options.columns, options.subscription)
-        subscription = self._pushed.subscription(options.subscription)
-        self._plan = replace(self._plan, subscription=subscription)
+        columns, chosen = self._options.columns, self._filter()
+        self._pushed, left = PushedFilters.of(filters, columns, chosen)
         return left
 
 
@@ -212,18 +234,16 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         self._target: QueueOffsets | None = None
         limits = options.limits
         self._pace = None if limits.least is None else BatchPace(limits.least, limits.delay_s)
-        self._admission = Admission(
-            options.subscription,
-            fail_on_data_loss=options.fail_on_data_loss,
-            allow_filter_change=options.allow_filter_change,
-        )
+        self._checked: Admission | None = None
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of a query without a checkpoint."""
         queues, rule = self._queues(), self._options.starting or _LATEST
         bounds = queues.bounds()
-        return self._kept(queues.offsets(rule, "startingOffsets", bounds), bounds)
+        offsets = queues.offsets(rule, "startingOffsets", bounds)
+        # A filter has rejected nothing yet; a batch that Spark has planned already has its own.
+        return self._kept(offsets, bounds, None if self._follows else self._filter())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return what micro-batches are limited by; Spark has another limit for ``once``."""
@@ -248,7 +268,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         bounds = self._queues().bounds()
         ends = self._target or {key: held.visible for key, held in bounds.items()}
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._kept(next_ends(starts, ends, bounds, max_rows), bounds)
+        return self._kept(next_ends(starts, ends, bounds, max_rows), bounds, self._filter())
 
     @plainly
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -259,13 +279,14 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks for what the queues hold between two offsets."""
         bounds = self._queues().bounds()
+        ends = self._admit(end, bounds)  # first, as it has the filter
         ranges = plan_stream(
             self._admit(start, bounds),
-            self._admit(end, bounds),
+            ends,
             bounds,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        return self._tasks(ranges, bounds, self._queues())
+        return self._tasks(ranges, bounds, self._queues(), self._filter())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint is Spark's, and retention removes messages."""
@@ -292,12 +313,39 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     def _admit(self, offset: dict[str, Any], bounds: Mapping[QueueKey, Bounds]) -> QueueOffsets:
         """Return the offsets of a checkpoint that are still valid."""
         position = from_json(offset, self._options.choice)
-        return self._admission.admit(position, self._queues().topic_ids(), bounds)
+        if self._checked is None:
+            self._follow(position)
+            self._checked = Admission(
+                self._filter(),
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                allow_filter_change=self._options.allow_filter_change,
+            )
+        return self._checked.admit(position, self._queues().topic_ids(), bounds)
 
-    def _kept(self, offsets: QueueOffsets, bounds: Mapping[QueueKey, Bounds]) -> dict[str, Any]:
+    @property
+    def _follows(self) -> bool:
+        """Whether a checkpoint says which version of the query's filter is read."""
+        chosen = self._options.filter
+        is_open = isinstance(chosen, FilterName) and chosen.version is None
+        return is_open and not self._options.allow_filter_change
+
+    def _follow(self, position: Position) -> None:
+        """Continue with the version of the filter with which the query began, if it is the same."""
+        chosen, kept = self._options.filter, position.subscription
+        if self._follows and isinstance(chosen, FilterName) and kept and chosen.is_of(kept.named):
+            [topic] = self._options.choice.names
+            warn_of_later(self._options.node, topic, chosen, kept)
+            self._found = kept
+
+    def _kept(
+        self,
+        offsets: QueueOffsets,
+        bounds: Mapping[QueueKey, Bounds],
+        subscription: Subscription | None,
+    ) -> dict[str, Any]:
         ids = {topic: its_id for topic, its_id in self._queues().topic_ids().items() if its_id}
         restorations = frozenset(each.id for held in bounds.values() for each in held.restorations)
-        return to_json(Position(offsets, ids, self._options.subscription, restorations))
+        return to_json(Position(offsets, ids, subscription, restorations))
 
     def _queues(self) -> TopicQueues:
         """Return the queues, opened in the process that uses them: the reader itself is pickled."""

@@ -14,6 +14,7 @@ from typing import cast
 
 from rocketray.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.ranges.division import Division
@@ -38,6 +39,7 @@ OPTION_NAMES = (
     "sql",
     "dialect",
     "where",
+    "filter",
     "columns",
     "includeHeaders",
     "startingOffsets",
@@ -103,14 +105,15 @@ class BatchLimits:
 class SourceOptions:
     """The options of a query.
 
-    ``node`` is the cluster, or the absolute path of a data or store directory. ``starting`` and
-    ``ending`` are None if not given: the reader has its default. ``given`` has the options' names.
+    ``filter`` may be the name of one of the topic, which its reader looks up. ``node`` is the
+    cluster, or the absolute path of a data or store directory. ``starting`` and ``ending`` are None
+    if not given: the reader has its default. ``given`` has the options' names.
     """
 
     choice: TopicChoice
     columns: ColumnSetName
     has_headers: bool
-    subscription: Subscription
+    filter: Subscription | FilterName
     node: Path | Cluster | StoreDirectory
     starting: OffsetRule | TimeRule | None
     ending: OffsetRule | TimeRule | None
@@ -143,7 +146,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         choice=_choice(given),
         columns=_columns(given),
         has_headers=_has_headers(given),
-        subscription=_subscription(given),
+        filter=_filter(given),
         node=_node(given, environ),
         starting=_rule(given, "starting", others=EARLIEST),
         ending=_rule(given, "ending", others=LATEST),
@@ -207,10 +210,20 @@ def _choice(given: Mapping[str, str]) -> TopicChoice:
     return _CHOICES[option](given[option], option)
 
 
-def _subscription(given: Mapping[str, str]) -> Subscription:
+def _filter(given: Mapping[str, str]) -> Subscription | FilterName:
     if "tags" in given and "sql" in given:
         raise ConfigError("both tags and sql are given; use TAGS in the sql, or drop one of them")
-    _only_one(given, ["tags", "sql", "where"])
+    _only_one(given, ["tags", "sql", "where", "filter"])
+    if "filter" in given:
+        if "dialect" in given:
+            raise ConfigError("a named filter has its dialect; drop dialect")
+        choice = _choice(given)
+        if choice.pattern is not None or len(choice.names) != 1:
+            raise ConfigError(
+                f"filter={given['filter']!r:.80} is of one topic, and the query reads "
+                f"{choice.text:.200}: name one topic, or give the filter with tags or sql"
+            )
+        return FilterName.parse(given["filter"])
     dialect = cast("Dialect | None", given.get("dialect"))  # checked by the subscription
     tags, sql, where = given.get("tags") or None, given.get("sql"), given.get("where")
     return make_subscription(tags, sql, where, dialect=dialect)

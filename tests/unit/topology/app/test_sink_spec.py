@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError
+from rocketray.filters.filter_name import FilterName
+from rocketray.filters.subscription import Subscription
 from rocketray.topology.app.sink_spec import SinkSpec, add_sink
 
 
@@ -71,8 +73,18 @@ def test_a_wrong_declaration_is_refused_where_it_stands(
 def test_the_dialect_goes_to_spark_where_it_is_not_rocketmqs() -> None:
     extended = spec(sql="a LIKE 'x'", dialect="rocketray")
     assert extended.source_options()["dialect"] == "rocketray"
-    assert extended.subscription().dialect == "rocketray"
+    assert extended.chosen_filter() == Subscription.sql(extended.sql or "")
     assert "dialect" not in spec(sql="a = 1").source_options()
+
+
+def test_a_sink_may_name_a_filter_of_its_topic() -> None:
+    named = spec(filter="large@2")
+    assert named.chosen_filter() == FilterName("large", 2)
+    assert named.source_options()["filter"] == "large@2"
+    with pytest.raises(ConfigError, match=r"names a whole filter.*leave out tags"):
+        spec(filter="large", tags="pay")
+    with pytest.raises(ConfigError, match="filter='large', which is of one topic: name one"):
+        spec(filter="large", topic="Trade,Order")
 
 
 def test_two_sinks_share_neither_name_nor_checkpoint() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import BinaryType, StructField, StructType
+from support.driven_stream import Offset, Stream
 from support.local_node import LocalNode
 
 from rocketray.actors.backups.backup import back_up
@@ -17,11 +15,8 @@ from rocketray.actors.backups.restore import restore
 from rocketray.actors.files.home import identity_of
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import StoreError
-from rocketray.topology.spark.source import RangesTask, RocketRaySource
 
-SCHEMA = StructType([StructField("body", BinaryType())])
 BACKED_UP, READ = 6, 9
-Offset = dict[str, Any]
 
 
 def grow(data: Path, bodies: range) -> None:
@@ -48,33 +43,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(made: Path, tmp_path: Path) -> Callable[[str], Path]:
     """A function that returns a directory of this test's own."""
     return lambda name: shutil.copytree(made / name, tmp_path / name)
-
-
-class Stream:
-    """One run of a query, as Spark drives it."""
-
-    def __init__(self, data: Path, **options: str) -> None:
-        given = {"topic": "Trade", "data": str(data), "longPollMs": "0", **options}
-        given.setdefault("startingOffsets", "earliest")
-        self._reader: Any = RocketRaySource(given).streamReader(SCHEMA)
-
-    def start(self) -> Offset:
-        found: Offset = self._reader.initialOffset()
-        return found
-
-    def read(self, start: Offset) -> tuple[Offset, list[bytes]]:
-        """Return the end of the next micro-batch, and what is in it; it is planned twice."""
-        end: Offset = self._reader.latestOffset(start, ReadAllAvailable())
-        first, again = (self._rows(start, end) for _ in range(2))
-        assert first == again
-        return end, first
-
-    def _rows(self, start: Offset, end: Offset) -> list[bytes]:
-        tasks = [
-            task for task in self._reader.partitions(start, end) if isinstance(task, RangesTask)
-        ]
-        batches = [batch for task in tasks for batch in self._reader.read(task)]
-        return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
 def bodies(start: int, stop: int) -> list[bytes]:

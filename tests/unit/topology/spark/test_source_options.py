@@ -9,6 +9,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from rocketray.cluster import Cluster
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError, PredicateError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.ranges.division import Division
 from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
@@ -32,7 +33,7 @@ def test_the_defaults_read_everything() -> None:
         choice=named("Trade"),
         columns="rocketray",
         has_headers=False,
-        subscription=Subscription.tags("*"),
+        filter=Subscription.tags("*"),
         node=Path("rocketray-data").absolute(),
         starting=None,
         ending=None,
@@ -68,7 +69,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         choice=named("Trade,Other"),
         columns="kafka",
         has_headers=True,
-        subscription=Subscription.sql("a > 1"),
+        filter=Subscription.sql("a > 1"),
         node=Path("/data"),
         starting=OffsetRule(LATEST, {}),
         ending=OffsetRule(LATEST, {("Trade", 1): 5}),
@@ -135,7 +136,19 @@ def test_what_a_pattern_matches_is_named_by_the_option_as_it_was_written() -> No
 
 def test_a_filter_may_be_a_predicate() -> None:
     where = "support.predicates:body_is_short"
-    assert parsed(where=where).subscription == Subscription.where(where)
+    assert parsed(where=where).filter == Subscription.where(where)
+
+
+def test_a_filter_may_be_a_name() -> None:
+    assert parsed(filter="large@2").filter == FilterName("large", 2)
+    for more, said in (
+        ({"tags": "a"}, "^tags and filter are both given"),
+        ({"sql": "a = 1"}, "^sql and filter are both given"),
+        ({"dialect": "rocketmq"}, "^a named filter has its dialect"),
+        ({"topic": "Trade,Order"}, "^filter='large' is of one topic, and the query reads topic ="),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            parse_options({"topic": "Trade", "filter": "large", **more}, {})
 
 
 def test_topics_are_named_matched_or_assigned() -> None:
