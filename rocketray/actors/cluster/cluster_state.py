@@ -18,6 +18,7 @@ When it is saved
 A damaged file is restored from its copy (state_files.py). If the copy is damaged, too:
   - Without topics the node does not start.
   - Without groups they are closed, and no file is removed by retention.
+  - Without named filters these alone are closed.
 """
 
 from __future__ import annotations
@@ -170,6 +171,8 @@ class ClusterState:
             wall_ms=clock_ms,
         )
         """The named filters of topics."""
+        if self.named_filters.closed is not None:
+            self.problems.note("named filters", self.named_filters.closed)
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
         self._bitmaps = BitmapBoard(self.topics.catalog.topics.values())
 

@@ -1,7 +1,8 @@
 """The coordinator's named filters: the book in force, its changes, and the groups that use it.
 
 A change is saved before it takes effect. The coordinator's lock is not held meanwhile. Groups hold
-their filters themselves, with the name: they need none of this to read.
+their filters themselves, with the name, and need none of this to read: if the document is damaged,
+with its copy, or of a later version, the named filters alone are closed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager
 from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.topics.topic_registry import TopicRegistry
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
@@ -51,7 +52,17 @@ class NamedFilters:
         self._check = check
         self._wall_ms = wall_ms
         self._changing = threading.Lock()
-        self._book = (documents.load(_NAME, parse_book) or FilterBook()).kept(self._ids())
+        self.closed: str | None = None
+        """Why there are no named filters; None if they are there."""
+        self._book = self._load()
+
+    def _load(self) -> FilterBook:
+        try:
+            book = self._documents.load(_NAME, parse_book) or FilterBook()
+        except StoreError as error:
+            self.closed = f"named filters are closed: {error}"
+            return FilterBook()
+        return book.kept(self._ids())
 
     def save(
         self, topic: str, name: str, subscription: Subscription, note: str = "", who: str = ""
@@ -117,11 +128,14 @@ class NamedFilters:
         """Save the filters without those of topics that were deleted."""
         with self._changing:
             kept = self._book.kept(self._ids())
-            if kept is not self._book:
+            if kept is not self._book:  # never while they are closed: then it is empty
                 self._save(kept)
 
     def _of(self, topic: str) -> TopicFilters:
-        return self._book.of(topic, self._topics.catalog.get(topic).topic_id)
+        config = self._topics.catalog.get(topic)
+        if self.closed is not None:
+            raise StoreError(self.closed)
+        return self._book.of(topic, config.topic_id)
 
     def _ids(self) -> Mapping[str, str]:
         return {name: topic.topic_id for name, topic in self._topics.catalog.topics.items()}

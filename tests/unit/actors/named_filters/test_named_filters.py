@@ -12,6 +12,7 @@ from rocketray.errors import (
     ConfigError,
     FilterSyntaxError,
     PredicateError,
+    StoreError,
     SubscriptionConflictError,
     TopicNotFoundError,
 )
@@ -147,6 +148,22 @@ def test_filters_survive_a_restart_and_end_with_their_topic(broker: Broker, tmp_
             again.named_filters.all("Trade")
         again.topics.create("Trade", 2)
         assert again.named_filters.all("Trade") == []
+
+
+def test_damaged_filters_close_no_group(broker: Broker, tmp_path: Path) -> None:
+    path = tmp_path / "config" / "namedFilters.json"
+    with broker:
+        broker.consumer("Shop", "Trade", LARGE)
+    for each in (path, path.with_name("namedFilters.json.bak")):
+        each.write_text('{"version": 1}')
+    with Broker(tmp_path) as again:
+        assert any("named filters are closed: " in line for line in again.node.problems())
+        with pytest.raises(StoreError, match=r"named filters are closed: .*namedFilters\.json"):
+            again.named_filters.save("Trade", "large", NEW)
+        subscription = again.groups.all()[0].subscription
+        assert subscription.named == "large@1"
+        again.consumer("Shop", "Trade", subscription)
+    assert path.read_text() == '{"version": 1}'
 
 
 def test_what_the_node_would_not_filter_by_is_not_saved(broker: Broker) -> None:
