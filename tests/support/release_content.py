@@ -31,6 +31,7 @@ from rocketray.actors.files.paths import (
 )
 from rocketray.actors.files.restorations import restorations_of
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.named_filters.filter_book import parse_book
 from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.actors.register.file_register import FileRegister
 from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
@@ -221,11 +222,13 @@ def _documents(documents: RegisterDocuments | FileDocuments) -> dict[str, Any]:
     disks = saved_disks(documents)
     assert disks is not None
     moves = documents.load("moves", queue_moves._parsed)
+    book = documents.load("namedFilters", parse_book)
     return {
         "cluster": [disks.cluster, disks.cluster_id],
         "disks": {name: home.data for name, home in disks.joined.items()},
         "draining": sorted(disks.draining),
         "moves": {name: asdict(move) for name, move in (moves or {}).items()},
+        "named filters": [] if book is None else [each.to_json() for each in book.topics["Trade"].latest()],
     }
 
 

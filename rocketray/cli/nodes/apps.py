@@ -22,6 +22,7 @@ from rocketray.errors import ActorError, ConfigError
 from .app_status import failures_of, idle_instances, show_hosts, sinks_of
 
 if TYPE_CHECKING:
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
     from rocketray.topology.hosting.hosting import Host, HostNumber
 
@@ -178,7 +179,7 @@ def _replace(
     _say_what_is_left(said)
 
 
-def _outdated(connection: Connection, hosts: Sequence[Host]) -> frozenset[HostNumber]:
+def _outdated(connection: NodeClient, hosts: Sequence[Host]) -> frozenset[HostNumber]:
     """Return the hosts with members that ask for a filter from which their group has switched.
 
     Their code may be unchanged, where it has a filter's name without a version.

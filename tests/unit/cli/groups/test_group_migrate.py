@@ -14,6 +14,7 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 
 from rocketray.cli.groups import group_changes
+from rocketray.cli.nodes import apps
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_plan import HostPlan
@@ -67,6 +68,7 @@ def test_members_to_be_replaced_are_named_in_order(node: LocalNode) -> None:
             for member in (first, second):
                 member.poll(0.02)
                 member.beat()
+        assert apps._outdated(node, HOSTS) == {3}, "rocketray up --replace takes it down"
     done = migrating.result()
     assert done.code == 0, done.err
     switched, replaced, command, others = done.out.splitlines()
