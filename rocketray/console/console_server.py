@@ -29,12 +29,13 @@ from rocketray.errors import (
     NodeNotRunningError,
     StreamError,
 )
+from rocketray.filters.filter_name import FilterName, check_filter_name
 from rocketray.names import check_group
 
 from .access import ConsoleAccess
 from .audit_log import AuditLog
 from .console_link import ConsoleLink
-from .page_views import EXPRESSION_MAX, PAGES, PageContext, letters_filter
+from .page_views import EXPRESSION_MAX, PAGES, PageContext, letters_filter, tail_form
 from .redrive import Redrives
 from .rendering import Renderer
 from .samples import EVERY_S, Samples
@@ -98,6 +99,7 @@ class Console:
         app.router.add_get("/language/{language}", self._language)
         app.router.add_post("/letters/redrive", self._redrive)
         app.router.add_post("/waiting/recall", self._recall)
+        app.router.add_post("/filters/save", self._save_filter)
         app.cleanup_ctx.append(self._background)
         return app
 
@@ -117,10 +119,9 @@ class Console:
         return await self._link.answer(lambda node: PAGES[name](node, query, self._context))
 
     async def _tail_page(self, request: web.Request) -> web.StreamResponse:
-        record = await self._link.answer(lambda node: PAGES["topics"](node, {}, self._context))
-        names = [row["topic"] for row in record["topics"]]
         query = _TAIL_FIELDS | _short(request.query)
-        return self._renderer.page(request, "tail", {"topics": names, "query": query})
+        record = await self._link.answer(lambda node: tail_form(node, query, self._context))
+        return self._renderer.page(request, "tail", {**record, "query": query})
 
     async def _tail_json(self, request: web.Request) -> web.StreamResponse:
         wanted = TailRequest.of({"from": "earliest"} | dict(request.query))
@@ -240,6 +241,23 @@ class Console:
         was_waiting = await self._link.answer(lambda node: node.delays.recall(handle))
         outcome = "recalled" if was_waiting else "late"
         return web.Response(status=303, headers={"Location": f"/waiting?outcome={outcome}"})
+
+    async def _save_filter(self, request: web.Request) -> web.StreamResponse:
+        form = await self._form(request)
+        fields = {name: str(form.get(name, "")) for name in ("topic", "kind", "filter")}
+        name, note = check_filter_name(str(form.get("name", "")).strip()), str(form.get("note", ""))
+        wanted = TailRequest.of(fields)
+        subscription = wanted.chosen()
+        if isinstance(subscription, FilterName):
+            raise ConfigError("a filter is saved by its expression: choose tags or SQL92")
+        note = note.strip()[:EXPRESSION_MAX]
+        details = {**fields, "name": name, "note": note}
+        await self._link.run(partial(self._audit.note, "save a filter", request.remote, **details))
+        who = f"the console, for {request.remote}"
+        await self._link.answer(
+            lambda node: node.named_filters.save(wanted.topic, name, subscription, note, who)
+        )
+        return web.Response(status=303, headers={"Location": f"/topic?topic={wanted.topic}"})
 
     async def _form(self, request: web.Request) -> Any:
         form = await request.post()

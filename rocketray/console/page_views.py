@@ -24,6 +24,7 @@ from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic
+from rocketray.views.filter_records import named_filter_record
 from rocketray.views.group_records import group_record, progress_record, progress_rows
 from rocketray.views.json_fields import json_fields
 from rocketray.views.lookups import found_by_id, found_by_unique_key
@@ -33,7 +34,7 @@ from rocketray.views.topic_records import described_topic, topic_record
 from .process_table import processes_of
 from .samples import Samples
 
-__all__ = ["EXPRESSION_MAX", "PAGES", "PageContext", "letters_filter"]
+__all__ = ["EXPRESSION_MAX", "PAGES", "PageContext", "letters_filter", "tail_form"]
 
 _T = TypeVar("_T")
 _Query = Mapping[str, str]
@@ -85,7 +86,29 @@ def topic(node: NodeClient, query: _Query, context: PageContext) -> dict[str, An
     record = described_topic(config, of_disks_there(node).shard_statistics(config.name))
     readers = [one for one in node.groups.all() if one.topic == config.name]
     groups_of = [_group_row(node, one, context) for one in readers]
-    return {**record, "rate": context.samples.rate(config.name), "groups": groups_of}
+    record |= {"rate": context.samples.rate(config.name), "groups": groups_of}
+    return record | _filters(node, config.name)
+
+
+def tail_form(node: NodeClient, query: _Query, context: PageContext) -> dict[str, Any]:
+    """Return the topics to choose from, and the named filters of the chosen one."""
+    names = [row["topic"] for row in topics(node, {}, context)["topics"]]
+    chosen = query.get("topic", "")
+    return {"topics": names, **(_filters(node, chosen) if chosen in names else {"filters": []})}
+
+
+def _filters(node: NodeClient, name: str) -> dict[str, Any]:
+    """Return the named filters of a topic, as ``filter list``."""
+    found, unknown = _known(partial(node.named_filters.all, name))
+    uses = node.named_filters.uses(name) if found else []
+    records = [
+        {
+            **named_filter_record(one, [each for each in uses if each.name == one.name]),
+            "text": one.text,
+        }
+        for one in found or ()
+    ]
+    return {"filters": records, "unknownFilters": unknown}
 
 
 def groups(node: NodeClient, _query: _Query, context: PageContext) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
-from rocketray.errors import ConfigError, FilterSyntaxError
+from rocketray.actors.named_filters.filter_files import filters_in
+from rocketray.errors import ConfigError, FilterSyntaxError, TopicNotFoundError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
 from rocketray.views.filter_records import checked_filter, refused_filter
@@ -32,12 +34,16 @@ FIRST_ROWS_MAX = 500  # what a page keeps
 _BODY_CHARS = 400
 _RECORD_MAX = 500
 _STEPS_MAX = 200
+_NAME = "NAME"
 _STARTS = ("latest", "earliest")
 
 
 @dataclass(frozen=True, slots=True)
 class TailRequest:
-    """What a tail shows: the fields of the page's form."""
+    """What a tail shows: the fields of the page's form.
+
+    ``kind`` is that of ``expression``: TAG, SQL92, or NAME for the name of a filter of the topic.
+    """
 
     topic: str
     kind: str = "TAG"
@@ -56,21 +62,44 @@ class TailRequest:
         start = query.get("from", "latest")
         if len(expression) > EXPRESSION_MAX:
             raise ConfigError(f"the filter is longer than {EXPRESSION_MAX} characters")
-        if kind not in ("TAG", "SQL92"):
-            raise ConfigError("kind is TAG or SQL92; predicates run in rocketray tail --where")
+        if kind not in ("TAG", "SQL92", _NAME):
+            raise ConfigError(
+                "kind is TAG, SQL92 or NAME; predicates run in rocketray tail --where"
+            )
         if start not in _STARTS and not _is_number(start):
             raise ConfigError("from is latest, earliest or a queue offset")
         request = cls(
             check_topic(query.get("topic", "")), kind, expression, start, "rejected" in query
         )
-        request.subscription().check_text()
+        chosen = request.chosen()
+        if isinstance(chosen, Subscription):
+            chosen.check_text()
         return request
 
-    def subscription(self) -> Subscription:
-        """Return the filter."""
+    def chosen(self) -> Subscription | FilterName:
+        """Return the filter, or its name."""
+        if self.kind == _NAME:
+            return FilterName.parse(self.expression)
         if self.kind == "SQL92" and self.expression:
             return Subscription.sql(self.expression)
         return Subscription.tags(self.expression or "*")
+
+    def subscription(self, data: Path) -> Subscription:
+        """Return the filter; a name is looked up in the node's directory, *data*.
+
+        Raises:
+            ConfigError: there is no such filter, or it is a predicate.
+        """
+        chosen = self.chosen()
+        if isinstance(chosen, Subscription):
+            return chosen
+        found = filters_in(data, self.topic).get(chosen).subscription
+        if found.expression_type == "CLASS":
+            raise ConfigError(
+                f"filter {chosen} is a predicate, which the console does not run; see: rocketray "
+                f"tail {self.topic} --filter {chosen}"
+            )
+        return found
 
     def open(self, data: Path) -> TopicTail:
         """Return the tail; raises as :class:`TopicTail`."""
@@ -79,9 +108,8 @@ class TailRequest:
             start = TailStart("earliest")
         elif self.start != "latest":
             start = TailStart("offset", int(self.start))
-        return TopicTail(
-            data, self.topic, self.subscription(), start, with_rejected=self.with_rejected
-        )
+        wanted = self.subscription(data)
+        return TopicTail(data, self.topic, wanted, start, with_rejected=self.with_rejected)
 
 
 def row_of(seen: SeenMessage) -> dict[str, Any]:
@@ -161,12 +189,16 @@ def check_record(data: Path, query: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(f"the filter is longer than {EXPRESSION_MAX} characters")
     if not expression.strip():
         return {"expression": "", "valid": True, "warnings": [], "error": None, "caret": None}
-    is_sql = query.get("kind") == "SQL92"
-    subscription = Subscription.sql(expression) if is_sql else Subscription.tags(expression)
+    topic = query.get("topic", "")
+    request = TailRequest(topic, query.get("kind", "TAG"), expression.strip())
     try:
-        found = checked_filter(subscription, data, query.get("topic") or None)
+        found = checked_filter(request.subscription(data), data, topic or None)
     except FilterSyntaxError as error:
         return {**refused_filter(error), "caret": str(error)}
+    except (ConfigError, TopicNotFoundError) as error:
+        if request.kind != _NAME:
+            raise
+        return {"expression": expression, "valid": False, "error": str(error), "caret": None}
     return {**found.record(), "caret": None}
 
 

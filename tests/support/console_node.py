@@ -38,7 +38,7 @@ def serve_all(node: LocalNode) -> None:
 
 @contextmanager
 def console_node(directory: Path) -> Iterator[LocalNode]:
-    """A node with messages, groups, and dead letters of the group ``audit``."""
+    """A node with messages, groups, dead letters of the group ``audit``, and a named filter."""
     with LocalNode(directory / "data") as node:
         serve_all(node)
         node.topics.ensure("Trade", 2)
@@ -59,6 +59,7 @@ def console_node(directory: Path) -> Iterator[LocalNode]:
                     if batch.queue_id == 0:
                         member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
         _give_up(node, 5)
+        node.named_filters.save("Trade", "pays", Subscription.tags("pay"), SECRET)
         yield node
 
 

@@ -228,7 +228,9 @@ def _documents(documents: RegisterDocuments | FileDocuments) -> dict[str, Any]:
         "disks": {name: home.data for name, home in disks.joined.items()},
         "draining": sorted(disks.draining),
         "moves": {name: asdict(move) for name, move in (moves or {}).items()},
-        "named filters": [] if book is None else [each.to_json() for each in book.topics["Trade"].latest()],
+        "named filters": []
+        if book is None
+        else [each.to_json() for each in book.topics["Trade"].latest()],
     }
 
 

@@ -64,6 +64,11 @@ class NamedFilter:
     created_ms: int = 0
     created_by: str = ""
 
+    @property
+    def text(self) -> str:
+        """The filter in words, without its name."""
+        return str(replace(self.subscription, named=""))
+
     def to_json(self) -> dict[str, Any]:
         """Return what is saved of it, and for programs its topic and name as well."""
         return {

@@ -101,9 +101,9 @@ def _print_saved(saved: NamedFilter, uses: Iterable[FilterUse], *, is_new: bool)
     topic, named = saved.topic, saved.subscription.named
     is_there = f"is {named} of topic {topic} already, from {as_time(saved.created_ms)}"
     print_line(
-        f"{named} of topic {topic} is saved: {_text(saved)}"
+        f"{named} of topic {topic} is saved: {saved.text}"
         if is_new
-        else f"{_text(saved)} {is_there}; nothing was saved"
+        else f"{saved.text} {is_there}; nothing was saved"
     )
     for use in uses:
         if use.members and use.version != saved.version and not use.is_coming:
@@ -212,15 +212,10 @@ def _print(
             f"{use.group} ({'changes to ' if use.is_coming else ''}@{use.version})" for use in of_it
         )
         times = as_time(one.created_ms), one.created_by or None
-        rows.append((one.name, one.version, _text(one), groups or None, *times, one.note or None))
+        rows.append((one.name, one.version, one.text, groups or None, *times, one.note or None))
     if not as_json:
         columns = ("name", "version", "filter", "groups", "saved", "by", "note")
         print_table(columns, rows)
-
-
-def _text(one: NamedFilter) -> str:
-    """Return a filter without its name."""
-    return str(one.subscription).removesuffix(f" (filter {one.subscription.named})")
 
 
 def _warnings(
