@@ -67,7 +67,7 @@ def write_json(path: Path, value: object, *, backup: bool = True, is_indented: b
     if len(content) > JSON_MAX_BYTES:
         raise StoreError(
             f"{path}: it would have {len(content)} bytes, more than the {JSON_MAX_BYTES} that can "
-            "be read again, so it was not changed; remove topics or groups that are not needed"
+            "be read again, so it was not changed; remove topics, groups or named filters that are not needed"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     new = write_beside(path, content)

@@ -238,7 +238,7 @@ class RegisterDocuments:
         if len(content) > JSON_MAX_BYTES:
             raise StoreError(
                 f"{self._register.address}/{name}: {len(content)} bytes of JSON are more than the "
-                f"{JSON_MAX_BYTES} that can be read again; remove topics or groups that are not "
+                f"{JSON_MAX_BYTES} that can be read again; remove topics, groups or filters that are not "
                 "needed"
             )
         content = zlib.compress(content)

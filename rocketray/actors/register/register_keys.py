@@ -45,5 +45,5 @@ def check_size(key: str, size: int) -> None:
     if size > VALUE_MAX_BYTES:
         raise StoreError(
             f"{key}: {size} bytes are more than the {VALUE_MAX_BYTES} that a register stores "
-            "under a key; remove topics or groups that are not needed"
+            "under a key; remove topics, groups or named filters that are not needed"
         )
