@@ -69,6 +69,11 @@ def check_filter_name(name: str) -> str:
             f"a filter's name is {name!r:.60}; give it 1 to {FILTER_NAME_MAX_CHARS} characters"
         )
     if not _NAME.fullmatch(name):
+        if "@" in name:
+            raise InvalidNameError(
+                f"filter name {name[:80]!r} has a version in it, which is given apart, as in "
+                "FilterName('large', 2); FilterName.parse reads the two together"
+            )
         bad = sorted({char for char in name if not _NAME.fullmatch(char)})
         raise InvalidNameError(
             f"filter name {name[:80]!r} has characters that are not allowed: "

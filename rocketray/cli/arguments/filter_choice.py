@@ -11,6 +11,7 @@ from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 
 from .completions import complete_filters
+from .node import ask
 from .options import chosen_subscription
 
 if TYPE_CHECKING:
@@ -103,11 +104,18 @@ def filter_on_node(
 
 
 def filter_in_files(data: Path, topic: str, chosen: Subscription | FilterName) -> Subscription:
-    """Return the filter, which is looked up in a node's data directory if it is a name."""
+    """Return the filter, which is looked up in a node's data directory if it is a name.
+
+    A disk that joined a cluster does not have the filters: then its coordinator is asked.
+    """
     if isinstance(chosen, FilterName):
+        from rocketray.actors.disks.joined_cluster import read_joined  # noqa: PLC0415 - as below
         from rocketray.actors.named_filters.filter_files import (  # noqa: PLC0415 - not for help
             filters_in,
         )
 
+        if read_joined(data) is not None:
+            with ask(data) as node:
+                return filter_on_node(node, topic, chosen)
         return filters_in(data, topic).get(chosen).subscription
     return chosen

@@ -48,6 +48,11 @@ def test_a_version_is_a_number_from_1() -> None:
             FilterName("large", version)  # type: ignore[arg-type]
 
 
+def test_a_version_in_the_name_is_told_how_it_is_given() -> None:
+    with pytest.raises(InvalidNameError, match=r"FilterName\('large', 2\); FilterName.parse"):
+        FilterName("large@2")
+
+
 def test_a_version_is_of_its_filter_alone() -> None:
     name = FilterName("large")
     assert name.is_of("large@3")
