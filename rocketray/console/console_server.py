@@ -125,11 +125,15 @@ class Console:
 
     async def _tail_json(self, request: web.Request) -> web.StreamResponse:
         wanted = TailRequest.of({"from": "earliest"} | dict(request.query))
-        return web.json_response(await self._link.run(partial(tail_record, self._data, wanted)))
+        return web.json_response(
+            await self._link.run(partial(tail_record, self._data, self._link.ask, wanted))
+        )
 
     async def _check(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
-        return web.json_response(await self._link.run(partial(check_record, self._data, query)))
+        return web.json_response(
+            await self._link.run(partial(check_record, self._data, self._link.ask, query))
+        )
 
     async def _language(self, request: web.Request) -> web.StreamResponse:
         return self._renderer.choose(request, request.match_info["language"])
@@ -139,7 +143,7 @@ class Console:
     async def _tail_stream(self, request: web.Request) -> web.StreamResponse:
         wanted = TailRequest.of(request.query)
         await self._link.answer(lambda node: node.topics.get(wanted.topic))
-        tail = LiveTail(await self._link.run(partial(wanted.open, self._data)))
+        tail = LiveTail(await self._link.run(partial(wanted.open, self._data, self._link.ask)))
         clock = asyncio.get_running_loop().time
 
         async def follow(send: _Send) -> None:

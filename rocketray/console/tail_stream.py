@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
-from rocketray.actors.named_filters.filter_files import filters_in
+from rocketray.actors.named_filters.filter_book import NamedFilter
 from rocketray.errors import ConfigError, FilterSyntaxError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
@@ -34,6 +35,7 @@ FIRST_ROWS_MAX = 500  # what a page keeps
 _BODY_CHARS = 400
 _RECORD_MAX = 500
 _STEPS_MAX = 200
+Ask = Callable[[Callable[[NodeClient], NamedFilter]], NamedFilter]
 _NAME = "NAME"
 _STARTS = ("latest", "earliest")
 
@@ -84,8 +86,8 @@ class TailRequest:
             return Subscription.sql(self.expression)
         return Subscription.tags(self.expression or "*")
 
-    def subscription(self, data: Path) -> Subscription:
-        """Return the filter; a name is looked up in the node's directory, *data*.
+    def subscription(self, ask: Ask) -> Subscription:
+        """Return the filter; a name is looked up by *ask*, which asks the node.
 
         Raises:
             ConfigError: there is no such filter, or it is a predicate.
@@ -93,7 +95,7 @@ class TailRequest:
         chosen = self.chosen()
         if isinstance(chosen, Subscription):
             return chosen
-        found = filters_in(data, self.topic).get(chosen).subscription
+        found = ask(lambda node: node.named_filters.get(self.topic, chosen)).subscription
         if found.expression_type == "CLASS":
             raise ConfigError(
                 f"filter {chosen} is a predicate, which the console does not run; see: rocketray "
@@ -101,14 +103,14 @@ class TailRequest:
             )
         return found
 
-    def open(self, data: Path) -> TopicTail:
+    def open(self, data: Path, ask: Ask) -> TopicTail:
         """Return the tail; raises as :class:`TopicTail`."""
         start = TailStart("latest")
         if self.start == "earliest":
             start = TailStart("earliest")
         elif self.start != "latest":
             start = TailStart("offset", int(self.start))
-        wanted = self.subscription(data)
+        wanted = self.subscription(ask)
         return TopicTail(data, self.topic, wanted, start, with_rejected=self.with_rejected)
 
 
@@ -164,9 +166,11 @@ class LiveTail:
             self._tail.close()
 
 
-def tail_record(data: Path, request: TailRequest, most: int = _RECORD_MAX) -> dict[str, Any]:
+def tail_record(
+    data: Path, ask: Ask, request: TailRequest, most: int = _RECORD_MAX
+) -> dict[str, Any]:
     """Return the first *most* messages of a tail that exist now, as ``rocketray tail --json``."""
-    tail = request.open(data)
+    tail = request.open(data, ask)
     found: list[dict[str, Any]] = []
     ends_s = time.monotonic() + 5.0
     try:
@@ -182,7 +186,7 @@ def tail_record(data: Path, request: TailRequest, most: int = _RECORD_MAX) -> di
         tail.close()
 
 
-def check_record(data: Path, query: Mapping[str, str]) -> dict[str, Any]:
+def check_record(data: Path, ask: Ask, query: Mapping[str, str]) -> dict[str, Any]:
     """Return a filter as ``filter check --json``, with the caret's lines if it does not parse."""
     expression = query.get("filter", "")
     if len(expression) > EXPRESSION_MAX:
@@ -192,7 +196,7 @@ def check_record(data: Path, query: Mapping[str, str]) -> dict[str, Any]:
     topic = query.get("topic", "")
     request = TailRequest(topic, query.get("kind", "TAG"), expression.strip())
     try:
-        found = checked_filter(request.subscription(data), data, topic or None)
+        found = checked_filter(request.subscription(ask), data, topic or None)
     except FilterSyntaxError as error:
         return {**refused_filter(error), "caret": str(error)}
     except (ConfigError, TopicNotFoundError) as error:
