@@ -128,6 +128,16 @@ def test_random_reads_return_what_a_plain_filter_does(
         ]
 
 
+def test_a_filter_may_be_named(shards: Shards, messages: list[StoredMessage]) -> None:
+    shards.save_filter("Trade", "pays", rr.Subscription.tags("pay"))
+    pays = [message for message in messages if message.tags == "pay"]
+    assert offsets(source(shards, filter="pays@1")) == places(pays)
+    with pytest.raises(ConfigError, match="topic 'Trade' has no filter 'pay'; did you mean 'pays'"):
+        source(shards, filter="pay")
+    with pytest.raises(ConfigError, match="names a whole filter"):
+        source(shards, filter="pays", tags="pay")
+
+
 def test_large_ranges_are_divided_among_the_tasks_and_small_ones_share_one(
     shards: Shards, messages: list[StoredMessage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
