@@ -42,6 +42,7 @@ __all__ = ["Connection", "lose_node"]
 
 _CONNECTIONS: WeakSet[Connection] = WeakSet()
 """The connections of this process, for :func:`lose_node`."""
+_ALL = Subscription.tags("*")  # stands for a filter that is not known yet
 
 
 def lose_node(data: Path, error: StreamError) -> None:
@@ -156,10 +157,11 @@ class Connection(NodeClient):
         It maps the queues of disks on its own machine, and fetches those of others from the
         gateways of their disks.
         """
+        known = _ALL if isinstance(subscription, FilterName) else subscription
+        check_member(group, topic, known, options)
         gateway = partial(self._gateway, options.get("fetch_compression"))
 
         def join(found: Subscription) -> GroupConsumer:
-            check_member(group, topic, found, options)
             streams = DiskStreams(self, group, self.topics.get(topic), gateway)
             return GroupConsumer(self, group, topic, found, streams=streams, **options)
 

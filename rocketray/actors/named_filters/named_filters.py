@@ -7,6 +7,7 @@ with its copy, or of a later version, the named filters alone are closed.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager
 from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.topics.topic_registry import TopicRegistry
-from rocketray.errors import ConfigError, StoreError
+from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
@@ -23,6 +24,7 @@ from .named_filters_api import FilterUse, SavedFilter
 
 __all__ = ["NamedFilters"]
 
+_LOG = logging.getLogger(__name__)
 _NAME = "namedFilters"
 _USES_SHOWN = 5
 
@@ -125,11 +127,16 @@ class NamedFilters:
         return uses
 
     def keep_topics(self) -> None:
-        """Save the filters without those of topics that were deleted."""
+        """Remove the filters of topics that were deleted; on disk it may wait for the next save."""
         with self._changing:
             kept = self._book.kept(self._ids())
-            if kept is not self._book:  # never while they are closed: then it is empty
+            if kept is self._book:  # so it is while they are closed
+                return
+            self._book = kept
+            try:
                 self._save(kept)
+            except (OSError, RegisterUnavailableError) as error:
+                _LOG.warning("filters of deleted topics are removed by the next save: %s", error)
 
     def _of(self, topic: str) -> TopicFilters:
         config = self._topics.catalog.get(topic)

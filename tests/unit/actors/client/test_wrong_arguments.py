@@ -132,6 +132,12 @@ def test_a_wrong_member_does_not_join(node: LocalNode, kind: str, join: Wrong, s
     assert node.groups.all() == []
 
 
+def test_a_member_with_the_name_of_a_filter_is_checked_as_any_other() -> None:
+    connection = object.__new__(Connection)
+    with pytest.raises(ConfigError, match="start is 'begin'"):
+        connection.consumer("g", "T", rr.FilterName("large"), start="begin")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("join", "says"), CONSUMERS)
 def test_a_wrong_member_is_refused_before_the_node_is_asked_anything(
     join: Wrong, says: str

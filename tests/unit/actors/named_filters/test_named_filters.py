@@ -150,6 +150,28 @@ def test_filters_survive_a_restart_and_end_with_their_topic(broker: Broker, tmp_
         assert again.named_filters.all("Trade") == []
 
 
+def test_a_topic_is_deleted_though_its_filters_cannot_be(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker:
+        documents = broker.node.state.documents
+        whole = documents.save
+
+        def save(name: str, *rest: object, **options: object) -> None:
+            if name == "namedFilters":
+                raise OSError(28, "No space left on device")
+            whole(name, *rest, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(documents, "save", save)
+        with pytest.raises(OSError, match="No space"):
+            broker.named_filters.save("Trade", "large", NEW)
+        assert broker.named_filters.get("Trade", LARGE).version == 1
+        broker.topics.delete("Trade")
+        assert "removed by the next save" in caplog.text
+        broker.topics.create("Trade", 2)
+        assert broker.named_filters.all("Trade") == []
+
+
 def test_damaged_filters_close_no_group(broker: Broker, tmp_path: Path) -> None:
     path = tmp_path / "config" / "namedFilters.json"
     with broker:
