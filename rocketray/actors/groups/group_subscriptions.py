@@ -7,7 +7,7 @@ Invariants
   3. The name of a filter is not part of it (subscription.py). A group has the name that its first
      member gave, or the first one with a name.
   4. A change that leaves the text of the filter as it is, as an upgrade to a release with another
-     default dialect does, is logged; and one to another version of a named filter.
+     default dialect does, is logged.
 """
 
 from __future__ import annotations
@@ -44,9 +44,13 @@ class GroupSubscriptions:
             for topic, subscription in topics.items():
                 yield group, topic, subscription
 
+    def find(self, group: str, topic: str) -> Subscription | None:
+        """Return a group's subscription, None if it does not read the topic."""
+        return self._subscriptions.get(group, {}).get(topic)
+
     def get(self, group: str, topic: str) -> Subscription:
         """Return a group's subscription; raise :class:`StreamError` unless it reads the topic."""
-        found = self._subscriptions.get(group, {}).get(topic)
+        found = self.find(group, topic)
         if found is None:
             raise StreamError(
                 f"group {group!r} does not read topic {topic!r}; see: rocketray groups list"
@@ -95,10 +99,11 @@ class GroupSubscriptions:
             raise SubscriptionConflictError(
                 beat.group, beat.topic, str(existing), str(offered), difference
             )
-        if existing is not None and _seems_the_same(existing, offered):
+        if existing is not None and existing.expression == offered.expression:
+            # The text is the same: an upgrade changed the default.
             difference = describe_difference(existing, offered)
             where = f"group {beat.group!r}, topic {beat.topic!r}"
-            _LOG.warning("%s: its filter changed: %s; it is %s now", where, difference, offered)
+            _LOG.warning("%s: its filter changed: %s", where, difference)
         self.subscribe(beat.group, beat.topic, offered, wall_ms)
 
     def _take_name(self, beat: Heartbeat, *, is_shared: bool) -> None:
@@ -186,9 +191,3 @@ class GroupSubscriptions:
         for key in [key for key in self._since_ms if doomed(key)]:
             del self._since_ms[key]
         self._changed = True
-
-
-def _seems_the_same(before: Subscription, now: Subscription) -> bool:
-    """Return whether two filters have one text, as after an upgrade, or are of one name."""
-    name, _, _ = before.named.partition("@")
-    return before.expression == now.expression or bool(name and name == now.named.partition("@")[0])

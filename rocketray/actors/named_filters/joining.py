@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -9,10 +10,11 @@ from rocketray.errors import SubscriptionConflictError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
-from .named_filters_api import NamedFiltersApi
+from .named_filters_api import GroupFilter, NamedFiltersApi
 
 __all__ = ["join_by_filter"]
 
+_LOG = logging.getLogger(__name__)
 _MemberT = TypeVar("_MemberT")
 _ATTEMPTS_MAX = 5
 
@@ -35,13 +37,30 @@ def join_by_filter(
     """
     if not isinstance(chosen, FilterName):
         return join(chosen)
-    subscription = filters.for_group(group, topic, chosen)
-    for _ in range(_ATTEMPTS_MAX - 1):
+    found = filters.for_group(group, topic, chosen)
+    for _ in range(_ATTEMPTS_MAX):
         try:
-            return join(subscription)
+            member = join(found.subscription)
         except SubscriptionConflictError:
             now = filters.for_group(group, topic, chosen)
-            if now == subscription:
+            if now.subscription == found.subscription:
                 raise
-            subscription = now
-    return join(subscription)
+            found = now
+        else:
+            _tell(group, topic, chosen, found)
+            return member
+    return join(found.subscription)
+
+
+def _tell(group: str, topic: str, chosen: FilterName, found: GroupFilter) -> None:
+    """Log that a group has another version than before, or not the latest one."""
+    named = found.subscription.named
+    if found.before:
+        said = "group %s reads topic %s with filter %s from now on; it read with %s before"
+        _LOG.warning(said, group, topic, named, found.before)
+    elif chosen.version is None and named != found.latest:
+        _LOG.info(
+            "group %s reads topic %s with filter %s, and %s is the latest; to switch the group: "
+            "rocketray groups migrate %s %s --filter %s",
+            *(group, topic, named, found.latest, group, topic, found.latest),
+        )

@@ -20,7 +20,7 @@ from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
 from .filter_book import FilterBook, NamedFilter, TopicFilters, book_json, parse_book
-from .named_filters_api import FilterUse, SavedFilter
+from .named_filters_api import FilterUse, GroupFilter, SavedFilter
 
 __all__ = ["NamedFilters"]
 
@@ -101,20 +101,21 @@ class NamedFilters:
             if (name := _name_of(subscription)) is not None
         ]
 
-    def for_group(self, group: str, topic: str, name: FilterName) -> Subscription:
+    def for_group(self, group: str, topic: str, name: FilterName) -> GroupFilter:
         """See :meth:`NamedFiltersApi.for_group`."""
-        latest = self.get(topic, name).subscription
-        if name.version is not None:
-            return latest
+        latest = self.get(topic, FilterName(name.name)).subscription
+        chosen = latest if name.version is None else self.get(topic, name).subscription
         with self._looking() as now_ms:
+            read = self._registry.subscriptions.find(group, topic)
+            is_kept = self._members(group, topic, now_ms) > 0
             plan = self._registry.changes.get(group, topic)
             if plan is not None:
-                read = plan.new if plan.is_switching else plan.old
-            elif self._members(group, topic, now_ms):
-                read = self._registry.subscriptions.get(group, topic)
-            else:
-                return latest
-        return read if name.is_of(read.named) else latest
+                read, is_kept = plan.new if plan.is_switching else plan.old, True
+        if read is None or not name.is_of(read.named) or read == chosen:
+            return GroupFilter(chosen, latest.named)
+        if name.version is None and is_kept:
+            return GroupFilter(read, latest.named)
+        return GroupFilter(chosen, latest.named, "" if is_kept else read.named)
 
     def remove(self, topic: str, name: str, *, force: bool = False) -> list[FilterUse]:
         """See :meth:`NamedFiltersApi.remove`."""

@@ -10,7 +10,7 @@ from rocketray.filters.subscription import Subscription
 
 from .filter_book import NamedFilter
 
-__all__ = ["NAMED_FILTERS", "FilterUse", "NamedFiltersApi", "SavedFilter"]
+__all__ = ["NAMED_FILTERS", "FilterUse", "GroupFilter", "NamedFiltersApi", "SavedFilter"]
 
 
 class SavedFilter(NamedTuple):
@@ -31,6 +31,18 @@ class FilterUse(NamedTuple):
     version: int
     members: int
     is_coming: bool = False
+
+
+class GroupFilter(NamedTuple):
+    """What a member of a group subscribes with if it asks for a filter by name.
+
+    ``latest`` is the latest version of the filter, as ``large@3``. ``before`` is the version of it
+    that the group has read, if the member's is another one, and no change says so; else empty.
+    """
+
+    subscription: Subscription
+    latest: str
+    before: str = ""
 
 
 class NamedFiltersApi(Protocol):
@@ -63,7 +75,7 @@ class NamedFiltersApi(Protocol):
     def uses(self, topic: str) -> list[FilterUse]:
         """Return which groups use which filters of a topic."""
 
-    def for_group(self, group: str, topic: str, name: FilterName) -> Subscription:
+    def for_group(self, group: str, topic: str, name: FilterName) -> GroupFilter:
         """Return what a member of *group* that asks for a filter by name subscribes with.
 
         A name with a version is that one. Without a version it is the one that the group reads

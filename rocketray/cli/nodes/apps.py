@@ -85,7 +85,8 @@ def up(
 
     With --replace, an app that is up gets changed code: a further instance starts with it, an old
     one is drained and ended, and so on; the sinks are last. If one fails to start, the rest keep
-    the old code. "rocketray status" shows the version of each, a digest of the loaded modules.
+    the old code. "rocketray status" shows the version of each, a digest of the loaded modules. An
+    instance that asks for a filter from which its group has switched is replaced in any case.
     Example: rocketray up trade:app --replace
     """
     from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - the same

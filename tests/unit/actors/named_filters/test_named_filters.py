@@ -39,12 +39,16 @@ def migrate_to(broker: Broker, subscription: Subscription) -> None:
     broker.clock.advance(seconds=3)
 
 
-def test_members_of_a_group_take_its_version_while_one_lives(broker: Broker) -> None:
+def test_members_of_a_group_take_its_version_while_one_lives(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     with broker:
         first = broker.consumer("Shop", "Trade", LARGE)
         broker.named_filters.save("Trade", "large", NEW)
         second = broker.consumer("Shop", "Trade", LARGE)
         assert first.subscription.named == second.subscription.named == "large@1"
+        assert "with filter large@1, and large@2 is the latest; to switch the group" in caplog.text
         assert broker.groups.all()[0].subscription.named == "large@1"
         assert broker.consumer("Other", "Trade", LARGE).subscription.named == "large@2"
         with pytest.raises(SubscriptionConflictError, match=r"large@1.*large@2"):
@@ -52,6 +56,24 @@ def test_members_of_a_group_take_its_version_while_one_lives(broker: Broker) -> 
         first.close()
         second.close()
         assert broker.consumer("Shop", "Trade", LARGE).subscription.named == "large@2"
+        assert "with filter large@2 from now on; it read with large@1 before" in caplog.text
+
+
+def test_members_of_a_broadcast_group_take_its_version_too(broker: Broker) -> None:
+    with broker:
+        broker.consumer("Shop", "Trade", LARGE, broadcast=True, client_id="One")
+        broker.named_filters.save("Trade", "large", NEW)
+        other = broker.consumer("Shop", "Trade", LARGE, broadcast=True, client_id="Two")
+        assert other.subscription.named == "large@1"
+
+
+def test_a_predicate_is_saved_with_its_policy(tmp_path: Path) -> None:
+    with Broker(tmp_path, predicates=["support.predicates"]) as broker:
+        broker.topics.create("Trade", 1)
+        short = Subscription.where("support.predicates:body_is_short", "skip")
+        broker.named_filters.save("Trade", "short", short)
+        member = broker.consumer("Shop", "Trade", FilterName("short"))
+        assert (member.subscription, member.subscription.on_error) == (short, "skip")
 
 
 def test_a_member_that_joins_after_the_switch_takes_the_new_version(broker: Broker) -> None:
