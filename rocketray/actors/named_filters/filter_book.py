@@ -125,6 +125,11 @@ class TopicFilters:
         Raises:
             ConfigError: there is no such filter, or no such version.
         """
+        if not isinstance(name, FilterName):
+            raise ConfigError(
+                f"the filter is {name!r:.60}; name it as rr.FilterName('large'), or as "
+                "rr.FilterName('large', 2) for that version"
+            )
         versions = self.versions(name.name)
         if name.version is None:
             return versions[-1]

@@ -70,6 +70,11 @@ class NamedFilters:
         self, topic: str, name: str, subscription: Subscription, note: str = "", who: str = ""
     ) -> SavedFilter:
         """See :meth:`NamedFiltersApi.save`."""
+        if not isinstance(subscription, Subscription):
+            raise ConfigError(
+                f"the filter is {subscription!r:.60}; make one with rr.Subscription.tags('pay'), "
+                "rr.Subscription.sql('amount > 100') or rr.Subscription.where(…)"
+            )
         self._check(subscription)
         with self._changing:
             before = self._of(topic)

@@ -11,6 +11,7 @@ from rocketray.actors.named_filters.named_filters_api import FilterUse
 from rocketray.errors import (
     ConfigError,
     FilterSyntaxError,
+    InvalidNameError,
     PredicateError,
     StoreError,
     SubscriptionConflictError,
@@ -216,6 +217,14 @@ def test_what_the_node_would_not_filter_by_is_not_saved(broker: Broker) -> None:
             broker.named_filters.save("Trade", "bad", Subscription.sql("amount >"))
         with pytest.raises(PredicateError, match="is not allowed on this node"):
             broker.named_filters.save("Trade", "bad", Subscription.where("os:system"))
+        for wrong in ("amount > 1", LARGE, None):
+            with pytest.raises(ConfigError, match="make one with rr.Subscription.tags"):
+                broker.named_filters.save("Trade", "bad", wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"the filter is 'large'; name it as rr.FilterName"):
+            broker.named_filters.get("Trade", "large")  # type: ignore[arg-type]
+        for name in ("", None, "a b", 5):
+            with pytest.raises(InvalidNameError, match="filter"):
+                broker.named_filters.save("Trade", name, OLD)  # type: ignore[arg-type]
         assert [each.name for each in broker.named_filters.all("Trade")] == ["large"]
 
 
