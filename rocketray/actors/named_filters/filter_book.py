@@ -115,7 +115,11 @@ class TopicFilters:
             return history.versions
         there = [each.name for each in self.latest()]
         near = meant(name, there)
-        hint = f"did you mean {near[0]!r}?" if near else f"see: rocketray filter list {self.topic}"
+        hint = f"save it with: rocketray filter save {self.topic} {name}"
+        if there:
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"see: rocketray filter list {self.topic}"
+            )
         was = "" if history is None else ": it was removed"
         raise ConfigError(f"topic {self.topic!r} has no filter {name!r}{was}; {hint}")
 

@@ -71,7 +71,11 @@ def test_a_version_is_found_by_its_name() -> None:
         filters.get(FilterName("large", 3))
     with pytest.raises(ConfigError, match="did you mean 'large'"):
         filters.get(FilterName("larg"))
-    with pytest.raises(ConfigError, match="it was removed; see: rocketray filter list Trade"):
+    with pytest.raises(ConfigError, match="see: rocketray filter list Trade"):
+        filters.get(FilterName("other"))
+    with pytest.raises(
+        ConfigError, match="it was removed; save it with: rocketray filter save Trade large"
+    ):
         filters.without("large").get(FilterName("large"))
 
 

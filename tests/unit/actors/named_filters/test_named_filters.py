@@ -218,7 +218,7 @@ def test_what_the_node_would_not_filter_by_is_not_saved(broker: Broker) -> None:
         with pytest.raises(PredicateError, match="is not allowed on this node"):
             broker.named_filters.save("Trade", "bad", Subscription.where("os:system"))
         for wrong in ("amount > 1", LARGE, None):
-            with pytest.raises(ConfigError, match="make one with rr.Subscription.tags"):
+            with pytest.raises(ConfigError, match=r"make one with rr\.Subscription\.tags"):
                 broker.named_filters.save("Trade", "bad", wrong)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=r"the filter is 'large'; name it as rr.FilterName"):
             broker.named_filters.get("Trade", "large")  # type: ignore[arg-type]
