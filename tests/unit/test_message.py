@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pickle
+from copy import copy, deepcopy
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
@@ -128,3 +131,20 @@ def test_a_property_string_has_a_limit_in_bytes() -> None:
 def test_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(InvalidMessageError, match="not valid Unicode"):
         Message("T", b"", properties={"a": "\ud800"}).encoded_properties()
+
+
+def test_a_message_never_changes_and_its_copies_are_equal() -> None:
+    keys = ["k"]
+    message = Message("T", b"body", "pay", keys, {"a": "b"}, 3, "U", 5)
+    keys.append("invalid key")
+    assert message.keys == ("k",)
+    for name in [each.name for each in fields(Message)]:
+        with pytest.raises(FrozenInstanceError):
+            setattr(message, name, None)
+        with pytest.raises(FrozenInstanceError):
+            delattr(message, name)
+    copies = copy(message), deepcopy(message), replace(message), pickle.loads(pickle.dumps(message))
+    assert {*map(type, copies)} == {Message}
+    assert all(one == message for one in copies)
+    with pytest.raises(InvalidMessageError):
+        replace(message, tags="*")

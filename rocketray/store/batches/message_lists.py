@@ -102,23 +102,27 @@ class MessageLists:
         """Return the columns of messages; None if they have none.
 
         That is so if one has more than body, tag, keys and properties, or others have properties of
-        other names.
+        other names. All properties are stored in the order in which the first message has them.
         """
         # No container for each message: they would have the garbage collector look at all objects.
         bodies, tags, keys, properties, unique_keys, flags, born = (
             [*map(part, messages)] for part in _PARTS
         )
-        names, *more = {*map(tuple, properties)}
         if any(unique_keys) or any(flags) or born.count(None) < len(born):
             return None
-        if more or not UNLIKE_OTHERS.isdisjoint(names) or not plain_bodies(bodies):
+        names = tuple(properties[0])
+        is_alike = {*map(type, properties)} == {dict} and {*map(len, properties)} == {len(names)}
+        if not is_alike or not UNLIKE_OTHERS.isdisjoint(names) or not plain_bodies(bodies):
             return None
         columns = []
         if any(keys):
             columns.append(TextColumn.of(KEYS, [" ".join(one) or None for one in keys]))
         if any(tags):
             columns.append(TextColumn.of(TAGS, tags))
-        columns += [TextColumn.of(name, [one[name] for one in properties]) for name in names]
+        try:
+            columns += [TextColumn.of(name, [one[name] for one in properties]) for name in names]
+        except KeyError:  # one has as many properties, of other names
+            return None
         found = [column for column in columns if column is not None]
         return cls(topic, bodies, found) if len(found) == len(columns) else None
 

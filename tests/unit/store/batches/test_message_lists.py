@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -116,6 +117,24 @@ PLAIN = Message("T", b"", properties={"a": "b"})
 def test_messages_that_differ_in_more_than_texts_have_no_columns(other: Message) -> None:
     assert MessageLists.of("T", [PLAIN, PLAIN]) is not None
     assert MessageLists.of("T", [PLAIN, other]) is None
+
+
+def test_properties_are_stored_in_the_order_of_the_first_message() -> None:
+    several = [
+        Message("Trade", b"", None, ["k"], one)
+        for one in ({"a": "1", "b": "2"}, {"b": "3", "a": "4"})
+    ]
+    ordered = [several[0], replace(several[1], properties={"a": "4", "b": "3"})]
+    lists = MessageLists.of("Trade", several)
+    assert lists is not None
+    assert packed(lists.encode(form()).pack(range(2), FIRST_ID, NOW_MS)) == one_by_one(ordered)
+
+
+def test_reading_properties_changes_none() -> None:
+    properties: defaultdict[str, str] = defaultdict(str, b="b")
+    given = [PLAIN, Message("T", b"", properties=properties)]
+    assert MessageLists.of("T", given) is None
+    assert properties == {"b": "b"}
 
 
 @pytest.mark.parametrize("name", [CRC_PROPERTY, IMPORTED_OFFSET_ID])
