@@ -66,7 +66,9 @@ class MemberQueues:
     _outages: OutageLog = field(default_factory=lambda: OutageLog(_LOG), init=False)
     _known: set[int] = field(default_factory=set, init=False)  # queues read at any time
     _counted: FilterCounters = field(default=NO_COUNTERS, init=False)
-    """The counters of released queues, and the member's own counts."""
+    """The counters of released queues."""
+    _own: dict[str, int] = field(default_factory=dict, init=False)
+    """The member's own counts, by the names of counters."""
 
     def commit(self, queue_id: int, next_queue_offset: int) -> None:
         """Mark the queue as finished below the offset; no effect on a released queue.
@@ -91,12 +93,14 @@ class MemberQueues:
     def counters(self) -> FilterCounters:
         """Return the sums of the filter for this member, and of the outcomes of its matches."""
         with self._lock:
-            return sum((each.counters() for each in self.streams.values()), self._counted)
+            before = self._counted + FilterCounters(**self._own)
+            return sum((each.counters() for each in self.streams.values()), before)
 
     def count(self, **numbers: int) -> None:
         """Add to the counters."""
         with self._lock:
-            self._counted += FilterCounters(**numbers)
+            for name, number in numbers.items():
+                self._own[name] = self._own.get(name, 0) + number
 
     @property
     def has_to_open(self) -> bool:
@@ -115,10 +119,12 @@ class MemberQueues:
 
     def settle(self, on_revoke: OnRevoke | None) -> None:
         """Release the queues that are not granted any more, and open the new ones."""
-        lost = self.session.lost()
-        self.close(lost, on_revoke)
-        self.session.revoke(lost)
-        assigned = self.session.assign()
+        assigned: dict[int, int] = {}
+        if not self.session.is_settled:
+            lost = self.session.lost()
+            self.close(lost, on_revoke)
+            self.session.revoke(lost)
+            assigned = self.session.assign()
         self._may_attach = True
         if self.clock_ms() < self._reopen_ms:
             return

@@ -85,6 +85,14 @@ class MemberSession:
         with self._lock:
             return self._granted.keys() != self._assigned.keys() or self._late_reply is not None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing to revoke, to assign or to begin."""
+        with self._lock:
+            queues = self._granted.keys()
+            is_read = queues == self._assigned.keys() == self._finished.keys()
+            return is_read and self._late_reply is None
+
     def lost(self) -> frozenset[int]:
         """Return the assigned queues that are not granted any more; they have to be revoked."""
         with self._lock:

@@ -7,6 +7,7 @@ stream of a queue that was moved is opened again on its new disk (:meth:`DiskStr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from rocketray.actors.api.node_client import NodeClient
@@ -25,7 +26,10 @@ from rocketray.actors.topics.catalog import TopicConfig
 from .fetch_api import FetchApi
 from .fetched_streams import FetchedStreams, LocalBell
 
-__all__ = ["DiskStreams"]
+__all__ = ["LOOK_S", "DiskStreams"]
+
+LOOK_S = 0.1
+"""After that time it is seen that a node was started again."""
 
 
 class DiskStreams:
@@ -46,6 +50,8 @@ class DiskStreams:
         self._sources: dict[str, StreamSource] = {}
         self._is_started = False
         self._marks: list[RuntimeMark] = []  # of the disks here
+        self._is_left = False
+        self._look_at_s = 0.0
         self._doorbell: Doorbell | None = None
         self.bell: MemberBell = LocalBell()
         """Rung when a stream has matches, or may raise."""
@@ -62,8 +68,15 @@ class DiskStreams:
         return self._source(queue_id).bounds(queue_id)
 
     def is_left_behind(self) -> bool:
-        """Return whether a node of this machine was started again: its rings are new ones."""
-        return any(mark.is_left_behind() for mark in self._marks)
+        """Return whether a node of this machine was started again: its rings are new ones.
+
+        It looks once in ``LOOK_S``, as each poll asks, and looking takes longer than a poll.
+        """
+        now_s = time.monotonic()
+        if not self._is_left and now_s >= self._look_at_s:
+            self._is_left = any(mark.is_left_behind() for mark in self._marks)
+            self._look_at_s = now_s + LOOK_S
+        return self._is_left
 
     def follow(self, moves: int) -> frozenset[int]:
         """Look up where the queues are, if one was moved since; return those to open again.
@@ -106,7 +119,7 @@ class DiskStreams:
         """Take a new bell, on a disk of this machine that has queues of the topic, if any."""
         disks = map(self._node.at, self._topic.by_disk())
         here = [place for place in disks if place.is_local()]
-        self._marks = [RuntimeMark(place.data) for place in here]
+        self._marks, self._is_left = [RuntimeMark(place.data) for place in here], False
         self._doorbell = member_bell(here[0]) if here else None
         self.bell = self._doorbell or LocalBell()
 

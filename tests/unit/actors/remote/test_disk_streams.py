@@ -14,6 +14,7 @@ from support.local_node import LocalNode
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStreams
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
+from rocketray.actors.remote import disk_streams
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.fetched_streams import FetchedStreams
@@ -164,6 +165,7 @@ def test_a_member_reads_on_after_its_node_was_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = RuntimeLock(tmp_path)
+    monkeypatch.setattr(disk_streams, "LOOK_S", 0)
     with LocalNode(tmp_path) as node, node.producer() as producer:
         node.topics.create("T", 4)
         topic: Any = OnTwoDisks(node.topics.get("T"))
@@ -199,6 +201,28 @@ def test_a_member_reads_on_after_its_node_was_started_again(
             assert not member.needs_rebalance
             assert len(bodies) == len({*bodies}) == 8
         again.close()
+
+
+def test_polls_look_rarely_whether_the_node_was_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was seen is not forgotten: another thread may have looked."""
+    looks = [False, True]
+    monkeypatch.setattr(disk_streams, "LOOK_S", 3600)
+    with LocalNode(tmp_path) as node:
+        streams = DiskStreams(node, "g", TopicCatalog().with_topic("T", 1).get("T"), _no_gateway)
+        seen: Any = SimpleNamespace(is_left_behind=lambda: looks.pop(0))
+        streams._marks = [seen]
+        assert [streams.is_left_behind() for _ in range(100)] == [False] * 100
+        assert looks == [True]
+        streams._look_at_s = 0
+        assert [streams.is_left_behind() for _ in range(100)] == [True] * 100
+        assert looks == []
+        streams.close()
+
+
+def _no_gateway(_: str) -> FetchApi:
+    raise AssertionError
 
 
 def _unavailable() -> None:
