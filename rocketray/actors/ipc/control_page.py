@@ -50,8 +50,8 @@ __all__ = [
 
 LINE_BYTES = 64
 _PAGE_BYTES = 4096
-_SPINS = 2_500  # 20 to 50 ns each; waking a sleeping process takes as long
-_SOON_S = 0.0001
+_SPIN_CYCLES = 600_000  # at 2 to 3 GHz as long as the time below
+_SOON_S = 0.00025
 _NOT_MADE_RETRY_MS = 5000
 _WAIT_SLICE_S = 0.05
 
@@ -123,21 +123,23 @@ def _check_owner(path: Path, descriptor: int) -> None:
 
 
 class AdaptiveSpin:
-    """Adaptive spinning: a waiter spins some 50 µs before it sleeps, if its last wait was as short.
+    """Adaptive spinning: a waiter spins for 0.25 ms before it sleeps, if its last wait was shorter.
 
-    Of two processes that answer each other, a sleeping one costs both of them a wake-up. If the
-    answer takes longer, spinning only keeps the processor from the process that has to answer.
+    Of two processes that answer each other, a sleeping one costs both of them a wake-up, some 50 µs
+    on a virtual machine. If the answer takes longer, spinning is a waste. So a shard's process that
+    gets a batch every 0.25 ms or more often never sleeps, and one that gets them less often never
+    spins. A spinning process yields its processor to any other that is ready there.
     """
 
-    __slots__ = ("spins",)
+    __slots__ = ("cycles",)
 
     def __init__(self) -> None:
-        self.spins = _SPINS
-        """Number of spins before sleeping."""
+        self.cycles = _SPIN_CYCLES
+        """How long to spin before sleeping, in cycles of the processor."""
 
     def learn(self, waited_s: float) -> None:
         """Record how long a wait took, asleep or not."""
-        self.spins = _SPINS if waited_s <= _SOON_S else 0
+        self.cycles = _SPIN_CYCLES if waited_s <= _SOON_S else 0
 
 
 class SharedCounter:
@@ -177,13 +179,13 @@ class SharedCounter:
         wakes up each *slice_s*: the main thread of a program handles its signals then.
         """
         value = futex.load(self.address)
-        spins = 0 if spin is None else spin.spins
+        cycles = 0 if spin is None else spin.cycles
         begun = time.monotonic()
         while value <= seen and timeout_s > 0:
             part = min(timeout_s, slice_s)
-            value = futex.wait_above(self.address, seen, int(part * 1e9), spins)
+            value = futex.wait_above(self.address, seen, int(part * 1e9), cycles)
             timeout_s -= part
-            spins = 0
+            cycles = 0
         if spin is not None:
             spin.learn(time.monotonic() - begun)
         return value

@@ -39,18 +39,18 @@ def test_a_waiter_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
 
 def test_a_waiter_looks_before_it_sleeps_only_where_the_last_answer_came_soon() -> None:
     spin = AdaptiveSpin()
-    spins = spin.spins
+    cycles = spin.cycles
     spin.learn(0.001)
-    assert spin.spins == 0 < spins
+    assert spin.cycles == 0 < cycles
     spin.learn(0.00005)
-    assert spin.spins == spins
+    assert spin.cycles == cycles
 
 
 def test_a_wait_with_patience_ends_with_the_publication_or_the_time(tmp_path: Path) -> None:
     page = ControlPage(tmp_path / "control", create=True)
     spin = AdaptiveSpin()
     assert page.epoch.wait_above(0, 0.01, spin) == 0
-    assert spin.spins == 0
+    assert spin.cycles == 0
     page.epoch.publish(7)
     assert page.epoch.wait_above(0, 30.0, spin) == 7
 
