@@ -53,6 +53,7 @@ __all__ = [
 
 UNLIKE_OTHERS = frozenset({CRC_PROPERTY, IMPORTED_OFFSET_ID})
 """Properties that no column can be: the store's own, and one that is indexed like a key."""
+_Bytes = npt.NDArray[np.uint8]
 _ROLES = {KEYS: OF_KEYS, TAGS: OF_TAGS}
 _PARTS = [
     attrgetter(name)
@@ -163,7 +164,7 @@ class MessageLists:
         )
         if size < 0:
             raise self._error_of(form, [-1 - size])
-        return EncodedLists(form, self.bodies, rows, tails, keys)
+        return EncodedLists(form, self.bodies, rows, tails[:size], keys)
 
     def _error_of(self, form: RecordForm, numbers: Iterable[int]) -> StreamError:
         """Return the error of the first of those messages whose properties cannot be stored."""
@@ -184,20 +185,16 @@ class EncodedLists:
         form: RecordForm,
         bodies: Sequence[bytes],
         rows: npt.NDArray[np.int64],
-        tails: npt.NDArray[np.uint8],
-        keys: npt.NDArray[np.uint8],
+        tails: _Bytes,
+        keys: _Bytes,
     ) -> None:
-        """Take *rows* int64[n, COLUMN_COUNT], and the tails and the keys, back to back."""
-        self._form, self._bodies, self._rows, self._tails, self._keys = (
-            form,
-            bodies,
-            rows,
-            tails,
-            keys,
-        )
-        self._bounds = np.zeros((len(rows) + 1, 2), np.int64)
-        """Where the tail and the keys of each message begin, and last where they end."""
-        np.cumsum(rows[:, [TAIL_SIZE, KEYS_SIZE]], axis=0, out=self._bounds[1:])
+        """Take *rows* int64[n, COLUMN_COUNT], and the tails and the keys, back to back.
+
+        There may be more room behind the keys.
+        """
+        self._form, self._bodies, self._rows, self._tails = form, bodies, rows, tails
+        self._keys = keys[: int(rows[:, KEYS_SIZE].sum())] if len(keys) else keys
+        self._found_bounds: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -209,22 +206,47 @@ class EncodedLists:
         return sizes
 
     def pack(self, numbers: Sequence[int], first_id: int, now_ms: int) -> RowsPacking:
-        """Return the batch of those messages, numbered from *first_id* on and born *now_ms*."""
-        form, at = self._form, _index(numbers)
-        rows = self._rows[at].copy()
-        rows[:, BORN_MS] = now_ms
-        if isinstance(at, slice):
-            bodies = self._bodies[at]
-            (tail, key), (tail_end, key_end) = self._bounds[[at.start, at.stop]].tolist()
-            tails, keys = self._tails[tail:tail_end], self._keys[key:key_end].tobytes()
+        """Return the batch of those messages, numbered from *first_id* on and born *now_ms*.
+
+        Their *numbers* ascend, so as many as there are messages are all of them.
+        """
+        form = self._form
+        if len(numbers) == len(self._rows):
+            rows, bodies, tails, keys = self._rows.copy(), self._bodies, self._tails, self._keys
         else:
-            bodies = [self._bodies[number] for number in at]
-            parts = [self._bounds[number : number + 2].T.tolist() for number in at]
-            tails = np.concatenate([self._tails[start:end] for (start, end), _ in parts])
-            keys = b"".join([self._keys[start:end].tobytes() for _, (start, end) in parts])
+            rows, bodies, tails, keys = self._some(numbers)
+        rows[:, BORN_MS] = now_ms
         if form.compression is not None:
             bodies = compress_rows(form.compression, bodies, rows)
-        return RowsPacking(form, rows, bodies, tails, keys, first_id=first_id, numbered=len(rows))
+        ready = form, rows, bodies, tails, keys.tobytes()
+        return RowsPacking(*ready, first_id=first_id, numbered=len(rows))
+
+    def _some(
+        self, numbers: Sequence[int]
+    ) -> tuple[npt.NDArray[np.int64], Sequence[bytes], _Bytes, _Bytes]:
+        """Return the rows, bodies, tails and keys of those messages."""
+        at, bounds = _index(numbers), self._bounds()
+        if isinstance(at, slice):
+            (tail, key), (tail_end, key_end) = bounds[[at.start, at.stop]].tolist()
+            bodies, tails, keys = (
+                self._bodies[at],
+                self._tails[tail:tail_end],
+                self._keys[key:key_end],
+            )
+        else:
+            bodies = [self._bodies[number] for number in at]
+            parts = [bounds[number : number + 2].T.tolist() for number in at]
+            tails = np.concatenate([self._tails[start:end] for (start, end), _ in parts])
+            keys = np.concatenate([self._keys[start:end] for _, (start, end) in parts])
+        return self._rows[at].copy(), bodies, tails, keys
+
+    def _bounds(self) -> npt.NDArray[np.int64]:
+        """Return where the tail and the keys of each message begin, and last where they end."""
+        if self._found_bounds is None:
+            sizes = self._rows[:, [TAIL_SIZE, KEYS_SIZE]]
+            self._found_bounds = np.zeros((len(sizes) + 1, 2), np.int64)
+            np.cumsum(sizes, axis=0, out=self._found_bounds[1:])
+        return self._found_bounds
 
 
 def _index(numbers: Sequence[int]) -> slice | list[int]:
