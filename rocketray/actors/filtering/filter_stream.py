@@ -43,6 +43,7 @@ __all__ = ["RECORDS_MAX", "SCAN_MAX", "FilterStream", "scan_block", "sql_states"
 _LOG = logging.getLogger(__name__)
 SCAN_MAX = 16_384  # entries per step: 320 KiB of ConsumeQueue, which stays in the L2 cache
 RECORDS_MAX = 1_024  # the same, if the records are read as well
+_BEHIND_RECORDS_MAX = 4_096  # the same, of a stream with a backlog: half a millisecond
 _NO_STATES = np.empty(0, np.uint8)
 _NO_MATCHES = EntryColumns.room_for(0)
 
@@ -69,6 +70,7 @@ class FilterStream:
         subscription = LiveSubscription(stream.group, stream.topic, stream.subscription, 0)
         self._bits = StreamBits(directory, self._control, subscription)
         self._test: BitTest | None = None
+        self._has_backlog = False  # the last step was as long as it may be
         self._position = ScanPosition(
             *(self._control, partial(gaps_of, directory, stream.topic, stream.queue_id)),
             self._ring.resume_at(),
@@ -93,8 +95,11 @@ class FilterStream:
 
     def pump(self) -> bool:
         """Do one step; False if there is nothing to do now, or no room for matches."""
-        reads_all = self._filter.needs_record and self._test is None
-        start, stop = self._window(RECORDS_MAX if reads_all else SCAN_MAX)
+        limit = SCAN_MAX
+        if self._filter.needs_record and self._test is None:
+            limit = _BEHIND_RECORDS_MAX if self._has_backlog else RECORDS_MAX
+        start, stop = self._window(limit)
+        self._has_backlog = stop - start == limit
         if stop <= start:
             return False
         self._test = self._bits.test()  # after the window: see shard_bitmaps.py
