@@ -298,6 +298,12 @@ class Message:
         made.__class__ = cls
         return cast("Self", made)
 
+    def __init_subclass__(cls) -> None:
+        raise TypeError(
+            f"{cls.__name__}: Message has no subclasses; put the message into an object of your own, "
+            "or make it in a function"
+        )
+
     def __getnewargs__(self) -> tuple[Any, ...]:
         """Return what a copy is made from."""
         return tuple(getattr(self, each.name) for each in fields(self))

@@ -148,3 +148,8 @@ def test_a_message_never_changes_and_its_copies_are_equal() -> None:
     assert all(one == message for one in copies)
     with pytest.raises(InvalidMessageError):
         replace(message, tags="*")
+
+
+def test_a_message_has_no_subclass() -> None:
+    with pytest.raises(TypeError, match=r"^Other: Message has no subclasses; put the message into"):
+        type("Other", (Message,), {})
