@@ -10,7 +10,6 @@ the handler is restarted, and the messages are handled all the same.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
@@ -24,7 +23,7 @@ from mode.utils.aiter import aiter as any_aiter
 
 from rocketray.actors.groups.failing import FailingMessage, reason_of
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.errors import ConfigError, NodeElsewhereError
+from rocketray.errors import NodeElsewhereError
 from rocketray.filters.filter_name import FilterName
 from rocketray.topology.connection import AppNode
 from rocketray.topology.delivery.delivery import NotedFailure, place_of
@@ -36,7 +35,7 @@ from rocketray.topology.values.topic import Topic
 
 from .stream import Stream
 
-__all__ = ["Agent", "AgentStatistics", "agent_doubts", "check_handler"]
+__all__ = ["Agent", "AgentStatistics", "agent_doubts"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,17 +77,6 @@ class AgentStatistics:
     decode_failures: int = 0
     held: tuple[HeldQueue, ...] = ()
     last_failure: NotedFailure | None = None
-
-
-def check_handler(function: Any) -> None:
-    """Raise :class:`ConfigError` unless *function* is an ``async def``, which an agent awaits."""
-    for one in (function, getattr(function, "__call__", None)):  # noqa: B004  # an object's own
-        if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one):
-            return
-    name = getattr(function, "__name__", repr(function))
-    raise ConfigError(
-        f"agent {name!r:.80} is not an async function; write: async def {name}(stream)"
-    )
 
 
 class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followed

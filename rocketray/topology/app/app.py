@@ -52,9 +52,16 @@ from rocketray.topology.values.group import (
 from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic
 from rocketray.topology.values.wire import group_name
 
-from .agent import Agent, check_handler
+from .agent import Agent
 from .app_log import AppLog, show_log, show_warnings
 from .app_spans import send_traced
+from .declared import (
+    check_agent_options,
+    check_app,
+    check_crontab,
+    check_handler,
+    check_interval,
+)
 from .leadership import Leadership
 from .replies import Replies
 from .running import Companion, run_until_signalled
@@ -95,6 +102,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         tracing: Tracing | None = None,
         **options: Any,
     ) -> None:
+        check_app(id, connection)
         self.place = None if data is None and cluster is None else chosen_node(data, cluster)
         """The node's data directory, or its cluster, if one is given."""
         self.flow = flow or FlowLimits()
@@ -208,6 +216,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
           ``"stop"`` any agent, ordered or not, holds the queue at it until it can be decoded.
         """
         refuse_unknown_options("app.agent", unknown, arguments_of(App.agent))
+        check_agent_options(channel, concurrency)
         check_strategy(strategy)
         subscription = make_filter(
             filter, tags, sql, where, on_filter_error=on_filter_error, dialect=dialect
@@ -227,7 +236,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                     "give one of them another name="
                 )
             membership = GroupMembership(
-                group or group_name(f"{self.conf.id}-{agent_name}"),
+                group_name(f"{self.conf.id}-{agent_name}") if group is None else group,
                 subscription,
                 concurrency,
                 strategy,
@@ -276,11 +285,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
     def timer(self, interval: Any, on_leader: bool = False, *more: Any, **options: Any) -> Any:  # noqa: FBT001, FBT002  # Faust's interface
         """Declare Faust's timer; on the leader alone if *on_leader*."""
+        check_interval(interval)
         self.leadership.is_wanted |= on_leader
         return super().timer(interval, on_leader, *more, **options)
 
     def crontab(self, cron_format: str, *, on_leader: bool = False, **options: Any) -> Any:
         """Declare Faust's crontab; on the leader alone if *on_leader*."""
+        check_crontab(cron_format)
         self.leadership.is_wanted |= on_leader
         return super().crontab(cron_format, on_leader=on_leader, **options)
 

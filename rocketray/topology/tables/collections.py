@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from inspect import signature
 from typing import Any, NoReturn
 
 import faust
@@ -31,6 +32,7 @@ from faust.types.tuples import Message as FaustMessage
 
 from rocketray.errors import ConfigError
 from rocketray.hashing import java_hash_code
+from rocketray.meant import refuse_unknown
 from rocketray.message import StoredMessage
 
 from .changelog import changelog_event
@@ -115,7 +117,16 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
     """How many queues the changelog has; None until it exists or a first change decides."""
 
     def __init__(self, app: Any, **options: Any) -> None:
-        check_store(f"table {options.get('name')}", options.get("store"))
+        what = f"table {options.get('name')!r}"
+        known = {name for cls in type(self).__mro__ for name in signature(cls).parameters}
+        refuse_unknown(f"{what} has no option", options, known, "see docs/reference/faust.md")
+        default = options.get("default")
+        if default is not None and not callable(default):
+            raise ConfigError(
+                f"{what}: default={default!r:.80}; give a type or a function that makes the value "
+                "of a new key: default=int"
+            )
+        check_store(what, options.get("store"))
         super().__init__(app, **options)
 
     def note_change(self, queue_id: int, key: Any, value: Any) -> None:

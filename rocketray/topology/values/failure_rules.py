@@ -134,6 +134,8 @@ class FailureOptions:
             )
 
     def _check_attempts(self) -> None:
+        if self.ordered not in (True, False, None):
+            raise ConfigError(f"ordered={self.ordered!r:.80}: give True or False")
         attempts = self.max_attempts
         if attempts is not None and (
             isinstance(attempts, bool) or not 0 <= attempts <= _ATTEMPTS_LIMIT

@@ -66,7 +66,7 @@ def test_a_store_that_cannot_keep_parts_is_refused_at_configuration(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         App("app", store=store)
-    with pytest.raises(ConfigError, match=f"table t.*{message}"):
+    with pytest.raises(ConfigError, match=f"table 't'.*{message}"):
         App("app").Table("t", store=store)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import rocketray as rr
 from rocketray.actors.cluster.node import Node
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StreamError
 
 Declare = Callable[[], object]
 
@@ -47,6 +47,9 @@ APPS: list[tuple[Declare, str]] = [
     (lambda: rr.App("x", broker=["kafka://a", "kafka://b"]), "broker='kafka://a'"),
     (lambda: rr.App("x", broker="rocketray:///data"), "name the node's data directory with data="),
     (lambda: rr.App("x", data=5), "the data directory is 5"),  # type: ignore[arg-type]
+    (lambda: rr.App(""), "the id of an app is ''; give a name"),
+    (lambda: rr.App(5), "the id of an app is 5"),  # type: ignore[arg-type]
+    (lambda: rr.App("x", connection="./data"), "name a data directory with data="),  # type: ignore[arg-type]
 ]
 
 
@@ -70,6 +73,47 @@ def test_an_agent_is_an_async_function(function: Any) -> None:
     with pytest.raises(ConfigError, match="is not an async function; write: async def"):
         app.agent(app.topic("T"), name="n")(function)
     assert "n" not in app.agents
+
+
+async def lonely() -> None: ...
+
+
+async def pair(stream: Any, table: Any) -> None: ...
+
+
+AGENTS: list[tuple[Callable[[rr.App], object], str]] = [
+    (
+        lambda app: app.agent(handler),
+        r"was given the function 'handler' .* write: @app.agent\(topic",
+    ),
+    (lambda app: app.agent([app.topic("T")]), "reads a topic, not .* several topics: app.topic"),
+    (lambda app: app.agent(concurrency=0), "concurrency is 0; give the number"),
+    (lambda app: app.agent(concurrency="2"), "concurrency is '2'"),  # type: ignore[arg-type]
+    (lambda app: app.agent()(lonely), "called with one argument, its stream: too many"),
+    (lambda app: app.agent()(pair), "its stream: missing a required argument: 'table'; write:"),
+    (lambda app: app.agent(group="")(handler), "consumer group name is empty"),
+    (lambda app: app.agent(ordered="yes")(handler), "ordered='yes': give True"),  # type: ignore[arg-type]
+    (lambda app: app.timer("5 s"), "interval of a timer is '5 s'; give seconds"),
+    (lambda app: app.timer(0), "interval of a timer is 0"),
+    (lambda app: app.timer(lonely), "interval of a timer is <function lonely"),
+    (lambda app: app.crontab("every day"), "time of a crontab is 'every day': .* give minute"),
+    (lambda app: app.crontab("99 * * * *"), "'99 .*': .*out of range; give minute"),
+    (lambda app: app.crontab(lonely), "time of a crontab is <function"),  # type: ignore[arg-type]
+    (lambda app: app.Table("t", default=0), "table 't': default=0; give a type or a function"),
+    (lambda app: app.Table("t", defalt=int), r"table 't' has no option defalt=; .*default=\?"),
+    (lambda app: app.SetTable("t", ket_type=str), r"no option ket_type=; did you mean key_type=\?"),
+    (lambda app: app.GlobalTable("t", zzz=1), "no option zzz=; see docs"),
+]
+
+
+@pytest.mark.parametrize(("declare", "says"), AGENTS)
+def test_a_part_that_cannot_be_is_refused_where_it_is_declared(
+    declare: Callable[[rr.App], object], says: str
+) -> None:
+    app = rr.App("x")
+    with pytest.raises(StreamError, match=says):
+        declare(app)
+    assert not app.agents
 
 
 def test_all_kinds_of_async_functions_are_agents() -> None:
