@@ -69,9 +69,12 @@ class NodeMessages:
         """Return the topic's messages with a business key or unique key, oldest first.
 
         They are those of all its queues, or of *queues*.
+
+        Raises:
+            InvalidMessageError: *key* is empty, or no text.
         """
-        if not key:
-            raise InvalidMessageError("the key to look up is empty")
+        if not isinstance(key, str) or not key:
+            raise InvalidMessageError(f"the key to look up is {key!r:.80}; give a text: 'order-17'")
         span = max_count, begin_ms, end_ms
         found = self._transport.call_each(self._all(topic, queues), LookupApi.query, key, *span)
         return _merge(found, max_count)

@@ -49,7 +49,10 @@ def find_node(directory: Path) -> dict[str, Any]:
 
     Raises:
         NodeNotRunningError: no node runs there. NodeElsewhereError: it runs on another machine.
+        ConfigError: *directory* is a file.
     """
+    if directory.is_file():
+        raise ConfigError(f"the data directory {directory} is a file; name a node's directory")
     node = _read_description(directory)
     where = "gone" if node is None else whereabouts(node)
     if node is not None and where == "here":

@@ -103,6 +103,10 @@ class MessageSends:
         self, message: Message, transaction: Transaction, options: SendOptions, handling: Handling
     ) -> MessageFuture:
         transactions = self._transactions
+        if not isinstance(transaction, Transaction):
+            raise ConfigError(
+                f"transaction is {transaction!r:.80}; give one that the producer's begin() returned"
+            )
         transaction.check_open(transactions)
         assert transactions is not None
         for name in _NOT_IN_TRANSACTIONS:

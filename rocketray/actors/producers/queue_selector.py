@@ -23,8 +23,13 @@ def select_queue(selector: QueueSelector, queues: int, message: Message) -> int:
     """Return the queue that *selector* chooses for *message* among *queues*; its errors are raised.
 
     Raises:
-        ConfigError: the result is not one of the queues.
+        ConfigError: *selector* cannot be called, or its result is not one of the queues.
     """
+    if not callable(selector):
+        raise ConfigError(
+            f"queue_selector is {selector!r:.80}; give a function of the number of queues and the "
+            "message: lambda queues, message: 0"
+        )
     chosen = selector(queues, message)
     try:
         queue_id = operator.index(chosen)

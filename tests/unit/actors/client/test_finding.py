@@ -15,7 +15,7 @@ from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file
 from rocketray.actors.files.state_files import write_json
 from rocketray.actors.runtime.machine import here
-from rocketray.errors import NodeElsewhereError, NodeNotRunningError, StoreVersionError
+from rocketray.errors import ConfigError, NodeElsewhereError, NodeNotRunningError, StoreVersionError
 
 BY_NAME = "use it by the name of its cluster (ROCKETRAY_CLUSTER, or --cluster)"
 
@@ -36,6 +36,12 @@ def test_a_node_on_another_machine_is_refused_in_one_line(copied: Path) -> None:
         "no node runs there any more, start one here with: rocketray start "
         f"--data {copied}"
     )
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "app.py").touch()
+    with pytest.raises(ConfigError, match=r"app\.py is a file; name a node's directory"):
+        find_node(tmp_path / "app.py")
 
 
 def test_a_node_of_a_later_release_is_not_used(tmp_path: Path) -> None:

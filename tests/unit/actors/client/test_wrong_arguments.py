@@ -51,6 +51,8 @@ SENDS: list[tuple[Wrong, str]] = [
     (lambda p: p.send("T", b"x", tags=["pay"], ack="none"), "the tag is"),
     (lambda p: p.send("T", b"x", timeout_s=0), "timeout_s is 0; give seconds, more than 0"),
     (lambda p: p.send("T", b"x", delay=5, delay_level=1), "a message has one delay"),
+    (lambda p: p.send("T", b"x", queue_selector="x"), "queue_selector is 'x'; give a function"),
+    (lambda p: p.send("T", b"x", transaction=True), r"transaction is True; .* begin\(\) returned"),
     (lambda p: p.begin(), "no transactions; make it with group= and check="),
     (
         lambda p: p.send_many("T", bodies=[b"x"], tag="x"),
@@ -174,6 +176,14 @@ def test_a_wrong_producer_looks_for_no_node(
         make(tmp_path)
     with pytest.raises(NodeNotRunningError):
         rr.Producer(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["", 17, None, ["order-17"]])
+def test_a_lookup_without_a_text_is_refused_and_not_answered_with_nothing(
+    node: LocalNode, key: Any
+) -> None:
+    with pytest.raises(InvalidMessageError, match=r"the key to look up is .*; give a text"):
+        node.messages.query("T", key)
 
 
 @pytest.mark.parametrize("timeout_s", ["x", 0, -1, None, float("nan")])
