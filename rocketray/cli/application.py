@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -69,6 +70,11 @@ _PLACES = {
 _OTHER_NAMES = {"filter": "filters", "store": "stores"}  # of what a module has
 _COMPLETE = "_ROCKETRAY_COMPLETE"  # set by the shell's function that wants a word completed
 _LOADS_ALL = ("doctor",)  # to check all tables of the settings file
+_PARSING = re.compile(r", unable to parse string as an? \w+$")  # what pydantic tried
+_HOW_TO_STOP = (
+    "No such command 'stop'. A node ends with Ctrl-C, or with kill and its process id, which "
+    "rocketray start printed; an app with: rocketray down APP"
+)
 _ROOT_OPTIONS = ("--cluster", "--ray-address")
 
 
@@ -172,6 +178,9 @@ def _say_plainly(error: Any) -> None:
     """Remove what libraries add to a message; of the options they propose keep the nearest."""
     error.message = error.message.removeprefix("Value error, ")
     error.message = error.message.replace("Input should be", "it has to be", 1)
+    error.message = _PARSING.sub("", error.message)
+    if error.message.startswith("No such command 'stop'"):
+        error.message = _HOW_TO_STOP
     if _is_of_file(error):
         error.message += f"; it is set in {read_settings().path}"
     if getattr(error, "possibilities", None):

@@ -17,6 +17,7 @@ from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
+from rocketray.meant import meant
 from rocketray.names import check_topic
 from rocketray.store.files.store_settings import is_foreign, is_store
 from rocketray.store.importing.foreign import read_foreign_settings
@@ -75,8 +76,11 @@ def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
         for view in views:
             closing.callback(view.reader.close)
         if not views:
+            near = meant(topic, topics_in(directory))
+            otherwise = f"did you mean {near[0]!r}? Otherwise " if near else ""
             raise StoreError(
-                f"{directory} has no topic {topic!r}; see: rocketray store topics {directory}"
+                f"{directory} has no topic {topic!r}; {otherwise}see: rocketray store topics "
+                f"{directory}"
             )
         yield views
 

@@ -26,6 +26,7 @@ __all__ = [
 
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
 _NO_LIMIT = "none"
+_TIME = "a time like 90s, 30m, 72h or 7d"
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _BINARY = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 _BYTES = _BINARY | {"kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
@@ -33,20 +34,20 @@ _BYTES = _BINARY | {"kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 
 
 def parse_duration(text: str) -> int | None:
     """Return milliseconds, or None for ``none``; raises :class:`typer.BadParameter`."""
-    return _parse(text, _MILLISECONDS, "a time like 90s, 30m, 72h or 7d")
+    return _parse(text, _MILLISECONDS, f"{_TIME}, nor {_NO_LIMIT}")
 
 
 def parse_delay(text: str) -> int:
     """Return milliseconds to wait; raises :class:`typer.BadParameter`."""
-    found = parse_duration(text)
+    found = None if text == _NO_LIMIT else _parse(text, _MILLISECONDS, _TIME)
     if found is None:
-        raise typer.BadParameter("give a time like 90s, 30m, 72h or 7d")
+        raise typer.BadParameter(f"give {_TIME}")
     return found
 
 
 def parse_bytes(text: str) -> int | None:
     """Return bytes, or None for ``none``; raises :class:`typer.BadParameter`."""
-    return _parse(text, _BYTES, "a size like 500MB or 10GiB")
+    return _parse(text, _BYTES, f"a size like 500MB or 10GiB, nor {_NO_LIMIT}")
 
 
 def parse_rate(text: str) -> int:
@@ -72,7 +73,7 @@ def _parse(text: str, units: Mapping[str, int], wanted: str) -> int | None:
         return None
     found = _NUMBER_AND_UNIT.fullmatch(text)
     if found is None or found[2] not in units or int(found[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is not {wanted}, nor {_NO_LIMIT}")
+        raise typer.BadParameter(f"{text!r} is not {wanted}")
     return int(found[1]) * units[found[2]]
 
 

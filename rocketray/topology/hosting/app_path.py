@@ -34,11 +34,13 @@ def load_app(path: str, advice: str = "add its directory to PYTHONPATH") -> App:
     module_name, separator, name = path.partition(":")
     if not (module_name and separator and name):
         raise ConfigError(f"an app is named as module:app, for example trade:app, not {path!r}")
-    if not all(part.isidentifier() for part in module_name.split(".")):
+    is_file = module_name.endswith(".py")
+    if is_file or not all(part.isidentifier() for part in module_name.split(".")):
         place = Path(module_name)
+        there = "" if place.parent == Path() else f"cd {place.parent} && "
         raise ConfigError(
             f"app {path!r}: {module_name!r} is not a module name; go to its directory and name it "
-            f"as Python imports it: cd {place.parent} && rocketray up {place.stem}:{name}"
+            f"as Python imports it: {there}rocketray up {place.stem}:{name}"
         )
     try:
         module = importlib.import_module(module_name)

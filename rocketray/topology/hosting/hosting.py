@@ -366,7 +366,7 @@ def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
             f"give one of the apps another id, or end the other with: rocketray down {app}"
         )
     more = f"; to have {consumers}: rocketray scale {app} {consumers}"
-    more = "" if consumers == present else more
+    more = "" if consumers in (1, present) else more  # 1 is the default, and seldom a wish
     return (
         f"app {app!r} is up with {count} already; to run changed code: rocketray up {path} "
         f"--replace{more}"

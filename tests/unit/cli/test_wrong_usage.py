@@ -40,6 +40,9 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
     ),
     (("send", "T", "x", "--queue", "-1"), 2, "'--queue': it has to be greater than or equal to 0"),
     (("send", "T", "x", "--ack", "never"), 2, "'never' is not one of 'memory', 'disk'"),
+    (("metrics", "--port", "abc"), 2, "'--port': it has to be a valid integer$"),
+    (("send", "T", "x", "--delay", "5x"), 2, "'5x' is not a time like 90s, 30m, 72h or 7d$"),
+    (("stop",), 2, "A node ends with Ctrl-C, or .*; an app with: rocketray down APP"),
     (("topics", "create", "T", "--retention", "never"), 2, "'never' is not a time like 90s"),
     (("topics", "create", "T", "--bitmaps", "never"), 2, "never"),
     (("topics", "create", "T", "--queues", "0"), 2, "a topic has 1 to 1024 queues, not 0"),
@@ -57,7 +60,7 @@ def test_one_clear_line(
     monkeypatch.setenv("ROCKETRAY_DATA", NOWHERE)
     done = run_here(*arguments)
     assert done.code == code
-    assert re.search(says, done.err.replace("\n", " ")), done.err
+    assert re.search(says, done.err.strip().replace("\n", " ")), done.err
     for leak in ("Traceback", "pydantic", "Input should", "Value error", "delay_level="):
         assert leak not in done.err
 
@@ -68,6 +71,7 @@ def test_one_clear_line(
         ("../shop/shop:app", "go to its directory .*: cd ../shop && rocketray up shop:app"),
         ("shop", "named as module:app"),
         ("a-b:app", "'a-b' is not a module name"),
+        ("trade.py:app", "'trade.py' is not a module name; .* it: rocketray up trade:app"),
         ("nowhere_at_all:app", "No module named 'nowhere_at_all'"),
     ],
 )

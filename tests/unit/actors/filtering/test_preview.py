@@ -152,8 +152,10 @@ def test_a_store_of_many_topics_has_its_own(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_said(data: Path, tmp_path: Path) -> None:
     every = Subscription.tags("*")
-    with pytest.raises(StoreError, match="has no topic 'Absent'"):
+    with pytest.raises(StoreError, match="has no topic 'Absent'; see: rocketray"):
         preview(data, "Absent", every, EVERYTHING, show=1)
+    with pytest.raises(StoreError, match="no topic 'Tarde'; did you mean 'Trade'"):
+        preview(data, "Tarde", every, EVERYTHING, show=1)
     with pytest.raises(StoreError, match="nor a store directory"):
         look(tmp_path, every)
     with pytest.raises(InvalidNameError):

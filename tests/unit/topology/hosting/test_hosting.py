@@ -145,6 +145,7 @@ def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.Monk
     assert "to run changed code: rocketray up shop:app --replace" in again
     assert "rocketray scale" not in again, "it has the number that was asked for"
     assert "rocketray scale shop 3" in hosting._is_up("shop", "shop:app", up, 3)
+    assert "scale" not in hosting._is_up("shop", "shop:app", up * 2, 1), "1 is the default"
     said = hosting._is_up("shop", "other:app", up, 3)
     assert "is up with 1 host from shop:app, not from other:app" in said
     monkeypatch.setattr(hosting, "find_hosts", lambda *_: [Host("shop", 0, "silent", 1, None)])
