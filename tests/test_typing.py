@@ -15,6 +15,8 @@ from support.source_tree import ROOT
 import rocketray as rr
 
 PROGRAM = """\
+from collections.abc import AsyncIterator
+
 import rocketray as rr
 
 
@@ -47,6 +49,10 @@ LINES = {
     "Order.loads(Order('o').dumps()).asdict()": "",
     "app.Table('t', key_type=str, value_type=Order)": "",
     "app.agent(orders, tags='pay')": "",
+    "app.agent(orders)(print)": "incompatible",
+    "app.topic('T', quues=2)": 'did you mean "queues"',
+    "app.sink(orders, chekpoint='c')": 'did you mean "checkpoint"',
+    "app.timer('5 s')": "incompatible",
 }
 STREAMS = """
 async def handle(stream: rr.Stream[Order]) -> None:
@@ -54,6 +60,29 @@ async def handle(stream: rr.Stream[Order]) -> None:
         reveal_type(order)
     async for some in stream.take(5, within=1):
         reveal_type(some)
+    async for event in stream.events():
+        print(event.value.amount)
+
+
+@app.agent(orders)
+async def answer(stream: rr.Stream[Order]) -> AsyncIterator[str]:
+    async for order in stream:
+        yield order.order_id
+
+
+@app.timer(5.0)
+async def tick() -> None:
+    await tick()
+
+
+@app.task
+async def begin() -> None:
+    await begin()
+
+
+@app.crontab("30 18 * * *")
+async def close() -> None:
+    await close()
 
 
 async def send() -> None:
@@ -112,6 +141,9 @@ def test_slips_are_found_and_nothing_else(said: list[str]) -> None:
         found = [text for text in said if text.startswith(f"slips.py:{number}: error")]
         assert bool(found) == bool(wanted), (line, found)
         assert wanted in "".join(found), (line, found)
+    last = first + len(LINES)
+    places = [re.match(r"slips\.py:(\d+): error", text) for text in said]
+    assert [place.string for place in places if place and int(place[1]) >= last] == []
     types = [text.partition("Revealed type is ")[2] for text in said if "Revealed" in text]
     revealed = [text.replace("builtins.", "") for text in types]
     assert revealed == [

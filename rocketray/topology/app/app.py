@@ -13,11 +13,11 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeVar, Unpack, overload
 
 import faust
 
@@ -63,6 +63,7 @@ from .declared import (
     check_interval,
 )
 from .leadership import Leadership
+from .option_types import DeclaredTopicOptions, Handler, SinkOptions
 from .replies import Replies
 from .running import Companion, run_until_signalled
 from .sensing import sense_sends
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
     from rocketray.tracing import Tracing
 
 __all__ = ["App"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
@@ -132,7 +135,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         keys: Sequence[str] = (),
         properties: Sequence[str] = (),
         ack: AckMode | None = None,
-        **options: Any,
+        **options: Unpack[DeclaredTopicOptions],
     ) -> Topic:
         """Describe a topic; it is created with *queues* queues unless it exists.
 
@@ -148,7 +151,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         if queues is not None:
             options["partitions"] = check_queue_count(queues)
         refuse_unknown_options(
-            "app.topic", options, [*arguments_of(App.topic), *arguments_of(faust.App.topic)]
+            "app.topic", options, [*arguments_of(App.topic), *DeclaredTopicOptions.__annotations__]
         )
         options.pop("maxsize", None)
         fields = MessageFields(tag, tuple(_names(keys)), tuple(_names(properties)))
@@ -186,7 +189,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         value_type: Any = None,
         schema: Any = None,
         **unknown: Never,
-    ) -> Callable[[Callable[..., Any]], Agent]:
+    ) -> Callable[[Handler], Agent]:
         """Make an agent of an async function, with one of *tags*, *sql*, *where* and *filter*.
 
         - *filter* is the name of a filter of the topic, as ``"large"`` or ``"large@2"``. Without a
@@ -225,7 +228,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         is_ordered = True if isolated_partitions and not broadcast else ordered
         failures = FailureOptions(max_attempts, dead_letter, is_ordered, suspend, on_decode_error)
 
-        def declare(function: Callable[..., Any]) -> Agent:
+        def declare(function: Handler) -> Agent:
             check_handler(function)
             agent_name = name or function.__name__
             if isolated_partitions:
@@ -265,14 +268,14 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         return declare
 
     def sink(
-        self, topic: Topic | str, *, name: str | None = None, **options: Any
+        self, topic: Topic | str, *, name: str | None = None, **options: Unpack[SinkOptions]
     ) -> Callable[[Callable[..., Any]], SinkSpec]:
         """Declare a Spark query over *topic*: a function from a streaming DataFrame to a writer.
 
         *options* are those of ``SinkSpec``: tags, sql or filter, dialect, checkpoint, trigger,
         schema, max_rows, starting_offsets. It runs beside the agents, on Spark (see spark/sink.py).
         """
-        refuse_unknown_options("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
+        refuse_unknown_options("app.sink", options, SinkOptions.__annotations__)
         topics = topic if isinstance(topic, str) else ",".join(topic.topics)
 
         def declare(function: Callable[..., Any]) -> SinkSpec:
@@ -283,17 +286,33 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
         return declare
 
-    def timer(self, interval: Any, on_leader: bool = False, *more: Any, **options: Any) -> Any:  # noqa: FBT001, FBT002  # Faust's interface
+    def timer(
+        self,
+        interval: float | timedelta,
+        on_leader: bool = False,  # noqa: FBT001, FBT002  # Faust's interface
+        *more: Any,
+        **options: Any,
+    ) -> Callable[[_Function], _Function]:
         """Declare Faust's timer; on the leader alone if *on_leader*."""
         check_interval(interval)
         self.leadership.is_wanted |= on_leader
-        return super().timer(interval, on_leader, *more, **options)
+        return super().timer(interval, on_leader, *more, **options)  # type: ignore[no-any-return]
 
-    def crontab(self, cron_format: str, *, on_leader: bool = False, **options: Any) -> Any:
+    def crontab(
+        self, cron_format: str, *, on_leader: bool = False, **options: Any
+    ) -> Callable[[_Function], _Function]:
         """Declare Faust's crontab; on the leader alone if *on_leader*."""
         check_crontab(cron_format)
         self.leadership.is_wanted |= on_leader
-        return super().crontab(cron_format, on_leader=on_leader, **options)
+        return super().crontab(cron_format, on_leader=on_leader, **options)  # type: ignore[no-any-return]
+
+    @overload
+    def task(self, fun: _Function) -> _Function: ...
+
+    @overload
+    def task(
+        self, fun: None = None, *, on_leader: bool = False, **options: Any
+    ) -> Callable[[_Function], _Function]: ...
 
     def task(self, fun: Any = None, *, on_leader: bool = False, **options: Any) -> Any:
         """Declare Faust's task; if *on_leader*, on the instance that leads when the app begins."""
@@ -472,7 +491,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
 _INTERRUPTED = 128 + signal.SIGINT
 _SINK_SERVICE = "rocketray.topology.spark.sink_service"  # by name, as it stands above
-_SINK_OWN = {"name", "function", "topic", "owner"}
 
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:

@@ -167,6 +167,11 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         """
         return self._lists(max_, within) or super().take(max_, within)
 
+    def events(self) -> AsyncIterator[Any]:
+        """Iterate over the events of the messages; the value of each is decoded."""
+        events: AsyncIterator[Any] = super().events()
+        return events
+
     def take_events(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """As :meth:`take`, with events instead of values."""
         return self._lists(max_, within, as_events=True) or super().take_events(max_, within)

@@ -24,7 +24,7 @@ def test_crontab_services_and_tasks_run_with_the_app(node: LocalNode) -> None:
         app = App("app", connection=node)
         ran: set[str] = set()
 
-        @app.crontab("* * * * *")  # type: ignore[untyped-decorator]  # Faust's
+        @app.crontab("* * * * *")
         async def every_minute() -> None:
             ran.add("crontab")
 
@@ -63,11 +63,11 @@ def test_a_crontab_goes_by_its_time_zone_or_by_the_apps(
         app = App("app", connection=node, timezone=UTC)
         ran: list[str] = []
 
-        @app.crontab("30 18 * * *", timezone=KATHMANDU)  # type: ignore[untyped-decorator]  # Faust's
+        @app.crontab("30 18 * * *", timezone=KATHMANDU)
         async def evening() -> None:
             ran.append("evening")
 
-        @app.crontab("0 6 * * *")  # type: ignore[untyped-decorator]  # the same
+        @app.crontab("0 6 * * *")
         async def morning() -> None:
             ran.append("morning")
 

@@ -30,6 +30,10 @@ from faust.transport.producer import Producer
 from mode import Service
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
+from rocketray.topology.app.option_types import DeclaredTopicOptions, SinkOptions
+from rocketray.topology.app.settings import arguments_of
+from rocketray.topology.app.sink_spec import SinkSpec
+
 
 class Model(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
     x: int
@@ -191,3 +195,11 @@ def test_a_stock_consumer_is_driven_as_faust_drives_its_own() -> None:
     assert "consumer.wait_empty()" in source(FaustApp._consumer_wait_empty)
     assert "consumer.perform_seek()" in source(Recovery._resume_streams)
     assert "await self.seek_to_committed()" in source(Consumer.perform_seek)
+
+
+def test_the_typed_options_of_topics_and_sinks_are_those_that_there_are() -> None:
+    assert set(DeclaredTopicOptions.__annotations__) == set(arguments_of(faust.App.topic)) - {
+        "topics"
+    }
+    fields = set(SinkSpec.__dataclass_fields__) - {"name", "function", "topic", "owner"}
+    assert set(SinkOptions.__annotations__) == fields

@@ -19,11 +19,11 @@ class Instance:
         self.ticks = 0
         self.ran: list[str] = []
 
-        @self.app.timer(0.02, True)  # type: ignore[untyped-decorator]  # Faust's
+        @self.app.timer(0.02, True)
         async def tick() -> None:
             self.ticks += 1
 
-        @self.app.task(on_leader=True)  # type: ignore[untyped-decorator]  # the same
+        @self.app.task(on_leader=True)
         async def once() -> None:
             self.ran.append("task")
 

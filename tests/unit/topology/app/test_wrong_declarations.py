@@ -89,13 +89,13 @@ AGENTS: list[tuple[Callable[[rr.App], object], str]] = [
     (lambda app: app.agent([app.topic("T")]), "reads a topic, not .* several topics: app.topic"),
     (lambda app: app.agent(concurrency=0), "concurrency is 0; give the number"),
     (lambda app: app.agent(concurrency="2"), "concurrency is '2'"),  # type: ignore[arg-type]
-    (lambda app: app.agent()(lonely), "called with one argument, its stream: too many"),
-    (lambda app: app.agent()(pair), "its stream: missing a required argument: 'table'; write:"),
+    (lambda app: app.agent()(lonely), "called with one argument, its stream: too many"),  # type: ignore[arg-type]
+    (lambda app: app.agent()(pair), "its stream: missing a required argument: 'table'; write:"),  # type: ignore[arg-type]
     (lambda app: app.agent(group="")(handler), "consumer group name is empty"),
     (lambda app: app.agent(ordered="yes")(handler), "ordered='yes': give True"),  # type: ignore[arg-type]
-    (lambda app: app.timer("5 s"), "interval of a timer is '5 s'; give seconds"),
+    (lambda app: app.timer("5 s"), "interval of a timer is '5 s'; give seconds"),  # type: ignore[arg-type]
     (lambda app: app.timer(0), "interval of a timer is 0"),
-    (lambda app: app.timer(lonely), "interval of a timer is <function lonely"),
+    (lambda app: app.timer(lonely), "interval of a timer is <function lonely"),  # type: ignore[arg-type]
     (lambda app: app.crontab("every day"), "time of a crontab is 'every day': .* give minute"),
     (lambda app: app.crontab("99 * * * *"), "'99 .*': .*out of range; give minute"),
     (lambda app: app.crontab(lonely), "time of a crontab is <function"),  # type: ignore[arg-type]
