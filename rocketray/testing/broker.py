@@ -19,12 +19,14 @@ from typing import Any, Self, Unpack
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
+from rocketray.actors.explaining.suggestions import like
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
+from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
@@ -118,13 +120,14 @@ class Broker:
 
         Raises:
             TimeoutError: they have not within *timeout_s* seconds of real time; it names the first
-                queue that is not finished.
+                queue that is not finished, and what the apps' agents failed on last.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while unfinished := await self._unfinished(deadline):
             if loop.time() >= deadline:
-                raise TimeoutError(f"not finished within {timeout_s:g} s: {unfinished}")
+                found = "; ".join([unfinished, *self._failures()])
+                raise TimeoutError(f"not finished within {timeout_s:g} s: {found}")
             await asyncio.sleep(0.001)
 
     # Results
@@ -147,9 +150,17 @@ class Broker:
         return {queue: offsets.get(group, topic, queue) for queue in queues}
 
     def lag_of(self, group: str) -> int:
-        """Return how many messages that match its filters the group has not finished."""
+        """Return how many messages that match its filters the group has not finished.
+
+        Raises:
+            ConfigError: there is no such group.
+        """
         self._stepped.beat()
-        found = [description for description in self.groups.all() if description.group == group]
+        groups = self.groups.all()
+        found = [description for description in groups if description.group == group]
+        if not found:
+            near = like(group, {description.group for description in groups})
+            raise ConfigError(f"no member of a group {group!r} has joined{near}")
         return sum(
             lag.count for description in found for lag in lag_of(self.node, description).values()
         )
@@ -178,6 +189,12 @@ class Broker:
             self._stepped.step()
             of_apps = [member for member in self.members() if member.on_revoke is not None]
             return next(filter(None, (each.unfinished(self._visible) for each in of_apps)), "")
+
+    def _failures(self) -> list[str]:
+        """Return what each agent failed on last, a text each."""
+        agents = [each for app in self._apps for each in app.agents.values()]
+        noted = [(each.name, each.statistics().last_failure) for each in agents]
+        return [f"agent {name} failed last: {each.reason}" for name, each in noted if each]
 
     async def _commit(self, app: Any, deadline: float) -> bool:
         """Have *app* commit; False if it still waits for sends at the *deadline*, or soon after."""

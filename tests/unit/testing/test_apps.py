@@ -108,8 +108,27 @@ def test_settling_says_what_does_not_come_to_an_end(broker: Broker) -> None:
 
         async with broker.running(app):
             await orders.send(value=Order("eu", 1))
-            with pytest.raises(TimeoutError, match="orders/0 at offset 0 of 1"):
+            with pytest.raises(TimeoutError, match="orders/0 at offset 0 of 1") as raised:
                 await broker.settle(timeout_s=1)
+            assert "agent charge failed last: ConnectionError: the bank" in str(raised.value)
+
+    asyncio.run(scenario())
+
+
+def test_settling_names_a_handler_that_never_asks_for_a_message(broker: Broker) -> None:
+    async def scenario() -> None:
+        app = rr.App("shop", connection=broker)
+        orders = app.topic("orders", value_type=Order, queues=1)
+
+        @app.agent(orders)
+        async def charge(stream: Any) -> None:
+            for _ in stream:
+                pass
+
+        async with broker.running(app):
+            await orders.send(value=Order("eu", 1))
+            with pytest.raises(TimeoutError, match=r"agent charge failed last: .*use `async for`"):
+                await broker.settle(timeout_s=0.5)
 
     asyncio.run(scenario())
 

@@ -9,7 +9,7 @@ import pytest
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.filtering.filtered_lag import Exactness
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
-from rocketray.errors import PredicateError, TopicNotFoundError
+from rocketray.errors import ConfigError, PredicateError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage
 from rocketray.store.retention import RetentionPolicy
@@ -139,6 +139,17 @@ def test_the_lag_counts_what_the_filter_lets_through(broker: Broker) -> None:
     assert (lag.count, lag.diff, lag.exactness) == (3, 5, Exactness.EXACT)
     member.commit("orders", 0, 2)
     assert broker.lag_of("g") == 1
+
+
+def test_a_misspelt_group_has_no_lag_of_zero(broker: Broker) -> None:
+    broker.topics.ensure("orders", 1)
+    with pytest.raises(ConfigError, match=r"no member of a group 'shop-charge' has joined$"):
+        broker.lag_of("shop-charge")
+    broker.consumer("shop-charge", "orders", Subscription.tags("paid"))
+    with pytest.raises(
+        ConfigError, match=r"'shop-chrage' has joined; did you mean 'shop-charge'\?"
+    ):
+        broker.lag_of("shop-chrage")
 
 
 def test_topics_change_as_on_a_node(broker: Broker) -> None:
