@@ -75,5 +75,5 @@ def explain_stranger(name: str, known: Sequence[str], of: str = "source") -> str
     if reason is not None:
         return f"option {written!r} is not one of this {of}: {reason}"
     near = meant(name, known, cutoff=_SIMILAR)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"unknown option {name!r}; {hint}The options are {', '.join(known)}"
+    hint = f"did you mean {near[0]}? The" if near else "the"
+    return f"unknown option {name!r}; {hint} options are {', '.join(known)}"

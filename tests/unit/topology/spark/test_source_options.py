@@ -208,7 +208,7 @@ def test_a_slip_of_the_pen_names_the_option_that_was_meant(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"qqqqqqq": "1"}, ConfigError, "unknown option 'qqqqqqq'; The options are topic"),
+        ({"qqqqqqq": "1"}, ConfigError, "unknown option 'qqqqqqq'; the options are topic"),
         ({"path": "/store", "data": "/data"}, ConfigError, "path and data are both given"),
         ({"allowFilterChange": "yes"}, ConfigError, "write true or false"),
         ({"topic": "a.b"}, InvalidNameError, "not allowed"),
@@ -278,7 +278,7 @@ def test_an_option_of_another_connector_is_answered_with_its_reason(name: str, s
 
 
 def test_what_is_like_nothing_is_not_guessed_at() -> None:
-    with pytest.raises(ConfigError, match="unknown option 'failontuesdays'; The options are"):
+    with pytest.raises(ConfigError, match="unknown option 'failontuesdays'; the options are"):
         parsed(failOnTuesdays="1")
 
 
