@@ -125,6 +125,7 @@ def application(named: str = "") -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,  # a frame would wrap the caret under a wrong expression away
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
     tree.callback()(_root)
     named = {"group": "groups"}.get(named, named)
@@ -149,7 +150,7 @@ def application(named: str = "") -> typer.Typer:
 
 def _defaults(tree: Any, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the defaults of options from the settings file; help needs none."""
-    if not arguments or {"--help", "--version"}.intersection(arguments):
+    if not arguments or {"--help", "-h", "--version"}.intersection(arguments):
         return {}
     return option_defaults(tree, read_settings(), _PLACES.keys())
 

@@ -173,6 +173,7 @@ def test_version_both_ways() -> None:
         ("--version",),
         ("--help",),
         ("send", "--help"),
+        ("groups", "seek", "-h"),
         ("filter", "eval"),
         ("filter", "check", "a > 5"),
         ("store", "scan", "."),
