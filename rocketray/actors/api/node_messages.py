@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
 
 from rocketray.actors.calls.endpoint import CallTransport, Endpoint, client_of
 from rocketray.actors.shards.shard_api import LookupApi, StoredFacts, lookups_of
 from rocketray.actors.topics.catalog import TopicConfig, shard_of_host
 from rocketray.actors.topics.topics import Topics
-from rocketray.errors import InvalidMessageError
+from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import StoredMessage
 from rocketray.store.formats.message_id import decode_offset_id
 
@@ -50,10 +52,12 @@ class NodeMessages:
 
     def at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
         """Return the message at a queue offset, or None."""
+        _check_number("queue_offset", queue_offset)
         return self._in(topic, queue_id).message_at(queue_offset)
 
     def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
         """Return the queue offset of the first message stored then or later, else the end."""
+        _check_number("time_ms", time_ms)
         return self._in(topic, queue_id).offset_at_time(time_ms)
 
     def query(
@@ -72,7 +76,9 @@ class NodeMessages:
 
         Raises:
             InvalidMessageError: *key* is empty, or no text.
+            ConfigError: *max_count* is not a number from 1, or a time is not one.
         """
+        _check_span(max_count, begin_ms, end_ms)
         if not isinstance(key, str) or not key:
             raise InvalidMessageError(f"the key to look up is {key!r:.80}; give a text: 'order-17'")
         span = max_count, begin_ms, end_ms
@@ -82,7 +88,12 @@ class NodeMessages:
     def query_by_time(
         self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
     ) -> list[StoredMessage]:
-        """Return the messages stored from *begin_ms* to *end_ms* inclusive, oldest first."""
+        """Return the messages stored from *begin_ms* to *end_ms* inclusive, oldest first.
+
+        Raises:
+            ConfigError: *max_count* is not a number from 1, or a time is not one.
+        """
+        _check_span(max_count, begin_ms, end_ms)
         span = begin_ms, end_ms, max_count
         return _merge(
             self._transport.call_each(self._all(topic), LookupApi.query_by_time, *span), max_count
@@ -93,7 +104,9 @@ class NodeMessages:
         return self._in(message.topic, message.queue_id).facts(message)
 
     def _in(self, topic: str, queue_id: int) -> LookupApi:
-        return client_of(self._transport, lookups_of(self._topics.get(topic), queue_id))
+        config = self._topics.get(topic)
+        config.check_queue(queue_id)
+        return client_of(self._transport, lookups_of(config, queue_id))
 
     def _all(self, topic: str, queues: Iterable[int] | None = None) -> list[Endpoint[LookupApi]]:
         config = self._topics.get(topic)
@@ -104,6 +117,21 @@ class NodeMessages:
 def queues_there(topic: TopicConfig, away: frozenset[str]) -> list[int]:
     """Return the queues of a topic that are not on disks that are *away*."""
     return [queue_id for queue_id in range(topic.queues) if topic.disk_of(queue_id) not in away]
+
+
+def _check_span(max_count: int, begin_ms: int, end_ms: int) -> None:
+    _check_number("max_count", max_count, least=1)
+    _check_number("begin_ms", begin_ms)
+    _check_number("end_ms", end_ms)
+
+
+def _check_number(name: str, value: object, *, least: int | None = None) -> None:
+    """Raise :class:`ConfigError` unless *value* is a whole number, not below *least*."""
+    number = operator.index(value) if isinstance(value, SupportsIndex) else None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        of_time = ", milliseconds since 1970" if name.endswith("_ms") else ""
+        begin = "" if least is None else f" from {least}"
+        raise ConfigError(f"{name} is {value!r:.80}; give a whole number{begin}{of_time}")
 
 
 def _merge(answers: Iterable[Sequence[StoredMessage]], max_count: int) -> list[StoredMessage]:

@@ -65,7 +65,7 @@ def test_the_results_of_all_queues_are_one_list_in_the_order_of_store_times(
 
 def test_a_lookup_without_a_key_or_a_topic_is_an_error(broker: Broker) -> None:
     broker.topics.create("orders", 1)
-    with pytest.raises(InvalidMessageError, match="key to look up is empty"):
+    with pytest.raises(InvalidMessageError, match="key to look up is ''; give a text"):
         broker.messages.query("orders", "")
     with pytest.raises(TopicNotFoundError):
         broker.messages.query("ordres", "k")

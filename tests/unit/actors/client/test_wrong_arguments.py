@@ -186,6 +186,24 @@ def test_a_lookup_without_a_text_is_refused_and_not_answered_with_nothing(
         node.messages.query("T", key)
 
 
+@pytest.mark.parametrize(
+    ("look", "says"),
+    [
+        (lambda m: m.at("T", 9, 0), "topic 'T' has the queues 0 to 1, not 9"),
+        (lambda m: m.at("T", "0", 0), "not '0'; give the number of one"),
+        (lambda m: m.at("T", 0, "1"), "queue_offset is '1'; give a whole number$"),
+        (lambda m: m.offset_at_time("T", 0, "now"), "time_ms is 'now'; .*, milliseconds since"),
+        (lambda m: m.query("T", "k", 0), "max_count is 0; give a whole number from 1"),
+        (lambda m: m.query("T", "k", "5"), "max_count is '5'"),
+        (lambda m: m.query_by_time("T", "yesterday", 5), "begin_ms is 'yesterday'; give a whole"),
+        (lambda m: m.query_by_time("T", 0, True), "end_ms is True"),
+    ],
+)
+def test_a_wrong_lookup_asks_no_shard(node: LocalNode, look: Wrong, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        look(node.messages)
+
+
 @pytest.mark.parametrize("timeout_s", ["x", 0, -1, None, float("nan")])
 def test_a_timeout_is_a_number_of_seconds(node: LocalNode, timeout_s: Any) -> None:
     with pytest.raises(ConfigError, match=r"timeout_s is .*; give seconds, more than 0"):
