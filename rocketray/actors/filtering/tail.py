@@ -6,7 +6,7 @@ work with it. It follows a node through its restarts, and finds queues that are 
 Rules
   1. Messages that were stored when the tail began are all read. Of later ones, a reader that is
      more than ``BACKLOG_MAX`` messages behind in a queue leaves the oldest out: they are counted as
-     ``skipped``, and no filter sees them.
+     ``skipped``, and no filter sees them. To a tail that resumes another, all are later ones.
   2. A reader with room for fewer messages than were found takes the newest of each step: the others
      are counted as ``unshown``, and in the filter's counters.
   3. Messages that were deleted before they were read are counted as ``missed``.
@@ -16,9 +16,9 @@ A tail belongs to one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
 from pathlib import Path
@@ -57,11 +57,13 @@ class TailStart:
     """Where a tail begins in each queue.
 
     ``latest`` is the end of the queue, ``earliest`` its begin, ``offset`` a queue offset, and
-    ``time`` a store time in milliseconds since 1970, both in ``number``.
+    ``time`` a store time in milliseconds since 1970, both in ``number``. ``resume`` continues a
+    tail at its ``positions``; a queue that is not in them is new.
     """
 
-    kind: Literal["latest", "earliest", "offset", "time"] = "latest"
+    kind: Literal["latest", "earliest", "offset", "time", "resume"] = "latest"
     number: int = 0
+    positions: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,11 @@ class TopicTail:
     def queue_ids(self) -> list[int]:
         """The queues that are read."""
         return sorted(self._queues)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each queue, where a tail can resume this one."""
+        return {number: queue.position.next_offset for number, queue in self._queues.items()}
 
     @property
     def counts(self) -> TailCounts:
@@ -271,10 +278,13 @@ class _FollowedQueue:
         self.reader = QueueReader(directory, topic, queue_id)
         minimum, self.live_from = control.minimum(), control.visible()
         view = QueueView(queue_id, minimum, self.live_from, self.reader, directory)
+        begin = _begin(view, start)
+        if start.kind == "resume":
+            self.live_from = begin
         self.position = ScanPosition(
             control,
             partial(gaps_of, directory, topic, queue_id),
-            _begin(view, start),
+            begin,
             stop=None,
             where=f"{topic}/{queue_id}",
         )
@@ -300,6 +310,9 @@ def _begin(view: QueueView, start: TailStart) -> int:
             return min(max(start.number, view.minimum), view.maximum)
         case "time":
             return view.first_stored_at(start.number)
+        case "resume":
+            position = start.positions.get(view.queue_id, 0)  # below the minimum: missed
+            return position if position <= view.maximum else view.minimum  # else a new topic
 
 
 def _chunks(entries: EntryColumns) -> Iterator[slice]:

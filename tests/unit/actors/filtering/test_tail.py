@@ -143,6 +143,33 @@ def test_new_messages_and_new_queues_are_followed(node: LocalNode) -> None:
     assert sorted(numbers(read_all(tail))) == list(range(5, 9))
 
 
+def test_a_tail_resumes_another(node: LocalNode) -> None:
+    node.topics.ensure("Resumed", 2)
+    send(node, range(2000), "Resumed", 2)
+    first = TopicTail(node.data, "Resumed", EVERYTHING, EARLIEST)
+    assert len(read_all(first)) == 2000
+    positions = first.positions
+    assert sum(positions.values()) == 2000
+    first.close()
+    node.topics.alter("Resumed", 3)
+    send(node, range(2000, 2030), "Resumed", 3)
+    resumed = TailStart("resume", positions=positions)
+    second = TopicTail(node.data, "Resumed", EVERYTHING, resumed)
+    assert sorted(numbers(read_all(second))) == list(range(2000, 2030))
+    recreated = TailStart("resume", positions={0: 10**6, 1: 10**6, 2: 10**6})
+    assert len(read_all(TopicTail(node.data, "Resumed", EVERYTHING, recreated))) == 2030
+
+
+def test_a_tail_that_resumes_leaves_out_the_oldest_of_many(node: LocalNode) -> None:
+    """A tail that begins reads all that is there; one that was hidden for a night does not."""
+    node.topics.ensure("Night", 1)
+    send(node, range(4000), "Night", 1)
+    resumed = TailStart("resume", positions={0: 500})
+    tail = TopicTail(node.data, "Night", EVERYTHING, resumed, backlog_max=1100)
+    assert numbers(read_all(tail)) == list(range(4000 - 1024, 4000))
+    assert tail.counts.skipped == 4000 - 1024 - 500
+
+
 def test_a_slow_reader_loses_the_oldest_and_they_are_counted(node: LocalNode) -> None:
     node.topics.ensure("Fast", 1)
     send(node, range(2000), "Fast", 1)
