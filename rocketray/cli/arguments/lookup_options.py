@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
 from rocketray.cli.terminal.quantities import parse_delay
+from rocketray.errors import ConfigError
+from rocketray.views.offset_or_time import TIME_MAX_MS, Bound, bound_of, time_ms_of
 
 from .completions import complete_topics
 
 __all__ = [
     "MAX_DEFAULT",
     "BeginOption",
-    "Bound",
     "EndOption",
     "MaxOption",
     "OnlyTopicOption",
@@ -29,33 +29,15 @@ __all__ = [
 
 MAX_DEFAULT = 64
 _AGO = re.compile(r"\d{1,18} ?(ms|s|m|h|d)", re.ASCII)
-_TIME_MAX_MS = 2**63 - 1
 _MAX_LIMIT = 100_000
-_OFFSET_DIGITS_MAX = 11  # as a time, a number of 12 digits is in 1973
-
-
-class Bound(NamedTuple):
-    """A queue offset, or a time in milliseconds since 1970."""
-
-    is_time: bool
-    number: int
 
 
 def parse_time_ms(text: str, wanted: str = "a time") -> int:
-    """Return milliseconds since 1970 of a number or of ISO 8601, in local time without a zone.
-
-    Raises:
-        typer.BadParameter: *text* is neither, so not what was *wanted*.
-    """
+    """Return a time as :func:`time_ms_of`; raises :class:`typer.BadParameter`."""
     try:
-        if text.isascii() and text.isdecimal():
-            return min(int(text), _TIME_MAX_MS)
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is not {wanted}; write a time as milliseconds since 1970, or in ISO 8601: "
-            "2026-11-21T08:30:00Z"
-        ) from None
+        return time_ms_of(text, wanted)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def parse_since(text: str) -> int:
@@ -70,21 +52,18 @@ def parse_since(text: str) -> int:
 
 
 def parse_bound(text: str, wanted: str = "an offset or a time") -> Bound:
-    """Return a bound of a range: up to 11 digits are an offset, all else is a time.
-
-    Raises:
-        typer.BadParameter: *text* is neither, so not what was *wanted*.
-    """
-    if text.isascii() and text.isdecimal() and len(text) <= _OFFSET_DIGITS_MAX:
-        return Bound(is_time=False, number=int(text))
-    return Bound(is_time=True, number=parse_time_ms(text, wanted))
+    """Return a bound as :func:`bound_of`; raises :class:`typer.BadParameter`."""
+    try:
+        return bound_of(text, wanted)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def span_of(begin_ms: int | None, end_ms: int | None) -> tuple[int, int]:
     """Return a span's first and last time; raise :class:`typer.BadParameter` if it is empty."""
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise typer.BadParameter("--from is later than --to; swap them")
-    return begin_ms or 0, _TIME_MAX_MS if end_ms is None else end_ms
+    return begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
 
 
 def parse_place(text: str) -> Literal["earliest", "latest"] | int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rocketray.cli.arguments.lookup_options import Bound, parse_bound
+from rocketray.cli.arguments.lookup_options import parse_bound
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rocketray.actors.explaining.cause_table import CauseRow, CauseTable
     from rocketray.actors.filtering.preview import PreviewRange
     from rocketray.message import StoredMessage
+    from rocketray.views.offset_or_time import Bound
 
 __all__ = ["print_causes"]
 
