@@ -74,6 +74,18 @@ class TransactionOverview:
     unknown: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingByMinute:
+    """The delayed messages of a disk by the minute in which they are due.
+
+    ``minutes`` has the first ones: the begin of each, in milliseconds since 1970, and its number of
+    messages. ``later`` is the number of messages of all minutes behind them.
+    """
+
+    minutes: tuple[tuple[int, int], ...] = ()
+    later: int = 0
+
+
 class TransactionsApi(Protocol):
     """The calls about transactions; see ``TransactionService``."""
 
@@ -102,6 +114,9 @@ class DelaysApi(Protocol):
 
     def waiting(self) -> int:
         """Return the number of messages that wait on the disk."""
+
+    def by_minute(self, most: int) -> WaitingByMinute:
+        """Return the messages that wait on the disk, in detail for the first *most* minutes."""
 
 
 class NodeTransactions:
@@ -185,10 +200,11 @@ class NodeDelays:
 
     def waiting(self, disk: str) -> int:
         """Return the number of messages that wait on a disk."""
-        topics = self._topics.all()
-        if not any(disk in topics[name].by_disk() for name in WAITING_QUEUES if name in topics):
-            return 0
-        return self._on(disk).waiting()
+        return self._on(disk).waiting() if self._has_queues(disk) else 0
+
+    def by_minute(self, disk: str, most: int) -> WaitingByMinute:
+        """Return the messages that wait on a disk, in detail for the first *most* minutes."""
+        return self._on(disk).by_minute(most) if self._has_queues(disk) else WaitingByMinute()
 
     def recall(self, handle: str) -> bool:
         """Recall a delayed message, so it is never delivered; False if it is too late or done.
@@ -198,6 +214,10 @@ class NodeDelays:
         """
         place = RecallHandle.parse(handle)  # before the first one, no process can check it
         return self._of(place.topic, place.queue_id).recall(handle)
+
+    def _has_queues(self, disk: str) -> bool:
+        topics = self._topics.all()
+        return any(disk in topics[name].by_disk() for name in WAITING_QUEUES if name in topics)
 
     def _of(self, topic: str, queue_id: int) -> DelaysApi:
         """Return the service that has a queue; that of the first disk knows of none beyond them."""

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import orjson
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.api.system_api import WaitingByMinute
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import disk_use, read_json, write_json
 from rocketray.actors.ipc.acknowledgement import AppendStatus
@@ -42,6 +44,7 @@ __all__ = ["DelayService"]
 
 _LOG = logging.getLogger(__name__)
 _FORM = FileForm("config/deliveriesUnderWay.json")
+_MINUTE_MS = 60_000
 _TIDY_INTERVAL_MS = 10_000
 _ROLL_INTERVAL_MS = 10 * 60_000
 _OFFSET_MAX = 1 << 62
@@ -103,6 +106,14 @@ class DelayService:
         """Return the number of messages that wait on the disk."""
         with self._lock:
             return len(self._schedule)
+
+    def by_minute(self, most: int) -> WaitingByMinute:
+        """Return the messages that wait, in detail for the first *most* minutes."""
+        with self._lock:
+            due_ms = self._schedule.due_times()
+        minutes, counts = np.unique(due_ms // _MINUTE_MS, return_counts=True)
+        first = zip((minutes[:most] * _MINUTE_MS).tolist(), counts[:most].tolist(), strict=True)
+        return WaitingByMinute(tuple(first), int(counts[most:].sum()))
 
     def close(self) -> None:
         """Release everything; call this before the shards are closed."""

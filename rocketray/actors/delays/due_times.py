@@ -110,9 +110,13 @@ class DueTimes:
         self._runs = [run for run in self._runs if len(run)]
         return everything.part(order)
 
+    def rests(self) -> list[Due]:
+        """Return the messages of each run."""
+        return [run.rest() for run in self._runs]
+
     def take_all(self) -> Due:
         """Take every message, due or not."""
-        everything = Due.concatenated([run.rest() for run in self._runs] or [NOTHING_DUE]).sorted()
+        everything = Due.concatenated(self.rests() or [NOTHING_DUE]).sorted()
         self._runs = []
         return everything
 

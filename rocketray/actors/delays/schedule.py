@@ -39,7 +39,7 @@ from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from .due_rows import NOWHERE, DueRow, read_rows
 from .due_times import Due, DueTimes
 from .waiting_queue import WaitingQueue
-from .waiting_records import CLOCK_STEP_MS, WaitingLog
+from .waiting_records import CLOCK_STEP_MS, Int64s, WaitingLog
 
 __all__ = ["BATCH_MAX", "Place", "Schedule", "Targets"]
 
@@ -112,6 +112,19 @@ class Schedule:
         held = sum(len(times) for queues in self._held.values() for times in queues.values())
         under_way = sum(map(len, self._deliveries.under_way()))
         return sum(map(len, self._queues.values())) + held + under_way
+
+    def due_times(self) -> Int64s:
+        """Return when the waiting messages are due, in ms since 1970, without recalled ones."""
+        waiting = [(queue, queue.times) for queue in self._queues.values()]
+        for queues in self._held.values():
+            waiting += [(self._queues[place], times) for place, times in queues.items()]
+        parts = [
+            rest.due_ms[~queue.are_done(rest.offsets)]
+            for queue, times in waiting
+            for rest in times.rests()
+        ]
+        parts += [row.due.due_ms for rows in self._deliveries.under_way() for row in rows]
+        return np.concatenate([*parts, np.empty(0, np.int64)])
 
     def step(self, now_ms: int) -> int:
         """Deliver the messages due at *now_ms*; return the next call's time, in ms since 1970."""

@@ -12,6 +12,7 @@ from rocketray.actors.api.system_api import (
     TransactionCounts,
     TransactionOverview,
     UndecidedHalf,
+    WaitingByMinute,
 )
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
@@ -123,6 +124,7 @@ def test_a_delayed_message_is_recalled_on_its_disk(disks: Any) -> None:
 def test_what_is_left_on_a_disk_is_counted_there(disks: Any) -> None:
     delays = NodeDelays(disks, Topics(NoProcess()))
     assert (delays.waiting(FAR), delays.waiting("another")) == (3, 0)
+    assert delays.by_minute("another", 10) == WaitingByMinute()
     node = transactions(disks)
     assert (node.undecided(FAR), node.undecided(""), node.undecided("another")) == (1, 5, 0)
     assert {actor for actor, _ in disks.calls} == {f"{SHARED}@{FAR}", SHARED}

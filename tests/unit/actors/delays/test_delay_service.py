@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors.api.system_api import WaitingByMinute
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.system import node_link
@@ -53,6 +56,33 @@ def test_delayed_messages_arrive_after_their_delay_and_not_before(node: LocalNod
         assert now <= arrived[body].born_timestamp_ms <= arrived[body].store_timestamp_ms
     assert (arrived[b"level"].tags, arrived[b"level"].keys) == ("pay", ["k1"])
     assert arrived[b"level"].properties["DELAY"] == "1"
+
+
+def test_waiting_messages_are_counted_by_the_minute_in_which_they_are_due(
+    node: LocalNode,
+) -> None:
+    """The model counts what was sent; a recalled message waits no more, and a held one does."""
+    chance, now = random.Random(7), system_clock_ms()
+    due = [now + 60_000 + chance.randrange(20 * 60_000) for _ in range(300)]
+    with node.producer() as producer:
+        sent = [
+            producer.send_async("trade", b"", deliver_at=datetime.fromtimestamp(ms / 1000, UTC))
+            for ms in due
+        ]
+        handles = [str(one.result().recall_handle) for one in sent]
+    for number in range(0, 300, 7):
+        assert node.delays.recall(handles[number])
+    left = [ms for number, ms in enumerate(due) if number % 7]
+    model = sorted(Counter(ms // 60_000 * 60_000 for ms in left).items())
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := node.delays.by_minute("", 5)).later + sum(n for _, n in found.minutes) < len(
+        left
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert found == WaitingByMinute((*model[:5],), sum(count for _, count in model[5:]))
+    assert node.delays.by_minute("", 100) == WaitingByMinute((*model,), 0)
+    assert node.delays.by_minute("another", 100) == WaitingByMinute()
 
 
 def test_a_delayed_message_goes_to_the_queue_of_its_key(node: LocalNode) -> None:
