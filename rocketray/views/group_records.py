@@ -9,10 +9,12 @@ from .json_fields import json_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from rocketray.actors.admin.seeking import OffsetMove
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.actors.groups.subscription_changes import PlanProgress
 
-__all__ = ["group_record", "progress_record", "progress_rows"]
+__all__ = ["group_record", "move_record", "plan_record", "progress_record", "progress_rows"]
 
 _KEYS = (
     "queueId",
@@ -79,3 +81,30 @@ def progress_record(row: Mapping[str, Any], filter_errors: int) -> dict[str, Any
     """Return a row of :func:`progress_rows` as JSON, with the errors of the group's filter."""
     held = row["held"] and json_fields(row["held"])
     return {**row, "held": held, "filterErrors": filter_errors}
+
+
+def move_record(move: OffsetMove, *, moved: bool) -> dict[str, Any]:
+    """Return a move of a group in one queue; *moved* is false for a dry run."""
+    return {
+        "group": move.group,
+        "topic": move.topic,
+        "queueId": move.queue_id,
+        "from": move.from_offset,
+        "to": move.to_offset,
+        "skipped": move.skipped,
+        "repeated": move.repeated,
+        "moved": moved,
+    }
+
+
+def plan_record(found: PlanProgress | None) -> dict[str, Any]:
+    """Return the progress of a change of a group's filter; None is a complete one."""
+    if found is None:
+        return {"complete": True}
+    return {
+        "complete": False,
+        "switches": {str(queue): offset for queue, offset in found.plan.switches.items()},
+        "withoutSwitch": found.without_switch,
+        "beforeSwitch": found.before_switch,
+        "outdated": found.outdated,
+    }

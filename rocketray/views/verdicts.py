@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from .message_records import to_json
 
 if TYPE_CHECKING:
+    from rocketray.actors.filtering.filter_diff import Difference, FilterDiff
     from rocketray.actors.filtering.tail import SeenMessage
+    from rocketray.filters.subscription import Subscription
     from rocketray.filters.verdict_values import ExplainStep
 
-__all__ = ["seen_record", "step_values", "why_of"]
+__all__ = ["diff_record", "seen_record", "step_values", "why_of"]
 
 
 def step_values(step: ExplainStep) -> str:
@@ -30,3 +32,25 @@ def why_of(seen: SeenMessage) -> str | None:
 def seen_record(seen: SeenMessage) -> dict[str, Any]:
     """Return a message of a tail: as other commands print it, and ``verdict`` and ``why``."""
     return {**to_json(seen.message), "verdict": seen.reason.value, "why": why_of(seen)}
+
+
+def diff_record(filters: tuple[Subscription, Subscription], found: FilterDiff) -> dict[str, Any]:
+    """Return a comparison of two filters, the old one and the new one."""
+    old, new = filters
+    return {
+        "old": old.to_json(),
+        "new": new.to_json(),
+        "held": found.held,
+        "scanned": found.scanned,
+        "both": found.both,
+        "onlyOld": found.only_old,
+        "onlyNew": found.only_new,
+        "oldFailed": found.old_failed,
+        "newFailed": found.new_failed,
+        "lost": [*map(_difference, found.lost)],
+        "gained": [*map(_difference, found.gained)],
+    }
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    return {**to_json(one.message), "oldVerdict": one.old.value, "newVerdict": one.new.value}

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocketray.cli.terminal.output import print_line, print_table
 
-from .messages import one_line, to_json
+from .messages import one_line
 
 if TYPE_CHECKING:
-    from rocketray.actors.filtering.filter_diff import Difference, FilterDiff
-    from rocketray.filters.subscription import Subscription
+    from rocketray.actors.filtering.filter_diff import FilterDiff
 
-__all__ = ["diff_fields", "diff_lines"]
-
-
-def diff_fields(filters: tuple[Subscription, Subscription], found: FilterDiff) -> dict[str, Any]:
-    """Return a comparison as JSON."""
-    old, new = filters
-    return {
-        "old": old.to_json(),
-        "new": new.to_json(),
-        "held": found.held,
-        "scanned": found.scanned,
-        "both": found.both,
-        "onlyOld": found.only_old,
-        "onlyNew": found.only_new,
-        "oldFailed": found.old_failed,
-        "newFailed": found.new_failed,
-        "lost": [*map(_difference, found.lost)],
-        "gained": [*map(_difference, found.gained)],
-    }
-
-
-def _difference(one: Difference) -> dict[str, Any]:
-    return {**to_json(one.message), "oldVerdict": one.old.value, "newVerdict": one.new.value}
+__all__ = ["diff_lines"]
 
 
 def diff_lines(found: FilterDiff) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.cli.arguments.filter_choice import filter_in_files
-from rocketray.cli.arguments.filter_diffs import diff_fields, diff_lines
+from rocketray.cli.arguments.filter_diffs import diff_lines
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -24,6 +24,7 @@ from rocketray.cli.arguments.options import (
 from rocketray.cli.terminal.output import print_json
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
+from rocketray.views.verdicts import diff_record
 
 if TYPE_CHECKING:
     from rocketray.filters.sql92.dialect import Dialect
@@ -74,7 +75,7 @@ def diff(
     for each in filters:
         tell_doubts(data, [topic], each)
     if as_json:
-        print_json({"topic": topic, **diff_fields(filters, found)})
+        print_json({"topic": topic, **diff_record(filters, found)})
         return
     diff_lines(found)
 

@@ -16,7 +16,7 @@ from rocketray.cli.arguments.filter_choice import (
     chosen_filter,
     filter_on_node,
 )
-from rocketray.cli.arguments.filter_diffs import diff_fields, diff_lines
+from rocketray.cli.arguments.filter_diffs import diff_lines
 from rocketray.cli.arguments.found_hosts import host_of_member, hosts_there
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import ask
@@ -44,9 +44,11 @@ from rocketray.cli.terminal.output import (
     progress,
 )
 from rocketray.errors import ConfigError, StreamError
+from rocketray.views.group_records import move_record, plan_record
+from rocketray.views.verdicts import diff_record
 
 if TYPE_CHECKING:
-    from rocketray.actors.admin.seeking import OffsetMove, Target
+    from rocketray.actors.admin.seeking import Target
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.actors.groups.subscription_change import FilterPlan
@@ -179,22 +181,10 @@ def _move(
             who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
             carry_out(connection.groups, moves, _WAIT_S, who=who)
     columns = ("topic", "queue", "from", "to", "skipped", "repeated")
-    rows = [{**_fields(move), "moved": not options.is_dry_run} for move in moves]
+    rows = [move_record(move, moved=not options.is_dry_run) for move in moves]
     print_records(rows, columns, {"queue": "queueId"}, as_json=options.as_json)
     if options.is_dry_run and not options.as_json:
         print_line("nothing was changed; leave out --dry-run to do it")
-
-
-def _fields(move: OffsetMove) -> dict[str, Any]:
-    return {
-        "group": move.group,
-        "topic": move.topic,
-        "queueId": move.queue_id,
-        "from": move.from_offset,
-        "to": move.to_offset,
-        "skipped": move.skipped,
-        "repeated": move.repeated,
-    }
 
 
 def migrate(
@@ -253,7 +243,7 @@ def migrate(
         )
         hosts = _hosts(connection, data) if found is not None and found.outdated else []
     print_result(
-        _plan_fields(found) | _host_fields(found, hosts),
+        plan_record(found) | _host_fields(found, hosts),
         "\n".join(_lines(group, topic, found, hosts)),
         as_json=as_json,
     )
@@ -277,8 +267,8 @@ def _compare(
     within = PreviewRange(limit=SCAN_DEFAULT)
     compared = diff_filters(data, topic, filters, within, found.offsets, show=_EXAMPLES)
     if as_json:
-        fields = diff_fields(filters, compared)
-        print_json({"group": group, "topic": topic, **fields, "changed": False})
+        record = diff_record(filters, compared)
+        print_json({"group": group, "topic": topic, **record, "changed": False})
         return
     print_line(f"what group {group} has not read of topic {topic}, with {filters[0]} and {new}:")
     diff_lines(compared)
@@ -324,18 +314,6 @@ def _replace_lines(plan: FilterPlan, outdated: Sequence[str], hosts: Sequence[Ho
             "filter; an id names machine and process"
         )
     return lines
-
-
-def _plan_fields(found: PlanProgress | None) -> dict[str, Any]:
-    if found is None:
-        return {"complete": True}
-    return {
-        "complete": False,
-        "switches": {str(queue): offset for queue, offset in found.plan.switches.items()},
-        "withoutSwitch": found.without_switch,
-        "beforeSwitch": found.before_switch,
-        "outdated": found.outdated,
-    }
 
 
 def _lines(group: str, topic: str, found: PlanProgress | None, hosts: Sequence[Host]) -> list[str]:
