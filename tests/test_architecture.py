@@ -66,6 +66,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("client",),
         ("cluster",),
     ),
+    "console": (("facts",), ("changes",), ("pages",), ("",)),
     "store": (
         ("formats",),
         ("files",),

@@ -5,7 +5,7 @@ the same address for a stream of events (``Accept: text/event-stream``): the ser
 part of the page whenever it has changed. If the node does not answer, the stream says so, and
 continues when it does.
 
-Limits: ``STREAMS_MAX`` streams, a form of 64 KiB, and filters as in page_views.py.
+Limits: ``STREAMS_MAX`` streams, a form of 64 KiB, and filters as in pages/page_views.py.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from rocketray.filters.filter_name import FilterName, check_filter_name
 from rocketray.names import check_group
 
 from .access import ConsoleAccess
-from .audit_log import AuditLog
-from .console_link import ConsoleLink
-from .page_views import EXPRESSION_MAX, PAGES, PageContext, letters_filter, tail_form
-from .redrive import Redrives
-from .rendering import Renderer
-from .samples import EVERY_S, Samples
-from .tail_stream import STEP_S, LiveTail, TailRequest, check_record, tail_record
+from .changes.audit_log import AuditLog
+from .changes.redrive import Redrives
+from .facts.console_link import ConsoleLink
+from .facts.samples import EVERY_S, Samples
+from .pages.page_views import EXPRESSION_MAX, PAGES, PageContext, letters_filter, tail_form
+from .pages.rendering import Renderer
+from .pages.tail_stream import STEP_S, LiveTail, TailRequest, check_record, tail_record
 
 __all__ = ["STREAMS_MAX", "Console", "ConsoleParts"]
 

@@ -11,7 +11,7 @@ from support.console_client import ConsoleClient
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.console.console_link import open_node
+from rocketray.console.facts.console_link import open_node
 from rocketray.filters.subscription import Subscription
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

@@ -70,8 +70,8 @@ def console(
     import asyncio  # noqa: PLC0415 - not for help
 
     from rocketray.console.access import ConsoleAccess  # noqa: PLC0415 - imports aiohttp
-    from rocketray.console.console_link import open_node  # noqa: PLC0415 - the same
     from rocketray.console.console_server import ConsoleParts  # noqa: PLC0415 - the same
+    from rocketray.console.facts.console_link import open_node  # noqa: PLC0415 - the same
     from rocketray.console.serving import serve  # noqa: PLC0415 - the same
 
     access = ConsoleAccess(host, port=port)

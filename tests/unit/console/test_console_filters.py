@@ -10,7 +10,7 @@ from support.console_client import ConsoleClient
 from support.console_node import SECRET, console_node
 from support.local_node import LocalNode
 
-from rocketray.console.audit_log import AUDIT_FILE
+from rocketray.console.changes.audit_log import AUDIT_FILE
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 

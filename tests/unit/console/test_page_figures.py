@@ -16,9 +16,9 @@ from support.console_node import COUNT, LETTERS_OF, SECRET, console_node
 from support.local_node import LocalNode
 
 from rocketray.console.console_server import STREAMS_MAX
-from rocketray.console.page_texts import LANGUAGES, TEXTS, text_in
-from rocketray.console.page_views import PAGES
-from rocketray.console.samples import LagSample, Samples, TopicSample
+from rocketray.console.facts.samples import LagSample, Samples, TopicSample
+from rocketray.console.pages.page_texts import LANGUAGES, TEXTS, text_in
+from rocketray.console.pages.page_views import PAGES
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError
 from rocketray.message import Message
 from rocketray.views.group_records import group_record, progress_record, progress_rows
@@ -254,7 +254,7 @@ def test_unknown_is_said_and_is_not_zero(
     def silent(*_: object) -> None:
         raise ShardUnavailableError("Trade/0", 1000, "it <burns>")
 
-    monkeypatch.setattr("rocketray.console.page_views.lag_of", silent)
+    monkeypatch.setattr("rocketray.console.pages.page_views.lag_of", silent)
     monkeypatch.setattr(node, "shard_statistics", silent)
     for path in ("groups", "topics"):
         rows = console.get(f"/{path}.json").record[path]
@@ -264,7 +264,7 @@ def test_unknown_is_said_and_is_not_zero(
         assert "unknown, because" in page
         assert "it &lt;burns&gt;" in page
     samples = Samples(lambda: 7)
-    monkeypatch.setattr("rocketray.console.samples.lag_of", silent)
+    monkeypatch.setattr("rocketray.console.facts.samples.lag_of", silent)
     samples.take(node)
     assert samples.topics["Trade"][0] == TopicSample(7, None)
     assert samples.series("audit", "Trade") == [(7, None)]
@@ -298,7 +298,7 @@ def test_samples_give_rates_and_lags(node: LocalNode) -> None:
 
 
 def test_the_table_of_texts_is_what_the_pages_use() -> None:
-    sources = [path.read_text() for path in (ROOT / "templates").glob("*.html")]
+    sources = [path.read_text() for path in (ROOT / "pages" / "templates").glob("*.html")]
     used = {key for text in sources for key in re.findall(r"\bt\('([a-z_.]+)'[,)]", text)}
     prefixes = {key for text in sources for key in re.findall(r"\bt\('([a-z_.]+)' ~", text)}
     stages = {"scanned", "code_hits", "collisions", "sql_rejected", "errors", "delivered"}

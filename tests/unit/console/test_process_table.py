@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.console.process_table import processes_of
+from rocketray.console.facts.process_table import processes_of
 from rocketray.errors import ActorError
 
 

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.console.facts.console_link import ConsoleLink
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
-
-from .console_link import ConsoleLink
 
 __all__ = ["RATE_MAX", "RedriveJob", "Redrives"]
 

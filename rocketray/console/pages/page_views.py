@@ -20,6 +20,8 @@ from rocketray.actors.api.node_client import NodeClient, lag_of, of_disks_there
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.console.facts.process_table import processes_of
+from rocketray.console.facts.samples import Samples
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
@@ -30,9 +32,6 @@ from rocketray.views.json_fields import json_fields
 from rocketray.views.lookups import found_by_id, found_by_unique_key
 from rocketray.views.message_records import half_record, letter_record, to_json
 from rocketray.views.topic_records import described_topic, topic_record
-
-from .process_table import processes_of
-from .samples import Samples
 
 __all__ = ["EXPRESSION_MAX", "PAGES", "PageContext", "letters_filter", "tail_form"]
 

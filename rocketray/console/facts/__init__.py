@@ -1,0 +1,1 @@
+"""What the console asks of a node: connections, samples of the last hour, processes."""

@@ -1,0 +1,1 @@
+"""Pages of the console: what each shows, the live tail, and how they are rendered."""
