@@ -5,7 +5,7 @@ the same address for a stream of events (``Accept: text/event-stream``): the ser
 part of the page whenever it has changed. If the node does not answer, the stream says so, and
 continues when it does.
 
-Limits: ``STREAMS_MAX`` streams, a form of 64 KiB, and filters as in pages/page_views.py.
+Limits: ``STREAMS_MAX`` streams, a form of 64 KiB, and texts as in form_fields.py.
 """
 
 from __future__ import annotations
@@ -13,57 +13,86 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.errors import (
     ActorError,
-    ConfigError,
     FilterSyntaxError,
+    NodeElsewhereError,
     NodeNotRunningError,
     StreamError,
+    TopicNotFoundError,
 )
-from rocketray.filters.filter_name import FilterName, check_filter_name
-from rocketray.names import check_group
 
 from .access import ConsoleAccess
 from .changes.audit_log import AuditLog
-from .changes.redrive import Redrives
+from .changes.form_fields import checked_texts
 from .facts.console_link import ConsoleLink
 from .facts.samples import EVERY_S, Samples
-from .pages.page_views import EXPRESSION_MAX, PAGES, PageContext, letters_filter, tail_form
+from .pages.page_context import PageContext
+from .pages.page_views import PAGES
 from .pages.rendering import Renderer
-from .pages.tail_stream import STEP_S, LiveTail, TailRequest, check_record, tail_record
+from .pages.tail_stream import (
+    STEP_S,
+    LiveTail,
+    TailRequest,
+    check_record,
+    tail_record,
+)
+from .pages.topic_pages import tail_form
+from .writes import Writes
 
 __all__ = ["STREAMS_MAX", "Console", "ConsoleParts"]
 
 STREAMS_MAX = 64
-_Send = Callable[[str, dict[str, Any]], Awaitable[None]]
 _FORM_MAX_BYTES = 64 * 1024
+_UNAVAILABLE = 503
 _LIVE_S = 2.0
 _BEAT_S = 10.0
 _LOOK_FOR_QUEUES_S = 2.0
-_LETTERS_MAX = 1_000_000
 _STATIC = Path(__file__).parent / "static"
-_TAIL_FIELDS = {"topic": "", "kind": "TAG", "filter": "", "from": "latest", "rejected": ""}
+_ONCE = ("dry", "doctor")  # they ask for what takes long, and is not in the live part of a page
+_TAIL_FIELDS = {
+    "topic": "",
+    "kind": "TAG",
+    "filter": "",
+    "from": "latest",
+    "at": "",
+    "rejected": "",
+}
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+class _Send(Protocol):
+    """Sends an event; the browser names the last ``number`` when it connects again."""
+
+    async def __call__(
+        self, event: str, value: dict[str, Any], number: str | None = None, /
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleParts:
-    """What a console is made of; ``host_records`` returns the hosts of apps, as ``status``."""
+    """What a console is made of.
+
+    ``host_records`` returns the hosts of apps, as ``status``, and ``doctor_records`` the checks of
+    ``doctor``. ``trace_url`` is the address of a trace, with a place for its id.
+    """
 
     data: Path
     open_node: Callable[[], NodeClient]
     access: ConsoleAccess
     clock_ms: Callable[[], int]
     host_records: Callable[[NodeClient], list[dict[str, Any]]] = lambda _: []
+    doctor_records: Callable[[], list[dict[str, Any]]] = list
+    trace_url: str | None = None
 
 
 class Console:
@@ -74,10 +103,16 @@ class Console:
         self._access = parts.access
         self._link = ConsoleLink(parts.open_node)
         self._samples = Samples(parts.clock_ms)
-        self._redrives = Redrives(self._link)
-        self._audit = AuditLog(parts.data, parts.clock_ms)
+        audit = AuditLog(parts.data, parts.clock_ms)
+        self._writes = Writes(self._link, parts.access, audit)
         self._context = PageContext(
-            parts.data, self._samples, parts.host_records, self._redrives.jobs
+            parts.data,
+            self._samples,
+            host_records=parts.host_records,
+            doctor_records=parts.doctor_records,
+            jobs=self._writes.redrives.jobs,
+            change_of=self._writes.changes.of,
+            trace_url=parts.trace_url,
         )
         self._renderer = Renderer(parts.access.csrf)
         self._streams = 0
@@ -97,9 +132,7 @@ class Console:
             app.router.add_get(f"/{name}.json", partial(self._page_json, name))
         app.router.add_get("/static/{name}", _static)
         app.router.add_get("/language/{language}", self._language)
-        app.router.add_post("/letters/redrive", self._redrive)
-        app.router.add_post("/waiting/recall", self._recall)
-        app.router.add_post("/filters/save", self._save_filter)
+        self._writes.add_to(app)
         app.cleanup_ctx.append(self._background)
         return app
 
@@ -114,20 +147,33 @@ class Console:
     async def _page_json(self, name: str, request: web.Request) -> web.StreamResponse:
         return web.json_response(await self._record(name, request))
 
-    async def _record(self, name: str, request: web.Request) -> dict[str, Any]:
-        query = _short(request.query)
+    async def _record(
+        self, name: str, request: web.Request, without: Collection[str] = ()
+    ) -> dict[str, Any]:
+        query = checked_texts(request.query)
+        query = {key: value for key, value in query.items() if key not in without}
         return await self._link.answer(lambda node: PAGES[name](node, query, self._context))
 
     async def _tail_page(self, request: web.Request) -> web.StreamResponse:
-        query = _TAIL_FIELDS | _short(request.query)
+        query = _TAIL_FIELDS | checked_texts(request.query)
         record = await self._link.answer(lambda node: tail_form(node, query, self._context))
-        return self._renderer.page(request, "tail", {**record, "query": query})
+        shown = {**record, "query": query, "elsewhere": [], "wrong": None, "caret": None}
+        try:
+            if query["topic"]:
+                tail = await self._link.answer(TailRequest.of(request.query).prepare)
+                shown["elsewhere"] = tail.queues_elsewhere
+        except FilterSyntaxError as error:
+            shown["caret"] = str(error)
+        except StreamError as error:
+            if _status_of(error) == _UNAVAILABLE:
+                raise
+            shown["wrong"] = str(error)
+        return self._renderer.page(request, "tail", shown)
 
     async def _tail_json(self, request: web.Request) -> web.StreamResponse:
         wanted = TailRequest.of({"from": "earliest"} | dict(request.query))
-        return web.json_response(
-            await self._link.run(partial(tail_record, self._data, self._link.ask, wanted))
-        )
+        record = partial(tail_record, data=self._data, request=wanted)
+        return web.json_response(await self._link.answer(record))
 
     async def _check(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
@@ -141,15 +187,17 @@ class Console:
     # Streams
 
     async def _tail_stream(self, request: web.Request) -> web.StreamResponse:
-        wanted = TailRequest.of(request.query)
-        await self._link.answer(lambda node: node.topics.get(wanted.topic))
-        tail = LiveTail(await self._link.run(partial(wanted.open, self._data, self._link.ask)))
+        after = request.headers.get("Last-Event-ID", request.query.get("after", ""))
+        wanted = TailRequest.of({**request.query, "after": after})
+        prepared = await self._link.answer(wanted.prepare)
+        tail = LiveTail(await self._link.run(partial(prepared.open, self._data)))
         clock = asyncio.get_running_loop().time
 
         async def follow(send: _Send) -> None:
             looked_s = clock()
             while True:
-                await send("step", await self._link.run(tail.step))
+                found = await self._link.run(tail.step)
+                await send("step", found, tail.positions)
                 if clock() - looked_s > _LOOK_FOR_QUEUES_S:
                     looked_s = clock()
                     await self._link.run(tail.look_for_queues)
@@ -169,8 +217,8 @@ class Console:
             before, sent_s = ("", ""), 0.0
             while True:
                 try:
-                    shown = self._renderer.live(request, name, await self._record(name, request))
-                    found = "live", shown
+                    record = await self._record(name, request, without=_ONCE)
+                    found = "live", self._renderer.live(request, name, record)
                 except (StreamError, OSError) as error:
                     found = "node", str(error)
                 if found != before or clock() - sent_s > _BEAT_S:
@@ -199,8 +247,9 @@ class Console:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         self._access.prepare(answer)
 
-        async def send(event: str, value: dict[str, Any]) -> None:
-            await answer.write(f"event: {event}\ndata: {json.dumps(value)}\n\n".encode())
+        async def send(event: str, value: dict[str, Any], number: str | None = None) -> None:
+            named = "" if number is None else f"id: {number}\n"
+            await answer.write(f"event: {event}\n{named}data: {json.dumps(value)}\n\n".encode())
 
         self._streams += 1
         try:
@@ -215,59 +264,6 @@ class Console:
             self._streams -= 1
         return answer
 
-    # Writes
-
-    async def _redrive(self, request: web.Request) -> web.StreamResponse:
-        form = await self._form(request)
-        group = check_group(str(form.get("group", "")))
-        chosen = [str(one) for one in form.getall("letter", [])]
-        text = str(form.get("filter", ""))
-        if len(text) > EXPRESSION_MAX or len(chosen) > EXPRESSION_MAX:
-            raise ConfigError(f"a filter has {EXPRESSION_MAX} characters at most")
-        if chosen:
-            text = f"UNIQ_KEY IN ({', '.join(map(_quoted, chosen))})"
-        rate, limit = _number(form, "rate", 100), _number(form, "limit", _LETTERS_MAX)
-        subscription = letters_filter(text)
-        stops = form.get("action") == "stop"
-        details = {"group": group, "filter": text, "rate": rate, "limit": limit}
-        what = "stop a redrive" if stops else "redrive"
-        await self._link.run(partial(self._audit.note, what, request.remote, **details))
-        if stops:
-            self._redrives.stop(group)
-        else:
-            self._redrives.begin(group, subscription, rate, limit)
-        return web.Response(status=303, headers={"Location": f"/letters?group={group}"})
-
-    async def _recall(self, request: web.Request) -> web.StreamResponse:
-        form = await self._form(request)
-        handle = str(form.get("handle", "")).strip()[:EXPRESSION_MAX]
-        await self._link.run(partial(self._audit.note, "recall", request.remote, handle=handle))
-        was_waiting = await self._link.answer(lambda node: node.delays.recall(handle))
-        outcome = "recalled" if was_waiting else "late"
-        return web.Response(status=303, headers={"Location": f"/waiting?outcome={outcome}"})
-
-    async def _save_filter(self, request: web.Request) -> web.StreamResponse:
-        form = await self._form(request)
-        fields = {name: str(form.get(name, "")) for name in ("topic", "kind", "filter")}
-        name, note = check_filter_name(str(form.get("name", "")).strip()), str(form.get("note", ""))
-        wanted = TailRequest.of(fields)
-        subscription = wanted.chosen()
-        if isinstance(subscription, FilterName):
-            raise ConfigError("a filter is saved by its expression: choose tags or SQL92")
-        note = note.strip()[:EXPRESSION_MAX]
-        details = {**fields, "name": name, "note": note}
-        await self._link.run(partial(self._audit.note, "save a filter", request.remote, **details))
-        who = f"the console, for {request.remote}"
-        await self._link.answer(
-            lambda node: node.named_filters.save(wanted.topic, name, subscription, note, who)
-        )
-        return web.Response(status=303, headers={"Location": f"/topic?topic={wanted.topic}"})
-
-    async def _form(self, request: web.Request) -> Any:
-        form = await request.post()
-        self._access.check_form(form.get("csrf"))
-        return form
-
     # The frame
 
     def _failures(self) -> Any:
@@ -279,12 +275,8 @@ class Console:
                 if error.status < 400:
                     raise
                 return self._renderer.failure(request, error.status, error.text or error.reason)
-            except (NodeNotRunningError, ActorError, OSError) as error:
-                return self._renderer.failure(request, 503, str(error))
-            except FilterSyntaxError as error:
-                return self._renderer.failure(request, 400, str(error))
-            except StreamError as error:
-                return self._renderer.failure(request, 400, str(error))
+            except (StreamError, OSError) as error:
+                return self._renderer.failure(request, _status_of(error), str(error))
             return answer
 
         return failures
@@ -293,7 +285,7 @@ class Console:
         task = asyncio.create_task(self._sample())
         yield
         task.cancel()
-        self._redrives.close()
+        self._writes.redrives.close()
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await asyncio.to_thread(self._link.close)
@@ -318,22 +310,9 @@ async def _static(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _short(query: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of an address; refuse one that is too long."""
-    for name, value in query.items():
-        if len(value) > EXPRESSION_MAX:
-            raise ConfigError(f"{name[:40]} is longer than {EXPRESSION_MAX} characters")
-    return dict(query)
-
-
-def _number(form: Mapping[str, Any], name: str, default: int) -> int:
-    text = str(form.get(name, "")).strip()
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal() and 0 < len(text) <= 9):
-        raise ConfigError(f"{name} is {text[:40]!r}; give a number")
-    return int(text)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _status_of(error: StreamError | OSError) -> int:
+    """Return the status of an answer: what is wrong in the address, or what may answer later."""
+    if isinstance(error, TopicNotFoundError):
+        return 404
+    is_of_node = isinstance(error, (OSError, ActorError, NodeNotRunningError))
+    return _UNAVAILABLE if is_of_node and not isinstance(error, NodeElsewhereError) else 400

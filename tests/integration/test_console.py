@@ -57,6 +57,13 @@ def test_pages_and_commands_agree(node: Node, connection: Connection) -> None:
         assert group["queues"] == lines("groups", "progress", "watch")
         assert group["lag"] == sum(one["lag"] for one in lines("groups", "lag", "watch"))
         assert group["lag"] == COUNT - 26 - got
+        seek = record(f"/group.json?group=watch&topic={TOPIC}&dry=move&goal=offset&at=3")
+        assert seek["moves"] == lines(
+            "groups", "seek", "watch", TOPIC, "--offset", "3", "--dry-run"
+        )
+        change = f"group=watch&topic={TOPIC}&dry=filter&kind=TAG&filter=ship"
+        [compared] = lines("groups", "migrate", "watch", TOPIC, "--tags", "ship", "--dry-run")
+        assert record(f"/group.json?{change}")["compared"] == {**compared, "otherDisks": False}
         [found] = lines("query", TOPIC, "--key", "s7")
         message = record(f"/message.json?topic={TOPIC}&by=key&value=s7")
         assert message["messages"] == [found]

@@ -24,7 +24,7 @@ _WAIT_S = 20.0
 
 
 class Chromium:
-    """One page of a browser; use it in an ``async with`` block."""
+    """A browser, of which one page is driven; use it in an ``async with`` block."""
 
     def __init__(self, profile: Path) -> None:
         self._profile = profile
@@ -61,13 +61,17 @@ class Chromium:
         async with asyncio.timeout(_START_S):
             while not (port := self._port()):  # noqa: ASYNC110 - a file of another program
                 await asyncio.sleep(0.05)
-            pages: list[dict[str, Any]] = []
-            while not pages:
-                async with self._http.get(f"http://127.0.0.1:{port}/json/list") as answer:
-                    pages = [one for one in await answer.json() if one["type"] == "page"]
-        url = pages[0]["webSocketDebuggerUrl"]
-        self._socket = await self._http.ws_connect(url, max_msg_size=0)
+            self._list = f"http://127.0.0.1:{port}/json/list"
+            while not (pages := await self._pages()):
+                pass
+        self._socket = await self._http.ws_connect(pages[0], max_msg_size=0)
         await self.call("Page.enable")
+
+    async def _pages(self) -> list[str]:
+        """Return the address of the protocol of each page."""
+        async with self._http.get(self._list) as answer:
+            pages = [one for one in await answer.json() if one["type"] == "page"]
+        return [one["webSocketDebuggerUrl"] for one in pages]
 
     async def __aexit__(
         self,
@@ -90,11 +94,16 @@ class Chromium:
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol; events that arrive meanwhile are dropped."""
+        return await self._call(self._socket, method, **parameters)
+
+    async def _call(
+        self, socket: aiohttp.ClientWebSocketResponse, method: str, **parameters: Any
+    ) -> dict[str, Any]:
         number = next(self._numbers)
-        await self._socket.send_json({"id": number, "method": method, "params": parameters})
+        await socket.send_json({"id": number, "method": method, "params": parameters})
         async with asyncio.timeout(_WAIT_S):
             while True:
-                answer = json.loads(await self._socket.receive_str())
+                answer = json.loads(await socket.receive_str())
                 if answer.get("id") == number:
                     break
         assert "error" not in answer, answer
@@ -103,11 +112,26 @@ class Chromium:
 
     async def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression, or of its promise."""
-        found = await self.call(
-            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        return await self._run(self._socket, script)
+
+    async def run_in_all(self, script: str) -> list[Any]:
+        """Return the value in each window."""
+        found = []
+        for page in await self._pages():
+            async with self._http.ws_connect(page) as socket:
+                found.append(await self._run(socket, script))
+        return found
+
+    async def _run(self, socket: aiohttp.ClientWebSocketResponse, script: str) -> Any:
+        found = await self._call(
+            socket, "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    async def open_window(self, address: str) -> None:
+        """Open another window, which is visible beside this one."""
+        await self.call("Target.createTarget", url=address, newWindow=True)
 
     async def open(self, address: str) -> None:
         """Go to an address, and wait until its page is there."""

@@ -49,6 +49,8 @@ class ConsoleClient:
     open_node: Callable[[], NodeClient]
     access: ConsoleAccess = field(default_factory=ConsoleAccess)
     link: str = ""
+    trace_url: str | None = None
+    doctor_records: Callable[[], list[dict[str, Any]]] = list
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -59,7 +61,14 @@ class ConsoleClient:
             self.link = link
             is_ready.set()
 
-        parts = ConsoleParts(self.data, self.open_node, self.access, system_clock_ms)
+        parts = ConsoleParts(
+            self.data,
+            self.open_node,
+            self.access,
+            system_clock_ms,
+            doctor_records=lambda: self.doctor_records(),  # noqa: PLW0108 - a test replaces it
+            trace_url=self.trace_url,
+        )
         self._thread = threading.Thread(
             target=lambda: asyncio.run(serve(parts, self._ended, ready)), daemon=True
         )

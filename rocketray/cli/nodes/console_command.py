@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,15 +21,18 @@ from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
 from rocketray.cluster import chosen_node
 from rocketray.errors import ActorError, ConfigError
+from rocketray.views.trace_links import check_trace_url
 
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
 
-__all__ = ["HostRecords", "console"]
+__all__ = ["HostRecords", "console", "doctor_records"]
 
 _PORT = 8480
-_STATUS = (sys.executable, "-P", "-m", "rocketray", "status", "--json")
-_STATUS_S = 60.0
+_ROCKETRAY = (sys.executable, "-P", "-m", "rocketray")
+_STATUS = (*_ROCKETRAY, "status", "--json")
+_DOCTOR = (*_ROCKETRAY, "doctor", "--json")
+_COMMAND_S = 60.0
 _KEPT_S = 10.0  # the command takes two seconds
 
 
@@ -40,6 +44,13 @@ def console(
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")
     ] = _PORT,
+    trace_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEMPLATE",
+            help="The address of a trace, with {trace_id} in it: messages with a trace link to it.",
+        ),
+    ] = None,
     until_eof: Annotated[
         bool, typer.Option("--until-eof", hidden=True, help="End when stdin is closed.")
     ] = False,
@@ -50,6 +61,7 @@ def console(
     \b
     rocketray console
     rocketray console --port 0 --data ./rocketray-data
+    rocketray console --trace-url "http://localhost:16686/trace/{trace_id}"
 
     Prints a link with a token; the browser keeps a cookie of it. It has a live tail with a filter's
     verdict on each message, topics, groups with their lag, messages and why each group got them,
@@ -62,6 +74,7 @@ def console(
     Beyond loopback the token crosses the network in plain text: use an SSH tunnel, or a proxy with
     TLS.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
+    traces = None if trace_url is None else check_trace_url(trace_url)
     if chosen_cluster() is not None:
         raise ConfigError("the console reads the node's files: run it on the node's machine")
     directory = chosen_node(None if data is DATA_DEFAULT else data)
@@ -81,6 +94,8 @@ def console(
         access,
         system_clock_ms,
         HostRecords(directory),
+        partial(doctor_records, directory),
+        traces,
     )
     open_node(directory).close()
     if not access.is_loopback:
@@ -137,13 +152,25 @@ class HostRecords:
             return self._kept
 
     def _asked(self) -> list[dict[str, Any]]:
-        try:
-            done = subprocess.run(  # noqa: S603 - our own command
-                self._command, capture_output=True, text=True, timeout=_STATUS_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise ActorError(f"rocketray status did not answer within {_STATUS_S:g} s") from None
-        if done.returncode and not done.stdout:
-            raise ActorError(f"rocketray status failed: {done.stderr.strip()[-500:]}")
-        records = [json.loads(line) for line in done.stdout.splitlines()]
-        return [record for record in records if "host" in record]
+        return [record for record in _lines_of("status", self._command) if "host" in record]
+
+
+def doctor_records(data: Path, command: Sequence[str] = _DOCTOR) -> list[dict[str, Any]]:
+    """Return the checks of ``rocketray doctor --json``, which runs in a process of its own.
+
+    Raises:
+        ActorError: the command does not answer.
+    """
+    return _lines_of("doctor", [*command, "--data", str(data)])
+
+
+def _lines_of(name: str, command: Sequence[str]) -> list[dict[str, Any]]:
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, timeout=_COMMAND_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ActorError(f"rocketray {name} did not answer within {_COMMAND_S:g} s") from None
+    if done.returncode and not done.stdout:
+        raise ActorError(f"rocketray {name} failed: {done.stderr.strip()[-500:]}")
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -20,7 +20,7 @@ from rocketray.views.message_records import printable
 
 from .page_texts import LANGUAGES, text_in
 
-__all__ = ["Renderer", "sparkline"]
+__all__ = ["Renderer", "bar", "sparkline"]
 
 _LANGUAGE_COOKIE = "rocketray_language"
 _NAV = ("tail", "topics", "groups", "message", "letters", "waiting", "apps", "node")
@@ -46,10 +46,11 @@ class Renderer:
             "count": _count,
             "size": _size,
             "time": _time,
+            "minute": lambda value: _time(value)[:-3],
             "url": lambda place, **query: f"{place}?{urlencode(query)}",
             "decoded": _decoded,
         }
-        self._templates.globals |= {"csrf": csrf, "nav": _NAV, "sparkline": sparkline}
+        self._templates.globals |= {"csrf": csrf, "nav": _NAV, "sparkline": sparkline, "bar": bar}
 
     def page(self, request: web.Request, name: str, record: dict[str, Any]) -> web.Response:
         """Return a page."""
@@ -120,6 +121,14 @@ def sparkline(series: Sequence[tuple[int, int | None]], label: str) -> Markup:
     return Markup(
         '<svg class="spark" role="img" viewBox="0 0 {} {}" aria-label="{}">{}</svg>'
     ).format(_WIDTH, _HEIGHT, label, drawn)
+
+
+def bar(value: int, most: int) -> Markup:
+    """Return a bar as long as *value* is of *most*, which is not 0."""
+    return Markup(
+        '<svg class="bar-of" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect width="{:.2f}" height="8"/></svg>'
+    ).format(100 * value / most)
 
 
 def _language_of(request: web.Request) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
 from rocketray.actors.named_filters.filter_book import NamedFilter
+from rocketray.console.changes.form_fields import EXPRESSION_MAX, checked_texts, filter_of
 from rocketray.errors import ConfigError, FilterSyntaxError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
@@ -23,11 +24,18 @@ from rocketray.names import check_topic
 from rocketray.views.filter_records import checked_filter, refused_filter
 from rocketray.views.json_fields import json_fields
 from rocketray.views.message_records import printable
+from rocketray.views.offset_or_time import time_ms_of
 from rocketray.views.verdicts import seen_record, why_of
 
-from .page_views import EXPRESSION_MAX
-
-__all__ = ["STEP_S", "LiveTail", "TailRequest", "check_record", "row_of", "tail_record"]
+__all__ = [
+    "STEP_S",
+    "LiveTail",
+    "PreparedTail",
+    "TailRequest",
+    "check_record",
+    "row_of",
+    "tail_record",
+]
 
 STEP_S = 0.25
 ROWS_MAX = 50
@@ -35,9 +43,12 @@ FIRST_ROWS_MAX = 500  # what a page keeps
 _BODY_CHARS = 400
 _RECORD_MAX = 500
 _STEPS_MAX = 200
+_OF_KEY_MAX = 64  # messages with a key, the oldest of which is looked for
+_ENDS = ("latest", "earliest")
+_AT = ("offset", "time", "key")
 Ask = Callable[[Callable[[NodeClient], NamedFilter]], NamedFilter]
 _NAME = "NAME"
-_STARTS = ("latest", "earliest")
+_KINDS = ("TAG", "SQL92")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +61,27 @@ class TailRequest:
     topic: str
     kind: str = "TAG"
     expression: str = ""
-    start: str = "latest"
+    begin: str = "latest"
+    at: str = ""
+    after: str = ""
     with_rejected: bool = False
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> TailRequest:
-        """Return the request of an address.
+        """Return the request of an address; ``after`` are the positions of the tail it continues.
 
         Raises:
             ConfigError: a field is missing, unknown or too long. FilterSyntaxError: the filter.
         """
+        query = checked_texts(query)
         kind, expression = query.get("kind", "TAG"), query.get("filter", "").strip()
-        start = query.get("from", "latest")
-        if len(expression) > EXPRESSION_MAX:
-            raise ConfigError(f"the filter is longer than {EXPRESSION_MAX} characters")
-        if kind not in ("TAG", "SQL92", _NAME):
-            raise ConfigError(
-                "kind is TAG, SQL92 or NAME; predicates run in rocketray tail --where"
-            )
-        if start not in _STARTS and not _is_number(start):
-            raise ConfigError("from is latest, earliest or a queue offset")
-        request = cls(
-            check_topic(query.get("topic", "")), kind, expression, start, "rejected" in query
-        )
+        begin, at = query.get("from", "latest"), query.get("at", "").strip()
+        if begin not in _ENDS + _AT:
+            raise ConfigError(f"from is one of {', '.join(_ENDS + _AT)}, not {begin[:40]!r}")
+        if begin in _AT and not at:
+            raise ConfigError(f"give the {begin} where the tail begins")
+        topic, after = check_topic(query.get("topic", "")), query.get("after", "")
+        request = cls(topic, kind, expression, begin, at, after, "rejected" in query)
         chosen = request.chosen()
         if isinstance(chosen, Subscription):
             chosen.check_text()
@@ -82,9 +91,11 @@ class TailRequest:
         """Return the filter, or its name."""
         if self.kind == _NAME:
             return FilterName.parse(self.expression)
-        if self.kind == "SQL92" and self.expression:
-            return Subscription.sql(self.expression)
-        return Subscription.tags(self.expression or "*")
+        if self.kind not in _KINDS:
+            raise ConfigError(
+                "kind is TAG, SQL92 or NAME; predicates run in rocketray tail --where"
+            )
+        return filter_of(self.kind, self.expression)
 
     def subscription(self, ask: Ask) -> Subscription:
         """Return the filter; a name is looked up by *ask*, which asks the node.
@@ -103,15 +114,55 @@ class TailRequest:
             )
         return found
 
-    def open(self, data: Path, ask: Ask) -> TopicTail:
+    def prepare(self, node: NodeClient) -> PreparedTail:
+        """Return the tail with what the node knows: the filter of a name, and where it begins.
+
+        Raises:
+            ConfigError: its offset, time, key or name is wrong.
+            NodeElsewhereError: all queues of the topic are on other disks.
+        """
+        elsewhere = _queues_elsewhere(node, self.topic)
+        subscription = self.subscription(lambda question: question(node))
+        return PreparedTail(self, subscription, self._start(node), elsewhere)
+
+    def _start(self, node: NodeClient) -> TailStart:
+        if self.after:
+            return TailStart("resume", positions=_positions(self.after))
+        match self.begin:
+            case "offset":
+                if not _is_number(self.at):
+                    raise ConfigError(f"{self.at[:40]!r} is not an offset; give a number")
+                return TailStart("offset", int(self.at))
+            case "time":
+                return TailStart("time", time_ms_of(self.at))
+            case "key":
+                return TailStart("time", self._stored_ms(node))
+            case _:
+                return TailStart("earliest" if self.begin == "earliest" else "latest")
+
+    def _stored_ms(self, node: NodeClient) -> int:
+        found = node.messages.query(self.topic, self.at, _OF_KEY_MAX)
+        times = [one.store_timestamp_ms for one in found if self.at in one.keys]
+        if not times:
+            raise ConfigError(f"no message of topic {self.topic} has the key {self.at[:80]!r}")
+        return min(times)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTail:
+    """A tail that can be opened; ``queues_elsewhere`` are on other disks, and not read."""
+
+    request: TailRequest
+    subscription: Subscription
+    start: TailStart
+    queues_elsewhere: list[int]
+
+    def open(self, data: Path) -> TopicTail:
         """Return the tail; raises as :class:`TopicTail`."""
-        start = TailStart("latest")
-        if self.start == "earliest":
-            start = TailStart("earliest")
-        elif self.start != "latest":
-            start = TailStart("offset", int(self.start))
-        wanted = self.subscription(ask)
-        return TopicTail(data, self.topic, wanted, start, with_rejected=self.with_rejected)
+        with_rejected = self.request.with_rejected
+        return TopicTail(
+            data, self.request.topic, self.subscription, self.start, with_rejected=with_rejected
+        )
 
 
 def row_of(seen: SeenMessage) -> dict[str, Any]:
@@ -145,6 +196,13 @@ class LiveTail:
         self._tail = tail
         self._lock = threading.Lock()
 
+    @property
+    def positions(self) -> str:
+        """The positions for ``after`` of a :class:`TailRequest`; "" if they are too long."""
+        found = sorted(self._tail.positions.items())
+        text = ",".join(f"{queue}:{offset}" for queue, offset in found)
+        return text if len(text) <= EXPRESSION_MAX else ""
+
     def step(self) -> dict[str, Any]:
         """Read a step; return its rows and the sums so far.
 
@@ -167,10 +225,11 @@ class LiveTail:
 
 
 def tail_record(
-    data: Path, ask: Ask, request: TailRequest, most: int = _RECORD_MAX
+    node: NodeClient, data: Path, request: TailRequest, most: int = _RECORD_MAX
 ) -> dict[str, Any]:
     """Return the first *most* messages of a tail that exist now, as ``rocketray tail --json``."""
-    tail = request.open(data, ask)
+    prepared = request.prepare(node)
+    tail = prepared.open(data)
     found: list[dict[str, Any]] = []
     ends_s = time.monotonic() + 5.0
     try:
@@ -181,16 +240,15 @@ def tail_record(
                     found.append(seen_record(seen))
             if tail.counts == before or len(found) >= most or time.monotonic() > ends_s:
                 break
-        return {"messages": found, **counts_record(tail.counts)}
+        counts = counts_record(tail.counts)
+        return {"messages": found, "queuesElsewhere": prepared.queues_elsewhere, **counts}
     finally:
         tail.close()
 
 
 def check_record(data: Path, ask: Ask, query: Mapping[str, str]) -> dict[str, Any]:
     """Return a filter as ``filter check --json``, with the caret's lines if it does not parse."""
-    expression = query.get("filter", "")
-    if len(expression) > EXPRESSION_MAX:
-        raise ConfigError(f"the filter is longer than {EXPRESSION_MAX} characters")
+    expression = checked_texts(query).get("filter", "")
     if not expression.strip():
         return {"expression": "", "valid": True, "warnings": [], "error": None, "caret": None}
     topic = query.get("topic", "")
@@ -204,6 +262,24 @@ def check_record(data: Path, ask: Ask, query: Mapping[str, str]) -> dict[str, An
             raise
         return {"expression": expression, "valid": False, "error": str(error), "caret": None}
     return {**found.record(), "caret": None}
+
+
+def _queues_elsewhere(node: NodeClient, topic: str) -> list[int]:
+    config = node.topics.get(topic)
+    here = config.by_disk().get(node.disk, [])
+    if not here:
+        node.files("a tail", config)  # raises
+    return [queue_id for queue_id in range(config.queues) if queue_id not in here]
+
+
+def _positions(text: str) -> dict[int, int]:
+    found = {}
+    for place in text.split(","):
+        queue, _, offset = place.partition(":")
+        if not (_is_number(queue) and _is_number(offset)):
+            raise ConfigError(f"{place[:40]!r} is not a position of a tail; load the page again")
+        found[int(queue)] = int(offset)
+    return found
 
 
 def _is_number(text: str) -> bool:

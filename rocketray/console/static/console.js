@@ -1,9 +1,9 @@
 // The live parts of the console: the tail, the parts of pages that are sent again, and notices.
-// A hidden tab has no stream: a browser opens few connections to one server.
 'use strict';
 
 const ROWS_MAX = 500;
 const HELD_MAX = 2000;
+const STREAMS_MAX = 4;
 const TIME = new Intl.DateTimeFormat('en', {
   hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, hourCycle: 'h23',
 });
@@ -15,9 +15,18 @@ function say(text) {
   if (notice.textContent !== text) notice.textContent = text;
 }
 
+// Calls the handlers with the events of a stream while the tab is visible. A browser has six
+// connections to a server, and a stream holds one, so STREAMS_MAX windows have one at a time: the
+// oldest pauses for a newer one, and continues when it is used or when one of the newer ones ends.
 function follow(address, handlers, opened) {
+  const own = crypto.getRandomValues(new Uint32Array(2)).join('-');
+  const windows = new BroadcastChannel('streams');
+  const newer = new Set();
+  let since = 0;
   let source = null;
   let wasAway = false;
+  let isPaused = false;
+  let last = '';
   const away = (text) => { wasAway = true; say(text); };
   const here = () => {
     if (!wasAway) return;
@@ -25,16 +34,27 @@ function follow(address, handlers, opened) {
     say(body.dataset.back);
     setTimeout(() => { if (!wasAway) say(''); }, 4000);
   };
-  const close = () => { if (source) source.close(); source = null; };
+  const close = () => {
+    if (source) source.close();
+    source = null;
+    windows.postMessage({ closed: own });
+  };
   const open = () => {
-    close();
-    source = new EventSource(address);
-    source.onopen = () => opened && opened();
+    if (source) source.close();
+    newer.clear();
+    since = performance.timeOrigin + performance.now();
+    windows.postMessage({ opened: own, since });
+    source = new EventSource(last ? `${address}${address.includes('?') ? '&' : '?'}after=${last}` : address);
+    source.onopen = () => {
+      if (isPaused) say('');
+      isPaused = false;
+      if (opened) opened(Boolean(last));
+    };
     source.onerror = () => {
       away(body.dataset.lost);
       if (source && source.readyState === EventSource.CLOSED) {
         close();
-        setTimeout(() => { if (!document.hidden && !source) open(); }, 2000);
+        setTimeout(resume, 2000);
       }
     };
     source.addEventListener('node', (event) => {
@@ -42,10 +62,25 @@ function follow(address, handlers, opened) {
       if (value.away) away(`${body.dataset.away} (${value.away})`); else here();
     });
     for (const [name, handle] of Object.entries(handlers)) {
-      source.addEventListener(name, (event) => { handle(JSON.parse(event.data)); if (name === 'live') here(); });
+      source.addEventListener(name, (event) => {
+        last = event.lastEventId;
+        handle(JSON.parse(event.data));
+        if (name === 'live') here();
+      });
     }
   };
-  document.addEventListener('visibilitychange', () => (document.hidden ? close() : open()));
+  const resume = () => { if (!document.hidden && !source) open(); };
+  windows.onmessage = ({ data }) => {
+    if (data.since > since) newer.add(data.opened); else newer.delete(data.closed);
+    if (source && newer.size >= STREAMS_MAX) {
+      source.close();
+      source = null;
+      isPaused = true;
+      say(body.dataset.windows);
+    } else if (data.closed && newer.size < STREAMS_MAX) resume();
+  };
+  document.addEventListener('visibilitychange', () => (document.hidden ? close() : resume()));
+  window.addEventListener('focus', resume);
   window.addEventListener('pagehide', close);
   if (!document.hidden) open();
 }
@@ -129,6 +164,8 @@ function tailPart(part) {
   let shownInBrowser = 0;
   let before = null;
   let beforeTime = 0;
+  let base = {};
+  let sums = {};
   const number = (value) => value.toLocaleString();
 
   const show = (messages) => {
@@ -156,14 +193,18 @@ function tailPart(part) {
     }
     if (isDue) [before, beforeTime] = [now, time];
   };
-  const losses = ({ unshown, skipped, counters }) => {
-    const said = [[unshown, 'unshown'], [skipped, 'skipped'], [counters.missed, 'missed']]
-      .filter(([count]) => count).map(([count, name]) => `${number(count)} ${part.dataset[name]}`).join('. ');
+  const losses = () => {
+    const said = ['unshown', 'skipped', 'missed'].filter((name) => sums[name])
+      .map((name) => `${number(sums[name])} ${part.dataset[name]}`).join('. ');
     if (leftOut.textContent !== said) leftOut.textContent = said;
   };
   const step = (value) => {
-    funnel(value.counters);
-    losses(value);
+    const { counters, skipped, unshown } = value;
+    for (const [name, count] of Object.entries({ ...counters, skipped, unshown })) {
+      sums[name] = (base[name] ?? 0) + count;
+    }
+    funnel(sums);
+    losses();
     if (!isPaused) { show(value.rows); return; }
     held = held.concat(value.rows).slice(-HELD_MAX);
     heldCount += value.rows.length;
@@ -175,7 +216,11 @@ function tailPart(part) {
     pause.textContent = isPaused ? part.dataset.resume : part.dataset.pause;
     if (!isPaused) { show(held); held = []; heldCount = 0; newer.textContent = ''; }
   });
-  follow(`/tail/stream${location.search}`, { step }, () => { before = null; });
+  follow(`/tail/stream${location.search}`, { step }, (continues) => {
+    before = null;
+    base = continues ? { ...sums } : {};
+    if (!continues) rows.replaceChildren();
+  });
 }
 
 function filterCheck(form) {
@@ -200,12 +245,23 @@ function filterCheck(form) {
   if (form.elements.filter.value) check();
 }
 
+function copies() {
+  if (!navigator.clipboard) return; // beyond loopback, without TLS
+  for (const button of document.querySelectorAll('[data-copy]')) {
+    button.hidden = false;
+    button.addEventListener('click', async () => {
+      await navigator.clipboard.writeText(button.closest('.again').querySelector('pre').textContent);
+      button.textContent = button.dataset.copy;
+    });
+  }
+}
+
+copies();
 const live = document.querySelector('[data-live]');
 if (live) livePart(live);
 const tail = document.getElementById('tail');
 if (tail) tailPart(tail);
-const form = document.getElementById('tail-form');
-if (form) filterCheck(form);
+for (const form of document.querySelectorAll('#tail-form, #filter-form')) filterCheck(form);
 if (document.querySelector('[data-retry]')) {
   setInterval(async () => {
     try { if ((await fetch(location.href)).ok) location.reload(); } catch { /* asked again */ }

@@ -14,7 +14,8 @@ from support.local_node import LocalNode
 
 from rocketray.console.access import ConsoleAccess
 from rocketray.console.changes.audit_log import AUDIT_FILE
-from rocketray.console.pages.page_views import EXPRESSION_MAX, PAGES
+from rocketray.console.changes.form_fields import EXPRESSION_MAX
+from rocketray.console.pages.page_views import PAGES
 from rocketray.message import Message
 
 EVIL = "<script>alert('1')</script>\"'><img src=x onerror=alert(1)>"

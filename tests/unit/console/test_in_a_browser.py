@@ -27,7 +27,8 @@ PAGES = (
     "/topics?all=1",
     "/topic?topic=Trade",
     "/groups",
-    "/group?group=audit",
+    "/group?group=audit&topic=Trade&goal=latest&dry=move",
+    "/group?group=large&topic=Trade&kind=SQL92&filter=amount+%3E+20&dry=filter",
     "/message?topic=Trade&by=key&value=k7",
     f"/letters?group={LETTERS_OF}&dry=1",
     "/waiting",
@@ -125,6 +126,47 @@ def test_the_tail_shows_verdicts_checks_the_filter_and_pauses(
         await browser.run("document.getElementById('pause').click()")
         await browser.wait(f"document.getElementById('rows').rows.length === {COUNT + 1}")
 
+    act(node, tmp_path, look)
+
+
+def test_more_windows_than_a_browser_has_connections_share_them(
+    node: LocalNode, tmp_path: Path
+) -> None:
+    """A browser has six connections to a server: without turns, the seventh page never loads."""
+    paused = "/^Paused/.test(document.getElementById('notice')?.textContent)"
+    bodies = "[...document.querySelectorAll('#rows .text')].map(each => each.textContent)"
+    scanned = "document.querySelector('[data-stage=scanned] .total').textContent"
+    node.topics.ensure("Shared", 2)
+
+    def send(text: bytes) -> None:
+        with node.producer() as producer:
+            producer.send_many("Shared", [Message("Shared", text)])
+
+    async def windows_with(browser: Chromium, script: str, count: int) -> None:
+        async with asyncio.timeout(20):
+            while sum(await browser.run_in_all(script)) != count:  # noqa: ASYNC110 - a browser
+                await asyncio.sleep(0.1)
+
+    async def look(browser: Chromium, console: ConsoleClient) -> None:
+        address = f"{console.address}/?topic=Shared"
+        await browser.open(f"{address}&from=earliest")
+        await browser.wait(f"{bodies}.join() === 'before'")
+        for number in range(8):
+            await browser.open_window(f"{address}&number={number}")
+        await windows_with(browser, paused, 5)
+        assert await browser.run(paused)
+        await asyncio.to_thread(send, b"meanwhile")
+        await browser.run("window.dispatchEvent(new Event('focus'))")
+        await browser.wait(f"{bodies}.join() === 'meanwhile,before' && {scanned} === '2'")
+        assert not await browser.run(paused)
+        assert sum(await browser.run_in_all(paused)) == 5
+        leave = "/number=[2-6]/.test(location.href) && setTimeout(() => location = 'about:blank')"
+        await browser.run_in_all(leave)
+        await windows_with(browser, paused, 0)
+        await asyncio.to_thread(send, b"after")
+        await windows_with(browser, f"{bodies}[0] === 'after'", 4)
+
+    send(b"before")
     act(node, tmp_path, look)
 
 

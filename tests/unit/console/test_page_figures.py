@@ -7,8 +7,12 @@ import http.client
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.console_client import ConsoleClient
@@ -19,9 +23,12 @@ from rocketray.console.console_server import STREAMS_MAX
 from rocketray.console.facts.samples import LagSample, Samples, TopicSample
 from rocketray.console.pages.page_texts import LANGUAGES, TEXTS, text_in
 from rocketray.console.pages.page_views import PAGES
-from rocketray.errors import NodeNotRunningError, ShardUnavailableError
+from rocketray.errors import ActorError, NodeNotRunningError, ShardUnavailableError
 from rocketray.message import Message
+from rocketray.store.retention import RetentionPolicy
 from rocketray.views.group_records import group_record, progress_record, progress_rows
+from rocketray.views.json_fields import json_fields
+from rocketray.views.send_again import send_again
 from rocketray.views.topic_records import described_topic, topic_record
 
 ROOT = Path(__file__).parents[3] / "rocketray" / "console"
@@ -36,7 +43,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
 
 @pytest.fixture(scope="module")
 def console(node: LocalNode) -> Iterator[ConsoleClient]:
-    with ConsoleClient(node.data, lambda: node) as console:
+    with ConsoleClient(node.data, lambda: node, trace_url="http://jaeger/{trace_id}?a") as console:
         yield console
 
 
@@ -136,6 +143,27 @@ def test_a_message_and_why_each_group_got_it(console: ConsoleClient) -> None:
     assert (wrong.status, "write it as 0@17" in wrong.text) == (400, True)
 
 
+def test_a_message_can_be_copied_and_has_its_trace(console: ConsoleClient, node: LocalNode) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    context = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    messages = [Message("Odd", b"it's", None, ("traced",), context), Message("Odd", b"\xff")]
+    with node.producer() as producer:
+        producer.send_many("Odd", messages)
+    address = "/message.json?topic=Odd&by=key&value=traced"
+    record = console.get(address).record
+    assert record["traces"] == [{"traceId": trace, "url": f"http://jaeger/{trace}?a"}]
+    [copy] = record["copies"]
+    stored = next(one for one in node.stored("Odd") if "traced" in one.keys)
+    assert copy == json_fields(send_again(stored))
+    page = console.get(address.replace(".json", "")).text
+    assert f'href="http://jaeger/{trace}?a"' in page
+    assert copy["command"] in html.unescape(page)
+    assert console.get("/message.json?topic=Trade&by=key&value=k7").record["traces"] == [None]
+    binary = next(one for one in node.stored("Odd") if one.body == b"\xff")
+    page = console.get(f"/message?topic=Odd&by=place&value=0@{binary.queue_offset}").text
+    assert text_in("en", "again.base64") in page
+
+
 def test_a_tail_is_that_of_the_command(console: ConsoleClient) -> None:
     address = "/tail.json?topic=Trade&kind=SQL92&filter=amount%20%3E%2040&rejected=1"
     record = console.get(address).record
@@ -144,9 +172,57 @@ def test_a_tail_is_that_of_the_command(console: ConsoleClient) -> None:
     assert (len(matched), len(rejected)) == (COUNT - 41, 41)
     assert {one["why"] for one in rejected} >= {"amount > 40: no match  (amount = '40')"}
     assert record["counters"]["scanned"] == COUNT
-    assert console.get("/tail.json?topic=Nothing").status == 400
+    assert console.get("/tail.json?topic=Nothing").status == 404
+    assert console.get("/topic?topic=Nothing").status == 404
     assert console.get("/tail.json?topic=Trade&kind=CLASS&filter=os:system").status == 400
-    assert console.get("/tail.json?topic=Trade&from=yesterday").status == 400
+
+
+def test_queues_on_other_disks_are_named(
+    console: ConsoleClient, node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = node.topics.get("Trade")
+    monkeypatch.setattr(node.topics, "get", lambda _: replace(config, disks=("", "far")))
+    assert console.get("/tail.json?topic=Trade").record["queuesElsewhere"] == [1]
+    assert "queues on other disks: 1." in console.get("/?topic=Trade").text
+    compared = "group=audit&topic=Trade&dry=filter&filter=ship"
+    assert console.get(f"/group.json?{compared}").record["compared"]["otherDisks"] is True
+    monkeypatch.setattr(node.topics, "get", lambda _: replace(config, disks=("far", "far")))
+    refused = console.get("/tail.json?topic=Trade")
+    assert (refused.status, "a tail is not supported yet" in refused.text) == (400, True)
+
+
+def test_a_tail_begins_where_it_is_told(console: ConsoleClient, node: LocalNode) -> None:
+    def places(query: str) -> set[tuple[int, int]]:
+        record = console.get(f"/tail.json?topic=Trade&{query}").record
+        return {(one["queueId"], one["queueOffset"]) for one in record["messages"]}
+
+    def since(time_ms: int) -> set[tuple[int, int]]:
+        stored = node.stored("Trade")
+        return {(x.queue_id, x.queue_offset) for x in stored if x.store_timestamp_ms >= time_ms}
+
+    first = next(one for one in node.stored("Trade") if "k40" in one.keys).store_timestamp_ms
+    assert places("from=offset&at=20") == {(q, n) for q in range(2) for n in range(20, COUNT // 2)}
+    assert places("from=latest") == set()
+    assert places(f"from=time&at={first}") == places("from=key&at=k40") == since(first)
+    exactly = datetime.fromtimestamp(first / 1000, UTC).isoformat().replace("+", "%2B")
+    assert places(f"from=time&at={exactly}") == since(first)
+    assert places("after=0:29,1:28") == {(0, 29), (1, 28), (1, 29)}
+    for query, said in (
+        ("from=offset&at=x", "'x' is not an offset"),
+        ("from=offset", "give the offset where the tail begins"),
+        ("from=time&at=noon", "write a time as milliseconds"),
+        ("from=key&at=none", "no message of topic Trade has the key 'none'"),
+        ("from=17", "from is one of latest, earliest, offset, time, key, not '17'"),
+        ("after=0:1,zz", "'zz' is not a position of a tail"),
+        (f"from=key&at={'k' * 5000}", "at is longer than 4096 characters"),
+    ):
+        if not query.startswith("after") and len(query) < 100:
+            page = html.unescape(console.get(f"/?topic=Trade&{query}").text)
+            assert said in page
+            assert "tail-form" in page, "the form stays, so that it can be corrected"
+            assert 'id="tail"' not in page
+        answer = console.get(f"/tail.json?topic=Trade&{query}")
+        assert (answer.status, said in html.unescape(answer.text)) == (400, True), answer.text
 
 
 def test_a_stream_sends_steps(console: ConsoleClient, node: LocalNode) -> None:
@@ -219,6 +295,28 @@ def test_a_filter_is_checked(
         assert record["warnings"] == []
 
 
+def test_delayed_messages_by_minute(console: ConsoleClient, node: LocalNode) -> None:
+    begin = int(time.time()) // 60 * 60 + 3600
+    offsets_s = [0, 59, 60, 61, 300, *(60 * n for n in range(10, 120))]
+    with node.producer() as producer:
+        for offset_s in offsets_s:
+            at = datetime.fromtimestamp(begin + offset_s, UTC)
+            producer.send_async("Trade", b"later", deliver_at=at)
+    model = Counter((begin + one) // 60 * 60_000 for one in offsets_s)
+    deadline = time.monotonic() + 20
+    while (found := console.get("/waiting.json").record["delayed"][0])["waiting"] < len(offsets_s):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert found["waiting"] == len(offsets_s)
+    shown = {one["due"]: one["messages"] for one in found["minutes"]}
+    assert list(shown.items()) == sorted(model.items())[: len(shown)]
+    assert found["later"] == len(offsets_s) - sum(shown.values()) == 13
+    rows = console.figures("/waiting")
+    first = f"{datetime.fromtimestamp(begin, UTC).astimezone():%Y-%m-%d %H:%M}"
+    assert [first, "2", ""] in rows
+    assert "13 more are due later" in console.get("/waiting").text
+
+
 def test_letters_are_counted_then_redriven_with_a_rate(console: ConsoleClient) -> None:
     record = console.get(f"/letters.json?group={LETTERS_OF}").record
     assert [box["letters"] for box in record["boxes"]] == [5]
@@ -248,13 +346,68 @@ def _redriven(console: ConsoleClient, count: int) -> list[bool]:
     raise AssertionError(f"not redriven: {record}")
 
 
+def test_tables_by_their_changelogs(console: ConsoleClient, node: LocalNode) -> None:
+    assert console.get("/apps.json").record["tables"] == []
+    node.topics.ensure("shop-totals-changelog", 2, retention=RetentionPolicy(compacts=True))
+    node.topics.ensure("other-changelog", 1)
+    with node.producer() as producer:
+        sent = [Message("shop-totals-changelog", b"%d" % n, None, ()) for n in range(7)]
+        producer.send_many("shop-totals-changelog", sent, queue_id=1)
+    [table] = console.get("/apps.json").record["tables"]
+    stored = node.stored("shop-totals-changelog")
+    assert table == {
+        "table": "shop-totals",
+        "topic": "shop-totals-changelog",
+        "queues": 2,
+        "changes": len(stored),
+        "bytes": sum(one.size for one in stored),
+        "unknown": None,
+    }
+    assert ["shop-totals", "2", "7", "1.2 KiB"] in console.figures("/apps")
+    for name in ("shop-totals-changelog", "other-changelog"):
+        node.topics.delete(name)
+
+
+def test_the_doctor_is_asked_only_when_it_is_wanted(
+    console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    lines = [
+        {"check": "disk", "level": "ok", "text": "much <room>", "advice": ""},
+        {"check": "clock", "level": "warning", "text": "it is off", "advice": "install chrony"},
+    ]
+
+    def doctor() -> list[dict[str, Any]]:
+        asked.append(1)
+        return lines
+
+    def silent() -> list[dict[str, Any]]:
+        raise ActorError("rocketray doctor failed: it burns")
+
+    monkeypatch.setattr(console, "doctor_records", doctor)
+    assert (console.get("/node.json").record["doctor"], asked) == (None, [])
+    assert console.get("/node.json?doctor=1").record["doctor"] == lines
+    assert ["warning", "clock", "it is off install chrony"] in console.figures("/node?doctor=1")
+    assert len(asked) == 2
+    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+    headers = {"Authorization": f"Bearer {console.access.token}", "Accept": "text/event-stream"}
+    link.request("GET", "/node?doctor=1", headers=headers)
+    assert link.getresponse().readline() == b"event: live\n"
+    link.close()
+    assert len(asked) == 2, "the live part does not ask for it"
+    monkeypatch.setattr(console, "doctor_records", silent)
+    record = console.get("/node.json?doctor=1").record
+    assert (record["doctor"], "it burns" in record["unknownDoctor"]) == (None, True)
+    assert "unknown, because rocketray doctor failed" in console.get("/node?doctor=1").text
+
+
 def test_unknown_is_said_and_is_not_zero(
     console: ConsoleClient, node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*_: object) -> None:
         raise ShardUnavailableError("Trade/0", 1000, "it <burns>")
 
-    monkeypatch.setattr("rocketray.console.pages.page_views.lag_of", silent)
+    monkeypatch.setattr("rocketray.console.pages.topic_pages.lag_of", silent)
     monkeypatch.setattr(node, "shard_statistics", silent)
     for path in ("groups", "topics"):
         rows = console.get(f"/{path}.json").record[path]

@@ -10,7 +10,7 @@ import pytest
 from support.command_server import run_here
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.cli.nodes.console_command import HostRecords
+from rocketray.cli.nodes.console_command import HostRecords, doctor_records
 from rocketray.errors import ActorError
 
 NODE = cast("NodeClient", None)
@@ -37,6 +37,19 @@ def test_a_status_that_fails_is_unknown_and_not_empty(tmp_path: Path) -> None:
     records = HostRecords(tmp_path, [sys.executable, "-c", "import sys; sys.exit('it burns')"])
     with pytest.raises(ActorError, match="rocketray status failed: it burns"):
         records(NODE)
+
+
+def test_the_doctor_s_checks_are_its_lines_also_where_one_failed(tmp_path: Path) -> None:
+    prints = 'import sys; print(\'{"check": "disk", "level": "error"}\'); sys.exit(1)'
+    found = doctor_records(tmp_path, [sys.executable, "-c", prints])
+    assert found == [{"check": "disk", "level": "error"}]
+    with pytest.raises(ActorError, match="rocketray doctor failed: it burns"):
+        doctor_records(tmp_path, [sys.executable, "-c", "import sys; sys.exit('it burns')"])
+
+
+def test_an_address_of_traces_without_a_place_for_the_id_is_refused(tmp_path: Path) -> None:
+    wrong = run_here("console", "--data", tmp_path, "--trace-url", "http://localhost/trace")
+    assert (wrong.code, "{trace_id} in it" in wrong.err) == (1, True)
 
 
 def test_without_a_node_and_for_a_cluster_it_refuses(tmp_path: Path) -> None:

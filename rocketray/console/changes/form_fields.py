@@ -1,0 +1,56 @@
+"""Fields of forms and addresses: numbers, filters, and the limit of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from rocketray.errors import ConfigError
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["EXPRESSION_MAX", "checked_texts", "filter_of", "letters_filter", "number_of"]
+
+EXPRESSION_MAX = 4096
+"""The characters of a filter, or of another field of a form, at most."""
+_DIGITS_MAX = 18
+_NumberT = TypeVar("_NumberT", int, None)
+
+
+def checked_texts(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields; raises ConfigError for one that is too long, or a file."""
+    for name, value in fields.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{name[:40]} is a file; send a text")
+        if len(value) > EXPRESSION_MAX:
+            raise ConfigError(f"{name[:40]} is longer than {EXPRESSION_MAX} characters")
+    return dict(fields)
+
+
+def number_of(fields: Mapping[str, Any], name: str, default: _NumberT) -> int | _NumberT:
+    """Return a number, or *default* for an empty field; raises ConfigError for another text."""
+    text = str(fields.get(name, "")).strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
+        raise ConfigError(f"{name} is {text[:40]!r}; give a number")
+    return int(text)
+
+
+def filter_of(kind: str, expression: str) -> Subscription:
+    """Return a filter of tags or SQL92; no text is all messages. Raises ConfigError for a kind."""
+    if kind not in ("TAG", "SQL92"):
+        raise ConfigError("kind is TAG or SQL92; predicates run in commands, with --where")
+    if kind == "SQL92" and expression:
+        return Subscription.sql(expression)
+    return Subscription.tags(expression or "*")
+
+
+def letters_filter(text: str) -> Subscription:
+    """Return the filter of letters; all of them for an empty text.
+
+    Raises:
+        FilterSyntaxError: it does not parse.
+    """
+    subscription = Subscription.sql(text) if text.strip() else Subscription.tags("*")
+    subscription.check_text()
+    return subscription

@@ -1,0 +1,106 @@
+"""Changes of groups that run: each in a thread, because it waits for members, the last of a group.
+
+A change that the console's end interrupts is completed by the node, or by sending the form again.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from rocketray.actors.admin import migration
+from rocketray.actors.admin.seeking import carry_out
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.runtime.machine import user_name
+from rocketray.console.facts.console_link import ConsoleLink
+from rocketray.errors import ConfigError, StreamError
+from rocketray.views.group_records import move_record, plan_record
+
+from .group_forms import FilterForm, MoveForm
+
+__all__ = ["GroupJob", "GroupJobs"]
+
+_MOVE_S = 30.0
+_MIGRATE_S = 60.0
+
+
+@dataclass(slots=True)
+class GroupJob:
+    """A change that runs or has ended, with its result."""
+
+    group: str
+    topic: str
+    what: str
+    is_over: bool = False
+    error: str | None = None
+    moves: list[dict[str, Any]] = field(default_factory=list)
+    plan: dict[str, Any] | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "topic": self.topic,
+            "what": self.what,
+            "isOver": self.is_over,
+            "error": self.error,
+            "moves": self.moves,
+            "plan": self.plan,
+        }
+
+
+class GroupJobs:
+    """The last change of each group since the console started."""
+
+    def __init__(self, link: ConsoleLink) -> None:
+        self._link = link
+        self._last: dict[str, GroupJob] = {}
+
+    def of(self, group: str) -> GroupJob | None:
+        """Return the last change of a group."""
+        return self._last.get(group)
+
+    def move(self, form: MoveForm) -> None:
+        """Begin to move offsets; raises ConfigError if another change of the group runs."""
+        self._begin(GroupJob(form.group, form.topic, "move"), partial(_move, form))
+
+    def migrate(self, form: FilterForm) -> None:
+        """Begin to change the filter; raises as :meth:`move`."""
+        self._begin(GroupJob(form.group, form.topic, "filter"), partial(_migrate, form))
+
+    def _begin(self, job: GroupJob, work: Callable[[GroupJob, NodeClient], None]) -> None:
+        running = self.of(job.group)
+        if running is not None and not running.is_over:
+            raise ConfigError(f"a change of group {job.group!r} runs; wait for its end")
+        self._last[job.group] = job
+        threading.Thread(target=self._run, args=(job, work), name="change", daemon=True).start()
+
+    def _run(self, job: GroupJob, work: Callable[[GroupJob, NodeClient], None]) -> None:
+        try:
+            self._link.ask(partial(work, job))
+        except (StreamError, OSError) as error:
+            job.error = str(error)
+        finally:
+            job.is_over = True
+
+
+def _move(form: MoveForm, job: GroupJob, node: NodeClient) -> None:
+    moves = form.plan(node)
+    who = f"rocketray console by {user_name()} on {socket.gethostname()}"
+    carry_out(node.groups, moves, _MOVE_S, who=who)
+    job.moves = [move_record(one, moved=True) for one in moves]
+
+
+def _migrate(form: FilterForm, job: GroupJob, node: NodeClient) -> None:
+    found = migration.migrate(
+        node.groups,
+        form.group,
+        form.topic,
+        form.subscription(),
+        timeout_s=_MIGRATE_S,
+        tell=lambda _: None,
+    )
+    job.plan = plan_record(found)

@@ -1,0 +1,107 @@
+"""The pages of messages and of dead letters."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from rocketray.actors.admin.letters_there import letters_there
+from rocketray.actors.api.node_client import NodeClient, of_disks_there
+from rocketray.actors.explaining.inquiry import inquire
+from rocketray.console.changes.form_fields import letters_filter
+from rocketray.errors import ConfigError
+from rocketray.message import StoredMessage
+from rocketray.names import check_group, check_topic
+from rocketray.views.json_fields import json_fields
+from rocketray.views.lookups import found_by_id, found_by_unique_key
+from rocketray.views.message_records import letter_record, to_json
+from rocketray.views.send_again import send_again
+from rocketray.views.trace_links import TRACE_ID, trace_id_of
+
+from .page_context import PageContext, Query, known, named
+
+__all__ = ["letters", "message"]
+
+_MESSAGES_MAX = 32
+_LETTERS_MAX = 200
+_GROUPS_EXPLAINED_MAX = 20
+
+
+def message(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+    """Return the messages with an id, a key or a place, and why each group got it or not.
+
+    ``copies`` are the commands that send them again, and ``traces`` the ids of their traces.
+    """
+    names = sorted(one.name for one in node.topics.all().values() if not one.internal)
+    by, value = query.get("by", "key"), query.get("value", "").strip()
+    record: dict[str, Any] = {"topics": names, "topic": query.get("topic", ""), "by": by}
+    record |= {"value": value, "messages": None, "copies": [], "traces": [], "explanations": []}
+    if not value:
+        return record
+    name = named(query, "topic", check_topic)
+    node.topics.get(name)
+    found = _look_up(of_disks_there(node), name, by, value)
+    record["messages"] = [to_json(one) for one in found]
+    record["copies"] = [json_fields(send_again(one)) for one in found]
+    record["traces"] = [_trace(one, context.trace_url) for one in found]
+    if len(found) == 1:
+        readers = sorted({one.group for one in node.groups.all() if one.topic == name})
+        for reader in readers[:_GROUPS_EXPLAINED_MAX]:
+            ask = partial(inquire, node, found[0].offset_message_id, reader, name)
+            told, unknown = known(ask)
+            record["explanations"].append(
+                {"group": reader, **(told.to_json() if told else {}), "unknown": unknown}
+            )
+    return record
+
+
+def letters(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+    """Return the dead letters as ``dlq list``, and of one group as ``dlq show``."""
+    boxes = [json_fields(box) for box in node.letters.boxes()]
+    record: dict[str, Any] = {"boxes": boxes, "group": None, "letters": [], "filter": ""}
+    record["would"] = None
+    if query.get("group"):
+        name = named(query, "group", check_group)
+        text = query.get("filter", "")
+        found = letters_there(node.letters, name, letters_filter(text))
+        if query.get("dry"):
+            listed = list(found)
+            record["would"] = sum(not done for _, done in listed)
+            found = iter(listed)
+        record |= {
+            "group": name,
+            "filter": text,
+            "letters": [
+                letter_record(one, is_redriven=done) for one, done in islice(found, _LETTERS_MAX)
+            ],
+            "max": _LETTERS_MAX,
+        }
+    return record | {"jobs": {name: job.record() for name, job in context.jobs.items()}}
+
+
+def _look_up(node: NodeClient, topic_name: str, by: str, value: str) -> list[StoredMessage]:
+    if by == "key":
+        found = node.messages.query(topic_name, value, _MESSAGES_MAX)
+        return [one for one in found if value in one.keys]
+    if by == "id":
+        return found_by_id(node, topic_name, value)
+    if by == "unique":
+        return found_by_unique_key(node, topic_name, value)
+    queue, _, offset = value.partition("@")
+    if by != "place" or not (_is_number(queue) and _is_number(offset)):
+        raise ConfigError(f"{value[:40]!r} is not a place; write it as 0@17: queue 0, offset 17")
+    stored = node.messages.at(topic_name, int(queue), int(offset))
+    return [] if stored is None else [stored]
+
+
+def _trace(stored: StoredMessage, template: str | None) -> dict[str, str | None] | None:
+    trace_id = trace_id_of(stored.properties)
+    if trace_id is None:
+        return None
+    url = None if template is None else template.replace(TRACE_ID, trace_id)
+    return {"traceId": trace_id, "url": url}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18

@@ -1,0 +1,142 @@
+"""The pages of what the node does: what waits, apps and their tables, and the node itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rocketray import __version__
+from rocketray.actors.api.node_client import NodeClient, of_disks_there
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.console.facts.process_table import processes_of
+from rocketray.errors import ConfigError
+from rocketray.views.json_fields import json_fields
+from rocketray.views.message_records import half_record
+
+from .page_context import PageContext, Query, known, shards_of
+
+__all__ = ["apps", "node_page", "waiting"]
+
+_HALVES_MAX = 100
+_MINUTES_MAX = 100
+_CHANGELOG = "-changelog"
+
+
+def waiting(node: NodeClient, _query: Query, _context: PageContext) -> dict[str, Any]:
+    """Return the delayed messages of each disk by minute, and the transactions not yet decided."""
+    disks: Sequence[str] = ["", *sorted(set(node.disks.homes()) - {""})]
+    found = node.transactions.overview(_HALVES_MAX)
+    return {
+        "delayed": [_delayed(node, disk) for disk in disks],
+        "transactions": [half_record(half) for half in found.halves],
+        "undecided": found.undecided,
+        "ended": json_fields(found.counts),
+        "unknownDisks": list(found.unknown),
+    }
+
+
+def apps(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any]:
+    """Return the hosts of apps, with their agents and sinks, as ``status``, and the tables.
+
+    A table is known by its changelog: ``changes`` are messages in it, of which each key has one or
+    more, and ``bytes`` the size of its log.
+    """
+    hosts, unknown = known(partial(context.host_records, node))
+    living = sorted({one.group for one in node.groups.all() if one.members.keys() - one.unheard})
+    changelogs = sorted(
+        (one for one in node.topics.all().values() if _is_changelog(one)), key=lambda one: one.name
+    )
+    return {
+        "hosts": hosts,
+        "unknown": unknown,
+        "groupsWithMembers": living,
+        "tables": [_table(of_disks_there(node), one) for one in changelogs],
+    }
+
+
+def node_page(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+    """Return the state of the node: its disk, its problems, and what is not on disk yet.
+
+    ``doctor`` adds the checks of the command of that name, which takes seconds.
+    """
+    checks, unknown_checks = known(context.doctor_records if query.get("doctor") else _no_checks)
+    problems, unknown = known(lambda: _health(node, "problems"))
+    ages, unknown_ages = known(lambda: _health(node, "unflushed"))
+    usage = shutil.disk_usage(context.data)
+    memory = _memory()
+    processes, unknown_processes = known(partial(processes_of, context.data))
+    return {
+        "release": __version__,
+        "cluster": node.cluster,
+        "data": str(context.data),
+        "disk": {"total": usage.total, "free": usage.free},
+        "memory": memory,
+        "doctor": checks,
+        "unknownDoctor": unknown_checks,
+        "processes": processes,
+        "unknownProcesses": unknown_processes,
+        "problems": problems,
+        "unknown": unknown,
+        "unflushed": ages,
+        "unknownAges": unknown_ages,
+        "topics": len(node.topics.all()),
+        "disks": sorted(name for name in node.disks.homes() if name),
+    }
+
+
+def _delayed(node: NodeClient, disk: str) -> dict[str, Any]:
+    found, unknown = known(partial(node.delays.by_minute, disk, _MINUTES_MAX))
+    if found is None:
+        nothing = dict.fromkeys(("waiting", "minutes", "later"))
+        return {"disk": disk, **nothing, "unknown": unknown}
+    return {
+        "disk": disk,
+        "waiting": sum(count for _, count in found.minutes) + found.later,
+        "minutes": [{"due": due_ms, "messages": count} for due_ms, count in found.minutes],
+        "later": found.later,
+        "unknown": None,
+    }
+
+
+def _is_changelog(config: TopicConfig) -> bool:
+    return config.retention.compacts and config.name.endswith(_CHANGELOG)
+
+
+def _table(node: NodeClient, config: TopicConfig) -> dict[str, Any]:
+    shards, unknown = shards_of(node, config)
+    changes = shards and sum(one.max_queue_offset - one.min_queue_offset for one in shards)
+    size = shards and sum(one.max_physical_offset - one.min_physical_offset for one in shards)
+    return {
+        "table": config.name.removesuffix(_CHANGELOG),
+        "topic": config.name,
+        "queues": config.queues,
+        "changes": 0 if shards == [] else changes,
+        "bytes": 0 if shards == [] else size,
+        "unknown": unknown,
+    }
+
+
+def _health(node: NodeClient, what: str) -> Any:
+    question = getattr(node, what, None)
+    if question is None:
+        raise ConfigError("this client of the node cannot ask for it")
+    return question()
+
+
+def _no_checks() -> None:
+    """Return what is shown before the checks are asked for."""
+
+
+def _memory() -> dict[str, int] | None:
+    """Return the machine's memory in bytes, total and available; None where it is not known."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = {
+        name: int(rest.split()[0]) * 1024 for name, _, rest in (x.partition(":") for x in lines)
+    }
+    return {"total": found["MemTotal"], "available": found["MemAvailable"]}

@@ -1,0 +1,61 @@
+"""What pages need beside the node, and how they say that something is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.shards.shard_api import ShardStatistics
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.console.changes.group_jobs import GroupJob
+from rocketray.console.facts.samples import Samples
+from rocketray.errors import ConfigError, StreamError
+
+__all__ = ["PageContext", "Query", "known", "named", "shards_of"]
+
+Query = Mapping[str, str]
+"""The fields of an address."""
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class PageContext:
+    """What pages need beside the node: its directory, the samples, and the hosts of apps."""
+
+    data: Path
+    samples: Samples
+    host_records: Callable[[NodeClient], list[dict[str, Any]]] = lambda _: []
+    doctor_records: Callable[[], list[dict[str, Any]]] = list
+    jobs: Mapping[str, Any] = field(default_factory=dict)
+    change_of: Callable[[str], GroupJob | None] = lambda _: None
+    trace_url: str | None = None
+
+
+def known(question: Callable[[], _T]) -> tuple[_T | None, str | None]:
+    """Return the answer; or None and the reason why it is unknown."""
+    try:
+        return question(), None
+    except (StreamError, OSError) as error:
+        return None, str(error)
+
+
+def named(query: Query, name: str, check: Callable[[str], str]) -> str:
+    """Return a checked name of an address; raises ConfigError without one."""
+    given = query.get(name, "")
+    if not given:
+        raise ConfigError(f"the address has no {name}: choose one on its page")
+    return check(given)
+
+
+def shards_of(
+    node: NodeClient, config: TopicConfig
+) -> tuple[Sequence[ShardStatistics] | None, str | None]:
+    """Return the statistics of all shards of a topic; or None and the reason."""
+    shards, unknown = known(partial(node.shard_statistics, config.name))
+    if shards is not None and len(shards) < config.queues:
+        return None, "the machine of a disk does not answer"
+    return shards, unknown

@@ -1,0 +1,149 @@
+"""The pages of topics and of groups."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rocketray.actors.api.node_client import NodeClient, lag_of, of_disks_there
+from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.console.changes.group_forms import would_change
+from rocketray.errors import ConfigError
+from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic
+from rocketray.views.filter_records import named_filter_record
+from rocketray.views.group_records import (
+    group_record,
+    plan_record,
+    progress_record,
+    progress_rows,
+)
+from rocketray.views.topic_records import described_topic, topic_record
+
+from .page_context import PageContext, Query, known, named, shards_of
+
+__all__ = ["group", "groups", "tail_form", "topic", "topics"]
+
+_FORM = ("dry", "topic", "queue", "goal", "at", "kind", "filter")
+
+
+def topics(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+    """Return the topics with their messages, rates and groups; ``all`` adds the node's own."""
+    node = of_disks_there(node)
+    configs = sorted(node.topics.all().values(), key=lambda one: one.name)
+    shown = [one for one in configs if query.get("all") or not one.internal]
+    groups = node.groups.all()
+    rows = []
+    for config in shown:
+        shards, unknown = shards_of(node, config)
+        count = shards and sum(one.max_queue_offset - one.min_queue_offset for one in shards)
+        rows.append(
+            {
+                **topic_record(config),
+                "messages": 0 if shards == [] else count,
+                "rate": context.samples.rate(config.name),
+                "groups": sorted({one.group for one in groups if one.topic == config.name}),
+                "unknown": unknown,
+            }
+        )
+    return {"topics": rows}
+
+
+def topic(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+    """Return a topic and its queues, as ``topics describe``, and the groups that read it."""
+    config = node.topics.get(named(query, "topic", check_topic))
+    record = described_topic(config, of_disks_there(node).shard_statistics(config.name))
+    readers = [one for one in node.groups.all() if one.topic == config.name]
+    groups_of = [_group_row(node, one, context) for one in readers]
+    record |= {"rate": context.samples.rate(config.name), "groups": groups_of}
+    return record | _filters(node, config.name)
+
+
+def tail_form(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+    """Return the topics to choose from, and the named filters of the chosen one."""
+    names = [row["topic"] for row in topics(node, {}, context)["topics"]]
+    chosen = query.get("topic", "")
+    return {"topics": names, **(_filters(node, chosen) if chosen in names else {"filters": []})}
+
+
+def groups(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any]:
+    """Return the groups as ``groups list``, each with its lag and that of the last hour."""
+    found = sorted(node.groups.all(), key=lambda one: (one.group, one.topic))
+    return {"groups": [_group_row(node, one, context) for one in found]}
+
+
+def group(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+    """Return a group on each of its topics, with its queues as ``groups progress``.
+
+    ``plan`` of a topic is the progress of a change of its filter, as ``groups migrate``.
+    ``change`` is the last one that the console made; ``moves`` and ``compared`` are what a form
+    would change, as ``groups seek`` and ``groups migrate`` with ``--dry-run``.
+    """
+    name = named(query, "group", check_group)
+    found = [one for one in node.groups.all() if one.group == name]
+    if not found:
+        raise ConfigError(f"there is no group {name!r}")
+    rows = []
+    for one in sorted(found, key=lambda one: one.topic):
+        queues, unknown = known(partial(_progress, node, one))
+        progress = one.plan and node.groups.change_progress(name, one.topic)
+        rows.append(
+            {
+                **_group_row(node, one, context),
+                "queues": queues,
+                "unknownQueues": unknown,
+                "plan": progress and plan_record(progress),
+            }
+        )
+    change = context.change_of(name)
+    return {
+        "group": name,
+        "topics": rows,
+        "change": change and change.record(),
+        "form": {key: query.get(key, "") for key in _FORM},
+        **would_change(node, context.data, query),
+    }
+
+
+def _filters(node: NodeClient, name: str) -> dict[str, Any]:
+    """Return the named filters of a topic, as ``filter list``."""
+    found, unknown = known(partial(node.named_filters.all, name))
+    uses = node.named_filters.uses(name) if found else []
+    records = [
+        {
+            **named_filter_record(one, [each for each in uses if each.name == one.name]),
+            "text": one.text,
+        }
+        for one in found or ()
+    ]
+    return {"filters": records, "unknownFilters": unknown}
+
+
+def _group_row(node: NodeClient, one: GroupDescription, context: PageContext) -> dict[str, Any]:
+    found, unknown = known(partial(_lag_of, node, one))
+    worst = sorted(
+        {each.exactness.value for each in (found or {}).values()} - {Exactness.EXACT.value}
+    )
+    return {
+        **group_record(one),
+        "subscribed": str(one.subscription),
+        "changing": None if one.plan is None else str(one.plan.new),
+        "switched": one.plan is not None and one.plan.is_switching and bool(one.plan.switches),
+        "lag": None if found is None else sum(each.count for each in found.values()),
+        "diff": None if found is None else sum(each.diff for each in found.values()),
+        "exactness": worst[0] if worst else Exactness.EXACT.value,
+        "unknown": unknown,
+        "held": {str(queue): str(failing) for queue, failing in sorted(one.failing.items())},
+        "isRetry": one.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)),
+        "hour": context.samples.series(one.group, one.topic),
+    }
+
+
+def _lag_of(node: NodeClient, one: GroupDescription) -> dict[int, FilteredLag]:
+    if one.is_broadcast:
+        raise ConfigError("its members keep their own offsets")
+    return lag_of(node, one)
+
+
+def _progress(node: NodeClient, one: GroupDescription) -> list[dict[str, Any]]:
+    return [progress_record(row, one.counters.errors) for row in progress_rows(node, one)]

@@ -1,0 +1,92 @@
+"""A stored message as the command that sends it again, for a POSIX shell.
+
+A message of printable text is written as arguments. Any other is written as JSON in ASCII, so that
+a terminal into which the command is pasted gets no control characters of a message. The unique key
+is left out, because each send makes one, and so are the queue and what only a store writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rocketray.message import (
+    CRC_PROPERTY,
+    IMPORTED_OFFSET_ID,
+    KEYS,
+    SHARDING_KEY,
+    TAGS,
+    UNIQUE_KEY,
+    StoredMessage,
+)
+
+__all__ = ["SendAgain", "send_again"]
+
+_COMMAND_MAX_BYTES = 100 * 1024  # Linux allows 128 KiB an argument
+_OF_FIELDS = {TAGS, KEYS, SHARDING_KEY, UNIQUE_KEY, CRC_PROPERTY, IMPORTED_OFFSET_ID}
+
+
+@dataclass(frozen=True, slots=True)
+class SendAgain:
+    """A command, and the form in which it has the message.
+
+    ``arguments`` is text. ``json`` is a line of JSON, for text that is not printable. ``base64`` is
+    the same for a body that is not text. ``query`` reads a message that is too large for a command
+    line from the node, with its unique key.
+    """
+
+    form: Literal["arguments", "json", "base64", "query"]
+    command: str
+
+
+def send_again(message: StoredMessage) -> SendAgain:
+    """Return the command for *message*."""
+    found = _with_message(message)
+    if len(found.command.encode()) <= _COMMAND_MAX_BYTES:
+        return found
+    read = shlex.join(["rocketray", "query", "--json", "--id", message.offset_message_id])
+    return SendAgain("query", f"{read} {_last(message.topic)} | {_send_lines(message.topic)}")
+
+
+def _with_message(message: StoredMessage) -> SendAgain:
+    properties = {k: v for k, v in message.properties.items() if k not in _OF_FIELDS}
+    sharding_key = message.properties.get(SHARDING_KEY)
+    fields = {
+        "tags": message.tags,
+        "keys": message.keys,
+        "properties": properties,
+        "shardingKey": sharding_key,
+    }
+    try:
+        body = message.body.decode()
+    except UnicodeDecodeError:
+        encoded = base64.b64encode(message.body).decode()
+        return SendAgain("base64", _as_json(message.topic, {**fields, "body": encoded}))
+    texts = (body, message.tags or "", *message.keys, sharding_key or "", *properties.values())
+    is_plain = all(map(str.isprintable, (*texts, *properties)))
+    if not is_plain or any("=" in name for name in properties):
+        return SendAgain("json", _as_json(message.topic, {**fields, "text": body}))
+    options = [] if message.tags is None else [f"--tags={message.tags}"]
+    options += [f"--key={key}" for key in message.keys]
+    options += [f"--property={name}={value}" for name, value in properties.items()]
+    options += [] if sharding_key is None else [f"--sharding-key={sharding_key}"]
+    command = shlex.join(["rocketray", "send", *options])
+    return SendAgain("arguments", f"{command} {_last(message.topic, body)}")
+
+
+def _as_json(topic: str, fields: dict[str, Any]) -> str:
+    line = json.dumps({k: v for k, v in fields.items() if v or k == "text"})
+    return f"printf '%s\\n' {shlex.quote(line)} | {_send_lines(topic)}"
+
+
+def _send_lines(topic: str) -> str:
+    return f"rocketray send --jsonl {_last(topic)}"
+
+
+def _last(*words: str) -> str:
+    """Return the words that are no options, behind -- if one looks like an option."""
+    looks_so = any(word.startswith("-") for word in words)
+    return shlex.join(["--", *words] if looks_so else words)
