@@ -37,6 +37,7 @@ BENCHMARKS = {
     "bitmaps": "filter bitmaps: the time they save in SQL92 scans, and their cost at the put",
     "idle": "processor time and memory of a node that does nothing, and of each of its queues",
     "telemetry": "metrics and traces: what they cost an agent that reads a backlog",
+    "console": "a tail in the console: what it costs a node that stores 100,000 messages a second",
     "reading_again": "reading stored messages again in the background: what it costs producers",
     "queues": "1 to 256 queues of a topic: rate, and memory and processor time of the idle node",
     "latency": "from publishing to an agent's handler, and to a plain member, at 1000 messages a second",

@@ -42,6 +42,7 @@ TOO_LITTLE = {"% of a core", "cores", "MiB", "ns/entry", "ns/message"}
             "groups",
             "reading_again",
             "telemetry",
+            "console",
         )
     ],
 )
