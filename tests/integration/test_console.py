@@ -63,7 +63,11 @@ def test_pages_and_commands_agree(node: Node, connection: Connection) -> None:
         )
         change = f"group=watch&topic={TOPIC}&dry=filter&kind=TAG&filter=ship"
         [compared] = lines("groups", "migrate", "watch", TOPIC, "--tags", "ship", "--dry-run")
-        assert record(f"/group.json?{change}")["compared"] == {**compared, "otherDisks": False}
+        assert record(f"/group.json?{change}")["compared"] == {
+            **compared,
+            "otherDisks": False,
+            "newName": None,
+        }
         [found] = lines("query", TOPIC, "--key", "s7")
         message = record(f"/message.json?topic={TOPIC}&by=key&value=s7")
         assert message["messages"] == [found]

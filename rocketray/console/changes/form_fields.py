@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.named_filters.filter_book import NamedFilter
 from rocketray.errors import ConfigError
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
-__all__ = ["EXPRESSION_MAX", "checked_texts", "filter_of", "letters_filter", "number_of"]
+__all__ = [
+    "EXPRESSION_MAX",
+    "AskFilter",
+    "checked_texts",
+    "filter_or_name",
+    "letters_filter",
+    "looked_up",
+    "number_of",
+]
+
+AskFilter = Callable[[Callable[[NodeClient], NamedFilter]], NamedFilter]
+"""Asks the node for a filter."""
 
 EXPRESSION_MAX = 4096
 """The characters of a filter, or of another field of a form, at most."""
 _DIGITS_MAX = 18
+_NAME = "NAME"
 _NumberT = TypeVar("_NumberT", int, None)
 
 
@@ -36,13 +51,34 @@ def number_of(fields: Mapping[str, Any], name: str, default: _NumberT) -> int | 
     return int(text)
 
 
-def filter_of(kind: str, expression: str) -> Subscription:
-    """Return a filter of tags or SQL92; no text is all messages. Raises ConfigError for a kind."""
+def filter_or_name(kind: str, expression: str) -> Subscription | FilterName:
+    """Return a filter of tags or SQL92, of which no text is all messages; or a filter's name.
+
+    Raises:
+        ConfigError: it is of another kind, or no name.
+    """
+    if kind == _NAME:
+        return FilterName.parse(expression)
     if kind not in ("TAG", "SQL92"):
-        raise ConfigError("kind is TAG or SQL92; predicates run in commands, with --where")
+        raise ConfigError("kind is TAG, SQL92 or NAME; predicates run in commands, with --where")
     if kind == "SQL92" and expression:
         return Subscription.sql(expression)
     return Subscription.tags(expression or "*")
+
+
+def looked_up(ask: AskFilter, topic: str, name: FilterName) -> NamedFilter:
+    """Return a named filter of a topic; *ask* asks the node.
+
+    Raises:
+        ConfigError: there is no such filter, or it is a predicate.
+    """
+    found = ask(lambda node: node.named_filters.get(topic, name))
+    if found.subscription.expression_type == "CLASS":
+        raise ConfigError(
+            f"filter {name} is a predicate, which the console does not run; see: rocketray tail "
+            f"{topic} --filter {name}"
+        )
+    return found
 
 
 def letters_filter(text: str) -> Subscription:

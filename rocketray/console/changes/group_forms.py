@@ -22,7 +22,7 @@ from rocketray.views.group_records import move_record
 from rocketray.views.offset_or_time import time_ms_of
 from rocketray.views.verdicts import diff_record
 
-from .form_fields import checked_texts, filter_of, number_of
+from .form_fields import checked_texts, filter_or_name, looked_up, number_of
 
 __all__ = ["FilterForm", "MoveForm", "would_change"]
 
@@ -81,24 +81,31 @@ class FilterForm:
         fields = checked_texts(fields)
         kind, expression = fields.get("kind", "TAG"), fields.get("filter", "").strip()
         form = cls(*_names(fields), kind, expression)
-        form.subscription().check_text()
+        if not expression:
+            raise ConfigError("give the new filter; * is all messages")
+        chosen = filter_or_name(kind, expression)
+        if isinstance(chosen, Subscription):
+            chosen.check_text()
         return form
 
-    def subscription(self) -> Subscription:
-        """Return the new filter."""
-        if not self.expression:
-            raise ConfigError("give the new filter; * is all messages")
-        return filter_of(self.kind, self.expression)
+    def chosen(self, node: NodeClient) -> tuple[Subscription, str | None]:
+        """Return the new filter, and its name with its version, if it has one."""
+        chosen = filter_or_name(self.kind, self.expression)
+        if isinstance(chosen, Subscription):
+            return chosen, None
+        found = looked_up(lambda question: question(node), self.topic, chosen)
+        return found.subscription, f"{found.name}@{found.version}"
 
     def compare(self, node: NodeClient, data: Path) -> dict[str, Any]:
         """Return what both filters deliver of the messages not yet read, as ``groups migrate``."""
         found = described(node, self.group, self.topic)
-        filters = found.subscription, self.subscription()
+        new, name = self.chosen(node)
+        filters = found.subscription, new
         within = PreviewRange(limit=_SCANNED_MAX)
         compared = diff_filters(data, self.topic, filters, within, found.offsets, show=_EXAMPLES)
         record = {"group": self.group, "topic": self.topic, **diff_record(filters, compared)}
         other_disks = len(node.topics.get(self.topic).by_disk()) > 1
-        return {**record, "changed": False, "otherDisks": other_disks}
+        return {**record, "changed": False, "otherDisks": other_disks, "newName": name}
 
 
 def would_change(node: NodeClient, data: Path, query: Mapping[str, str]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _migrate(form: FilterForm, job: GroupJob, node: NodeClient) -> None:
         node.groups,
         form.group,
         form.topic,
-        form.subscription(),
+        form.chosen(node)[0],
         timeout_s=_MIGRATE_S,
         tell=lambda _: None,
     )

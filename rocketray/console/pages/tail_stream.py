@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
-from rocketray.actors.named_filters.filter_book import NamedFilter
-from rocketray.console.changes.form_fields import EXPRESSION_MAX, checked_texts, filter_of
+from rocketray.console.changes.form_fields import (
+    EXPRESSION_MAX,
+    AskFilter,
+    checked_texts,
+    filter_or_name,
+    looked_up,
+)
 from rocketray.errors import ConfigError, FilterSyntaxError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
@@ -46,9 +51,7 @@ _STEPS_MAX = 200
 _OF_KEY_MAX = 64  # messages with a key, the oldest of which is looked for
 _ENDS = ("latest", "earliest")
 _AT = ("offset", "time", "key")
-Ask = Callable[[Callable[[NodeClient], NamedFilter]], NamedFilter]
 _NAME = "NAME"
-_KINDS = ("TAG", "SQL92")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +92,14 @@ class TailRequest:
 
     def chosen(self) -> Subscription | FilterName:
         """Return the filter, or its name."""
-        if self.kind == _NAME:
-            return FilterName.parse(self.expression)
-        if self.kind not in _KINDS:
-            raise ConfigError(
-                "kind is TAG, SQL92 or NAME; predicates run in rocketray tail --where"
-            )
-        return filter_of(self.kind, self.expression)
+        return filter_or_name(self.kind, self.expression)
 
-    def subscription(self, ask: Ask) -> Subscription:
-        """Return the filter; a name is looked up by *ask*, which asks the node.
-
-        Raises:
-            ConfigError: there is no such filter, or it is a predicate.
-        """
+    def subscription(self, ask: AskFilter) -> Subscription:
+        """Return the filter; a name is looked up. Raises as :func:`looked_up`."""
         chosen = self.chosen()
         if isinstance(chosen, Subscription):
             return chosen
-        found = ask(lambda node: node.named_filters.get(self.topic, chosen)).subscription
-        if found.expression_type == "CLASS":
-            raise ConfigError(
-                f"filter {chosen} is a predicate, which the console does not run; see: rocketray "
-                f"tail {self.topic} --filter {chosen}"
-            )
-        return found
+        return looked_up(ask, self.topic, chosen).subscription
 
     def prepare(self, node: NodeClient) -> PreparedTail:
         """Return the tail with what the node knows: the filter of a name, and where it begins.
@@ -246,7 +233,7 @@ def tail_record(
         tail.close()
 
 
-def check_record(data: Path, ask: Ask, query: Mapping[str, str]) -> dict[str, Any]:
+def check_record(data: Path, ask: AskFilter, query: Mapping[str, str]) -> dict[str, Any]:
     """Return a filter as ``filter check --json``, with the caret's lines if it does not parse."""
     expression = checked_texts(query).get("filter", "")
     if not expression.strip():

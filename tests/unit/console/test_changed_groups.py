@@ -162,7 +162,11 @@ def test_a_filter_is_changed_after_a_dry_run(console: ConsoleClient, node: Local
         ({"dry": "move", "topic": "Odd", "goal": "latest"}, "does not read topic 'Odd'"),
         ({"dry": "filter", "topic": "Trade", "kind": "SQL92"}, "give the new filter"),
         ({"dry": "filter", "topic": "Trade", "kind": "SQL92", "filter": "a >> 1"}, "^"),
-        ({"dry": "filter", "topic": "Trade", "kind": "CLASS", "filter": "os:system"}, "TAG or SQL"),
+        (
+            {"dry": "filter", "topic": "Trade", "kind": "CLASS", "filter": "os:system"},
+            "TAG, SQL92 or NAME",
+        ),
+        ({"dry": "filter", "topic": "Trade", "kind": "NAME", "filter": "no"}, "no filter 'no'"),
         ({"dry": "filter", "topic": "Odd", "filter": "a"}, "does not read topic 'Odd'"),
     ],
 )
@@ -178,6 +182,23 @@ def test_a_wrong_form_is_told_and_changes_nothing(
     change = page(console)["change"]
     assert posted.status == 400 or changed(console)["error"], change
     assert group_of(node) == before
+
+
+def test_a_named_filter_is_the_version_of_the_dry_run(
+    console: ConsoleClient, node: LocalNode
+) -> None:
+    node.named_filters.save("Trade", "large", Subscription.sql("amount > 20"))
+    form = {"topic": "Trade", "kind": "NAME", "filter": "large"}
+    found = page(console, **form, dry="filter")["compared"]
+    assert (found["newName"], found["new"]["expression"]) == ("large@1", "amount > 20")
+    node.named_filters.save("Trade", "large", Subscription.sql("amount > 30"))
+    shown = console.get(f"/group?{urlencode({'group': 'g', **form, 'dry': 'filter'})}").text
+    assert 'name="filter" value="large@2"' in shown
+    assert console.post("/group/filter", group="g", **{**form, "filter": "large@1"}).status == 303
+    assert changed(console)["error"] is None
+    plan = group_of(node).plan
+    assert plan is not None
+    assert plan.new == Subscription.sql("amount > 20")
 
 
 def test_a_file_is_no_field_of_a_form(console: ConsoleClient, node: LocalNode) -> None:
