@@ -45,12 +45,13 @@ class Expiry:
         disk: DiskUse,
         needed: Mapping[tuple[str, int], int],
         guard: AbstractContextManager[object],
-        flush: Callable[[], object],
+        before: Callable[[], object],
         announce: Callable[[], None],
     ) -> list[ExpiredFile]:
         """Run one round (see the module's docstring); return the removed files.
 
-        *guard* is held while the store's lists are read or changed, and not during disk operations.
+        *before* flushes everything; it is called if anything is to be removed. *guard* is held
+        while the store's lists are read or changed, and not during disk operations.
 
         Raises:
             StoreError: a file could not be removed; the next round tries again.
@@ -65,7 +66,7 @@ class Expiry:
                 disk=disk,
             )
         if gone:
-            flush()
+            before()
             with guard:
                 self._files.forget_before(gone[-1].file.end)
                 announce()

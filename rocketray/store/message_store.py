@@ -15,16 +15,13 @@ run beside the writer too, and see a message when ``append`` has returned, or a 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
-
-import numpy as np
-import numpy.typing as npt
 
 from rocketray.config import StoreConfig
 from rocketray.delay import SCHEDULE_TOPIC
@@ -38,6 +35,7 @@ from rocketray.errors import (
 from rocketray.message import Message, PhysicalOffset, QueueOffset
 
 from .age_clock import AgeClock
+from .append_results import AppendResult, PutResult, put_results
 from .append_window import AppendWindow, open_window
 from .batches.batch_form import EncodedBatch, store_times
 from .batches.encoded_batch import RecordOptions, encode_messages
@@ -58,25 +56,7 @@ from .store_reads import StoreReads
 
 __all__ = ["AppendResult", "MessageStore", "PutResult", "StoreStatistics"]
 
-
-@dataclass(frozen=True, slots=True)
-class AppendResult:
-    """The place of a batch, whose queue offsets are consecutive; the time is its last message's."""
-
-    first_queue_offset: QueueOffset
-    first_physical_offset: PhysicalOffset
-    count: int
-    store_timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PutResult:
-    """The place of one message."""
-
-    queue_id: int
-    queue_offset: QueueOffset
-    physical_offset: PhysicalOffset
-    store_timestamp_ms: int
+_LOG = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -151,6 +131,10 @@ class MessageStore:
         self._log, self._queues, self._index = files.log, files.queues, files.index
         self._clock_ms = clock_ms
         self._closed = False
+        self.is_at_rest = files.is_at_rest
+        """Whether the next opening is told that nothing was changed since :meth:`rest`."""
+        self.on_wake: Callable[[], None] = lambda: None
+        """Called before the first change of a store at rest."""
         self._expiry = Expiry(files, str(directory), AgeClock.of(clock_ms))
         self._last_timestamp_ms = files.last_timestamp_ms
         self._window: AppendWindow | None = None
@@ -175,7 +159,7 @@ class MessageStore:
             ),
         )
         done = self.append(messages[0].topic, queue_id, batch)
-        return _put_results(done, queue_id, batch.starts())
+        return put_results(done, queue_id, batch.starts())
 
     def append(self, topic: str, queue_id: int, batch: EncodedBatch) -> AppendResult:
         """Store a batch of *topic*; on return it survives the end of this process.
@@ -275,9 +259,12 @@ class MessageStore:
         Raises:
             StoreFullError: there is no space for the file of the next entry.
         """
-        self._check_writable()
-        self._window = None
-        self._files.leave_gap(self._queues.get(topic, queue_id), (topic, queue_id), queue_offset)
+        self._check_writer()
+        queue = self._queues.get(topic, queue_id)
+        if queue_offset > queue.max_offset:
+            self._wake()
+            self._window = None
+            self._files.leave_gap(queue, (topic, queue_id), queue_offset)
 
     def begin_units(self, source: BitmapSource) -> None:
         """Start to give new queue entries a ConsumeQueueExt unit each, with a bitmap of *source*.
@@ -287,7 +274,7 @@ class MessageStore:
         self._check_writable()
         if not self.config.consume_queue_ext:
             self.config = allow_units(self.directory, self.config, self._file_system)
-        self._files.queues.begin_units(source)
+        self._files.begin_units(source)
         self._window = None
 
     def end_units(self) -> None:
@@ -337,15 +324,35 @@ class MessageStore:
         before the files are removed. Raises :class:`StoreError` when a file cannot be removed.
         """
         with self._expiry_lock:
-            self._check_writable()
+            self._check_writer()
             return self._expiry.run(
                 policy,
                 disk=disk,
                 needed=needed or {},
                 guard=guard or nullcontext(),
-                flush=partial(self.flush, everything=True),
+                before=self._before_expiry,
                 announce=announce,
             )
+
+    def rest(self) -> bool:
+        """Tell the next opening that nothing is being written, if everything is on disk.
+
+        So it has nothing to recover if the process is killed. For the writer's thread. Returns
+        whether the store is at rest; its next change begins with ``on_wake``.
+        """
+        if self.is_at_rest or self._damage is not None or not self._files.is_settled():
+            return self.is_at_rest
+        if not self._expiry_lock.acquire(blocking=False):
+            return False
+        try:
+            self._check_open()
+            with self._making_files():
+                self.is_at_rest = self._files.note_at_rest(is_at_rest=True)
+        except StoreError as error:
+            _LOG.warning("%s: that it is at rest cannot be noted: %s", self.directory, error)
+        finally:
+            self._expiry_lock.release()
+        return self.is_at_rest
 
     def close(self) -> None:
         """Sync everything to disk and release the directory; repeated calls are allowed.
@@ -400,6 +407,18 @@ class MessageStore:
                 self._files.stop()
         return flushed
 
+    def _before_expiry(self) -> None:
+        self._wake()
+        self.flush(everything=True)
+
+    def _wake(self) -> None:
+        """Note that the store is not at rest any more, before it is changed."""
+        if self.is_at_rest:
+            self.on_wake()
+            with self._making_files():
+                self._files.note_at_rest(is_at_rest=False)
+            self.is_at_rest = False
+
     def _make_unflushed_room(self, queue: ConsumeQueue, count: int) -> None:
         if count > self._files.unflushed_room(queue):
             with self._flush_lock, self._syncing():
@@ -443,6 +462,11 @@ class MessageStore:
             raise StoreClosedError(f"{self.directory}: the store is closed")
 
     def _check_writable(self) -> None:
+        self._check_writer()
+        if self.is_at_rest:
+            self._wake()
+
+    def _check_writer(self) -> None:
         self._check_open()
         if self._read_only:
             raise StoreError(f"{self.directory} is open read-only; open it for writing to append")
@@ -451,18 +475,3 @@ class MessageStore:
     def _check_sound(self) -> None:
         if self._damage is not None:
             raise StoreError(f"{self.directory}: {self._damage}; close the store and open it again")
-
-
-def _put_results(
-    done: AppendResult, queue_id: int, starts: npt.NDArray[np.int64]
-) -> list[PutResult]:
-    """Return the result of each message of a batch; ``starts`` int64[n] are relative to it."""
-    return [
-        PutResult(
-            queue_id,
-            QueueOffset(done.first_queue_offset + number),
-            PhysicalOffset(done.first_physical_offset + start),
-            done.store_timestamp_ms,
-        )
-        for number, start in enumerate(starts.tolist())
-    ]

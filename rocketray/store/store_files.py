@@ -27,8 +27,9 @@ from .files.checkpoint import (
 )
 from .files.failed_disk import has_failed_disk, remove_failed_disk
 from .files.file_system import FileSystem, sync_names
-from .files.lock import StoreLock, was_clean
+from .files.lock import StoreLock
 from .files.mapped_file_queue import Repair
+from .files.open_mark import was_clean
 from .files.store_settings import Salvage, is_foreign
 from .index.key_index import KeyIndex
 from .log.commit_log import CommitLog
@@ -37,11 +38,13 @@ from .queues.consume_queue_ext import BitmapSource
 from .queues.queue_gaps import QueueGaps
 from .queues.queue_recovery import continue_at
 from .queues.queue_table import QueueTable
+from .recovery.at_rest import noted_ends, open_at_rest
 from .recovery.clean_stop import CleanStop
 from .recovery.recovery import (
     RecoveryReport,
     Trust,
     last_store_timestamp_ms,
+    nothing_recovered,
     recover,
     recover_read_only,
     write_past_recovery,
@@ -79,7 +82,7 @@ class StoreStatistics:
 
 def _trust(lock: StoreLock | None, salvage: Salvage, *, is_foreign: bool) -> tuple[Trust, Repair]:
     """Return what recovery trusts, and which files of the log it repairs."""
-    trust = Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT
+    trust = Trust.CLEAN_STOP if lock and lock.mark.was_clean else Trust.CHECKPOINT
     salvages = salvage is not Salvage.NOTHING
     if salvages and is_foreign:
         trust = Trust.BROKER
@@ -123,7 +126,12 @@ class StoreFiles:
         self._is_foreign = is_foreign(directory, file_system)
         self._clock_ms = clock_ms
         self._file_system = file_system
+        self._lock = lock
+        self.is_at_rest = False
+        """Whether the last writer was killed at rest, and nothing was changed by the opening."""
         self._derived_flushed_ms = clock_ms()
+        self._settled_end = -1
+        """Where the log ended when everything was on disk; -1 if that was never so, or changed."""
         self._checkpointed = Checkpoint()
         self._unflushed_least = min(_UNFLUSHED_LEAST, config.consume_queue_segment_entries)
         self._gaps = self._read_gaps(salvage)
@@ -176,14 +184,63 @@ class StoreFiles:
     def _recover(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
         """Find the ends of all files, for the writer, and make them agree."""
         checkpoint = self._checkpointed = read_checkpoint(self._checkpoint, self._file_system)
-        self._begin_to_write(lock, trust, salvage)
+        if salvage is Salvage.NOTHING and self._is_left_at_rest(lock):
+            self.is_at_rest = True
+            self.recovery = nothing_recovered(self.log)
+        else:
+            self._begin_to_write(lock, trust, salvage)
+            self.recovery = self._make_agree(lock, trust, salvage, checkpoint)
+        report = self.recovery
+        self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
+        if report.changed_nothing():
+            self._settled_end = self.log.max_offset
+        elif not report.was_clean:
+            self.flush(self.last_timestamp_ms, everything=True)
+            if self.log.files.starts and not self._is_foreign:
+                write_past_recovery(self._directory, report, self._clock_ms(), self._file_system)
+        self._continue_queues(report, was_closed=lock.mark.was_clean)
+        if salvage is not Salvage.ALL_BUT_INDEX:
+            self.index.forget_before(self.log.min_offset)
+        self.remove_forgotten()  # left over from a crash during deletion
+        self._clean_stop.remove()
+        if not self._is_foreign:
+            lock.mark.note(lock.mark.at_rest if self.is_at_rest else None)
+        level = logging.DEBUG if report.was_clean else logging.INFO
+        _LOG.log(level, "%s: opened: %s", self._directory, report)
+        for hole in report.holes:
+            _LOG.error(
+                "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason
+            )
+
+    def _is_left_at_rest(self, lock: StoreLock) -> bool:
+        """Return whether the store was killed at rest; then the ends of all files are set."""
+        noted = lock.mark.at_rest
+        return noted is not None and open_at_rest(
+            noted, self.log, self.queues, self.index, self._checkpointed
+        )
+
+    def _begin_to_write(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
+        """Check what must not be changed, then mark the store open, with durable names."""
+        if salvage is Salvage.NOTHING:
+            self.log.check_places()
+        if trust is Trust.CLEAN_STOP:
+            self._clean_stop.check_log(self.log)
+        lock.mark.begin()
+        if not (lock.mark.was_clean and self._clean_stop.is_there()):
+            sync_names(self._file_system, self._directory, only_new=lock.mark.has_durable_names)
+        ensure_checkpoint(self._checkpoint, self._file_system)
+
+    def _make_agree(
+        self, lock: StoreLock, trust: Trust, salvage: Salvage, checkpoint: Checkpoint
+    ) -> RecoveryReport:
+        """Recover the store, as far as *trust* asks for it, and more if it has changed."""
         make_agree = partial(
             recover,
             self.log,
             self.queues,
             self.index,
             checkpoint,
-            was_closed=lock.was_clean,
+            was_closed=lock.mark.was_clean,
             clock_ms=self._clock_ms,
         )
         changed = [] if self._is_foreign else self._clean_stop.changed_files(self.queues)
@@ -198,34 +255,7 @@ class StoreFiles:
             cause = f"it changed since it was closed: {difference}"
             _LOG.warning("%s: %s", self._directory, cause)
             report = replace(report, cause=cause)
-        self.recovery = report
-        self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
-        if not report.was_clean:
-            self.flush(self.last_timestamp_ms, everything=True)
-            if not self._is_foreign:
-                write_past_recovery(self._directory, report, self._clock_ms(), self._file_system)
-        self._continue_queues(report, was_closed=lock.was_clean)
-        if salvage is not Salvage.ALL_BUT_INDEX:
-            self.index.forget_before(self.log.min_offset)
-        self.remove_forgotten()  # left over from a crash during deletion
-        self._clean_stop.remove()
-        level = logging.DEBUG if report.was_clean else logging.INFO
-        _LOG.log(level, "%s: opened: %s", self._directory, report)
-        for hole in report.holes:
-            _LOG.error(
-                "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason
-            )
-
-    def _begin_to_write(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
-        """Check what must not be changed, then mark the store open, with durable names."""
-        if salvage is Salvage.NOTHING:
-            self.log.check_places()
-        if trust is Trust.CLEAN_STOP:
-            self._clean_stop.check_log(self.log)
-        lock.mark_open()
-        if not lock.was_clean or not self.log.files.starts:
-            sync_names(self._file_system, self._directory)
-        ensure_checkpoint(self._checkpoint, self._file_system)
+        return report
 
     def note_repair(self) -> None:
         """Forget what was known of a bad disk and of damage: the store was salvaged."""
@@ -259,7 +289,8 @@ class StoreFiles:
                 end += (before.unflushed_max or queue.unflushed_max) + report.queue_entries_cut
             self._continue_at(queue, name, max(end, queue.lost_end))
         self._save_gaps()
-        if (before.unflushed_max, before.boot) != (self._unflushed_least, boot):
+        is_known = (before.unflushed_max, before.boot) == (self._unflushed_least, boot)
+        if not is_known and not self.is_at_rest:
             self._write_checkpoint(
                 replace(self._checkpointed, unflushed_max=self._unflushed_least, boot=boot)
             )
@@ -285,6 +316,7 @@ class StoreFiles:
     def leave_gap(self, queue: ConsumeQueue, name: tuple[str, int], end: int) -> None:
         """Continue *queue* at *end*, if that is beyond its end."""
         if end > queue.max_offset:
+            self._settled_end = -1
             self._continue_at(queue, name, end)
             self._save_gaps()
 
@@ -314,7 +346,7 @@ class StoreFiles:
         for queue, end in ends:
             queue.logged_offset = end
         now_ms = self._clock_ms()
-        if everything or now_ms - self._derived_flushed_ms >= _DERIVED_FLUSH_MS:
+        if everything or not 0 <= now_ms - self._derived_flushed_ms < _DERIVED_FLUSH_MS:
             self._derived_flushed_ms = now_ms
             for queue in self.queues.all():
                 queue.flush()
@@ -328,7 +360,30 @@ class StoreFiles:
             )
             if checkpoint != self._checkpointed:
                 self._write_checkpoint(checkpoint)
+            self._settled_end = flushed
         return flushed
+
+    def is_settled(self) -> bool:
+        """Return whether everything is on disk, queues, index and checkpoint too."""
+        return self._settled_end == self.log.max_offset == self.log.flushed_offset
+
+    def note_at_rest(self, *, is_at_rest: bool) -> bool:
+        """Note whether the store is at rest, for an opening after a kill; return what was noted.
+
+        Stores of RocketMQ's, and those of hundreds of queues, are never noted as at rest.
+
+        Raises:
+            OSError: it cannot be noted. StoreError: no more files may be open.
+        """
+        if self._lock is None or self._is_foreign:
+            return False
+        files = self.log, self.queues, self.index, self._checkpointed
+        return self._lock.mark.note(noted_ends(*files) if is_at_rest else None) and is_at_rest
+
+    def begin_units(self, source: BitmapSource) -> None:
+        """See :meth:`QueueTable.begin_units`."""
+        self._settled_end = -1
+        self.queues.begin_units(source)
 
     def unflushed_room(self, queue: ConsumeQueue) -> int:
         """Return how many messages *queue* may take before :meth:`make_unflushed_room`."""

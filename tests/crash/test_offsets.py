@@ -47,6 +47,7 @@ class History:
     safe: dict[Place, bytes] = field(default_factory=dict)
     removed: int = 0
     number: int = 0
+    rests: int = 0
 
     def open(self, salvage: Salvage = Salvage.NOTHING) -> MessageStore:
         return MessageStore(
@@ -64,6 +65,8 @@ class History:
                 self.flush(store)
             elif act == 8:
                 store.prepare_next()
+            else:
+                self.rest(store)
             self.disk.note()
 
     def put(self, store: MessageStore, count: int) -> None:
@@ -74,6 +77,12 @@ class History:
             place = (queue, int(placed.queue_offset))
             assert place not in self.given, f"{place} was given to another message before"
             self.given[place] = self.held[place] = bytes(one.body)
+
+    def rest(self, store: MessageStore) -> None:
+        """Flush, and leave the store at rest; so it may be killed, and written again, too."""
+        store.flush(everything=True)
+        self.safe = dict(self.held)
+        self.rests += store.rest()
 
     def flush(self, store: MessageStore) -> None:
         store.flush(everything=self.chance.random() < 0.3)

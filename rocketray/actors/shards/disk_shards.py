@@ -48,7 +48,7 @@ class DiskShards:
     def add(self, shard: OwnedShard) -> None:
         """Begin to drain and flush *shard*."""
         slot = self._doorbell.slot(*shard.place)
-        shard.writer.appends.on_wake = partial(self._wake, shard)
+        shard.writer.store.on_wake = partial(self._wake, shard)
         if not shard.writer.rest():  # the rings of its producers had batches
             self._wake(shard)
         with self._draining:
@@ -108,7 +108,7 @@ class DiskShards:
         resting = [shard for shard in awake if shard.rest()]
         with self._waking:
             for shard in resting:
-                if not shard.writer.appends.is_awake:  # else it was woken just now
+                if shard.writer.store.is_at_rest:  # else it was woken just now
                     self._awake.pop(shard, None)
             if not self._awake:
                 self._has_awake.clear()

@@ -41,7 +41,7 @@ from .shard_writer import ShardWriter
 __all__ = ["OwnedShard", "why_closed"]
 
 _LOG = logging.getLogger(__name__)
-_QUIET_FLUSHES = 6  # 3 s: queues and index are flushed once a second
+_QUIET_FLUSHES = 6  # 3 s: noting that a store is at rest, and is not, costs more than a message
 
 
 def why_closed(name: str, error: BaseException, advice: str) -> str:
@@ -194,21 +194,16 @@ class OwnedShard:
         self.writer.watch_disk(disk_use(self.directory))
 
     def flush(self) -> None:
-        """Bring everything to disk, and drop producers that are gone.
-
-        A shard without new data for some flushes has everything on disk, and is skipped: a flush
-        costs a millisecond, and a process may have hundreds of shards. A store that failed is not
-        skipped, since its flush raises the failure.
-        """
+        """Bring everything to disk, and drop producers that are gone."""
         end = self.writer.store.reads.max_physical_offset
         self._quiet_flushes = self._quiet_flushes + 1 if end == self._flushed_end else 0
         self._flushed_end = end
-        if self._quiet_flushes < _QUIET_FLUSHES or not self.writer.store.is_sound:
-            self.writer.flush()
+        if not self.writer.store.is_at_rest:
+            self.writer.flush(everything=self._quiet_flushes >= _QUIET_FLUSHES)
         self.writer.rings.forget_closed()
 
     def rest(self) -> bool:
-        """Return whether the timers may leave it alone until ``writer.appends.on_wake`` is called.
+        """Return whether the timers may leave it alone until its store calls ``on_wake``.
 
         A shard with new data, or one that failed, needs them.
         """

@@ -11,7 +11,6 @@ Invariants
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.actors.ipc.append_status import status_of
@@ -51,10 +50,6 @@ class ShardAppends:
         self._queue_id = queue_id
         self.epoch = control.take_epoch()
         self._epoch_line = control.epoch.address
-        self.is_awake = True
-        """Whether :attr:`on_wake` was called since the owner set this to false."""
-        self.on_wake: Callable[[], None] = lambda: None
-        """Called before the first append to a store that is wholly on disk."""
         self.writable = True
         self.is_disk_full = False
         self.is_closed = False
@@ -101,7 +96,7 @@ class ShardAppends:
             return Ack(AppendStatus.MESSAGE_ILLEGAL)
         try:
             self.check_epoch()
-            self._before_append()
+            self._unflushed.before_append()
             result = self._store.append(self._topic, self._queue_id, batch)
         except Exception as error:  # noqa: BLE001 - every failure has a status
             self.refuse(error)
@@ -123,7 +118,7 @@ class ShardAppends:
         """
         if not self.writable or self.is_disk_full or not self._store.is_sound:
             return 0, False
-        self._before_append()
+        self._unflushed.before_append()
         to_disk = False
 
         def write(window: AppendWindow, store_timestamp_ms: int) -> int:
@@ -172,16 +167,10 @@ class ShardAppends:
             self.flush()
         self._control.publish_visible(self.next_queue_offset())
 
-    def flush(self) -> None:
-        """Bring everything to disk; needs no lock."""
+    def flush(self, *, everything: bool = False) -> None:
+        """Bring all messages to disk, the rest too if it is due; needs no lock."""
         self._unflushed.before_flush()
-        self._control.publish_flushed(self._store.flush())
-
-    def _before_append(self) -> None:
-        self._unflushed.before_append()
-        if not self.is_awake:
-            self.is_awake = True
-            self.on_wake()
+        self._control.publish_flushed(self._store.flush(everything=everything))
 
     def refuse(self, error: Exception) -> None:
         """Count and log a batch that is not stored."""

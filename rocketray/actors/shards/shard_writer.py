@@ -155,17 +155,14 @@ class ShardWriter:
                         return self.appends.whole_ack(found.queue_offset, wanted.messages)
             return None
 
-    def flush(self) -> None:
-        """Bring everything to disk; called by a timer, beside the writer's thread."""
-        self.appends.flush()
+    def flush(self, *, everything: bool = False) -> None:
+        """Bring all messages to disk, and *everything* else; by a timer, beside the writer."""
+        self.appends.flush(everything=everything)
 
     def rest(self) -> bool:
-        """Return whether all is on disk; then ``appends.on_wake`` is called by the next append."""
+        """Return whether the shard needs no timer until the store calls its ``on_wake``."""
         with self._lock:
-            reads = self.store.reads
-            is_quiet = reads.flushed_offset >= reads.max_physical_offset and self.store.is_sound
-            self.appends.is_awake = not is_quiet
-            return is_quiet
+            return self.appends.is_closed or self.store.rest()
 
     def prepare_next(self) -> None:
         """Create the next files, so that no append waits for them; also called by the timer."""

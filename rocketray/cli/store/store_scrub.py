@@ -78,7 +78,7 @@ def _end_of(path: Path, index_hash_slots: int | None) -> tuple[int, bool]:
     from rocketray.actors.files.paths import CONTROL_PAGE  # noqa: PLC0415 - slow
     from rocketray.actors.ipc.control_page_reader import ControlView  # noqa: PLC0415 - NumPy
     from rocketray.store.files.file_system import SYSTEM_FILES  # noqa: PLC0415 - the same
-    from rocketray.store.files.lock import was_clean  # noqa: PLC0415 - the same
+    from rocketray.store.files.open_mark import was_clean  # noqa: PLC0415 - the same
 
     if was_clean(path, SYSTEM_FILES):
         with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):

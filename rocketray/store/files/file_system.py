@@ -52,13 +52,20 @@ _BLOCK_BYTES = 512  # in st_blocks, whatever the file system's own are
 _NO_FILE = "{} is a directory, and should be a file of the store; restore it from a copy"
 
 
-def replace_file(file_system: FileSystem, path: Path, content: bytes) -> None:
-    """Replace the content of *path*, durable on return; after a crash it has the old or the new."""
+def replace_file(
+    file_system: FileSystem, path: Path, content: bytes, *, is_durable: bool = True
+) -> None:
+    """Replace the content of *path*; after a kill it has the old or the new.
+
+    If *is_durable*, the new one is on disk on return, and a power failure too leaves one of both.
+    """
     half_made = path.with_name(path.name + ".tmp")
     file_system.write(half_made, content)
-    file_system.sync(half_made)
+    if is_durable:
+        file_system.sync(half_made)
     file_system.rename(half_made, path)
-    file_system.sync(path.parent)
+    if is_durable:
+        file_system.sync(path.parent)
 
 
 class FileSystem:
@@ -291,20 +298,37 @@ def make_directory(file_system: FileSystem, directory: Path) -> None:
         file_system.sync(path.parent)
 
 
-def sync_names(file_system: FileSystem, directory: Path) -> None:
+def sync_names(file_system: FileSystem, directory: Path, *, only_new: bool = False) -> None:
     """Make the names of *directory*, and of all directories below it, durable.
 
     The process that made them may have died before it did. The names of the two directories above
     it are synced as well: a shard's topic, and the place of all shards.
+
+    If *only_new*, an earlier call was complete. Then there are new names in *directory* itself, and
+    where a directory below is empty: its first file comes after its own name is durable.
     """
+    if only_new and not _has_empty_below(file_system, directory):
+        file_system.sync(directory)
+        return
     for parent in directory.parents[:_PARENTS]:
         with suppress(PermissionError):  # we did not make anything there
             file_system.sync(parent)
     _sync_below(file_system, directory)
 
 
+def _below(file_system: FileSystem, directory: Path) -> list[Path]:
+    paths = [directory / name for name in file_system.names(directory)]
+    return [path for path in paths if file_system.is_directory(path)]
+
+
+def _has_empty_below(file_system: FileSystem, directory: Path) -> bool:
+    return any(
+        not file_system.names(path) or _has_empty_below(file_system, path)
+        for path in _below(file_system, directory)
+    )
+
+
 def _sync_below(file_system: FileSystem, directory: Path) -> None:
     file_system.sync(directory)
-    for name in file_system.names(directory):
-        if file_system.is_directory(directory / name):
-            _sync_below(file_system, directory / name)
+    for path in _below(file_system, directory):
+        _sync_below(file_system, path)

@@ -1,8 +1,4 @@
-"""One writer per directory: an exclusive file lock, and a file that marks an unclean end.
-
-Files, as in RocketMQ: ``lock`` is locked while the store is open. ``abort`` holds the process id
-while the store is open for writing; a clean close removes it, so finding it means a crash.
-"""
+"""One writer per directory: ``lock`` is locked while the store is open, as RocketMQ's is."""
 
 from __future__ import annotations
 
@@ -13,14 +9,15 @@ from pathlib import Path
 from rocketray.errors import StoreLockedError
 
 from .file_system import SYSTEM_FILES, FileSystem
+from .open_mark import OpenMark, writer_of
 
-__all__ = ["StoreLock", "is_open", "was_clean"]
+__all__ = ["StoreLock", "is_open"]
 
-_LOCK, _ABORT = "lock", "abort"
+_LOCK = "lock"
 
 
 class StoreLock:
-    """A held directory; ``was_clean`` says whether its last writer closed it cleanly."""
+    """A held directory, with its *mark*, which says how its last writer ended."""
 
     def __init__(self, directory: Path, file_system: FileSystem = SYSTEM_FILES) -> None:
         """Take the lock.
@@ -28,40 +25,21 @@ class StoreLock:
         Raises:
             StoreLockedError: another open store holds it.
         """
-        self._file_system = file_system
-        self._abort = directory / _ABORT
         try:
             self._lock = file_system.lock(directory / _LOCK, _LOCK.encode())
         except BlockingIOError:
+            writer = writer_of(directory, file_system)
             raise StoreLockedError(
-                f"{directory} is open for writing{self._by_whom()}; "
-                "stop that one first, or open the directory read-only"
+                f"{directory} is open for writing by {writer}; stop that one first, or open the "
+                "directory read-only"
             ) from None
-        self.was_clean = was_clean(directory, file_system)
-
-    def mark_open(self) -> None:
-        """Mark the store open: from now on an end without :meth:`release` counts as a crash."""
-        self._file_system.write(self._abort, str(os.getpid()).encode())
-        self._file_system.sync(self._abort.parent)
+        self.mark = OpenMark(directory, file_system)
 
     def release(self, *, clean: bool) -> None:
         """Release the directory; *clean* means that all of it is on disk and consistent."""
         if clean:
-            self._file_system.unlink(self._abort)
-            self._file_system.sync(self._abort.parent)
+            self.mark.remove()
         self._lock.release()
-
-    def _by_whom(self) -> str:
-        try:
-            text = self._file_system.read(self._abort, 20).decode().strip()
-        except (OSError, ValueError):
-            return " by another process"
-        return f" by process {text}" if text.isdigit() else " by another process"
-
-
-def was_clean(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
-    """Return whether the last writer of *directory* closed it, or there was none."""
-    return not file_system.exists(directory / _ABORT)
 
 
 def is_open(directory: Path) -> bool:

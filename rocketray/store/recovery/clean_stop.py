@@ -33,7 +33,7 @@ from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.queues.consume_queue import ConsumeQueue
 from rocketray.store.queues.queue_table import QueueTable
 
-__all__ = ["CleanStop"]
+__all__ = ["CleanStop", "ends_of"]
 
 _NAME = "stopped.json"
 _FORM = FileForm(_NAME)
@@ -58,9 +58,13 @@ class CleanStop:
             for queue in queues.all()
             for files, sums in _summed(queue)
         }
-        ends = _ends(log, queues, index, checkpoint)
+        ends = ends_of(log, queues, index, checkpoint)
         content = orjson.dumps(_FORM.of({**ends, _CHECKSUMS: sums}))
         replace_file(self._file_system, self._path, content)
+
+    def is_there(self) -> bool:
+        """Return whether the store was closed once since it was created."""
+        return self._file_system.exists(self._path)
 
     def changed_files(self, queues: QueueTable) -> list[str]:
         """Return the queue files that differ from their checksums, by their paths in the store.
@@ -87,7 +91,7 @@ class CleanStop:
     ) -> str | None:
         """Return a difference to the written ends, or None."""
         before = self._read()
-        now = _ends(log, queues, index, checkpoint)
+        now = ends_of(log, queues, index, checkpoint)
         if before is None:
             is_new = not log.files.starts and not now["queues"] and not now["index"]
             return None if is_new else f"there is no readable {_NAME}"
@@ -139,9 +143,10 @@ def _summed(queue: ConsumeQueue) -> Iterator[tuple[MappedFileQueue, WrittenSums]
         yield queue.ext.files, queue.ext.sums
 
 
-def _ends(
+def ends_of(
     log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
 ) -> dict[str, Any]:
+    """Return where the files begin and end, as it is written down."""
     return {
         "log": [log.min_offset, log.max_offset],
         "queues": {

@@ -28,8 +28,9 @@ Invariants
 
     {"time_ms": 17…, "cause": "…", "start_offset": 0, "end_offset": 4711, …, "holes": […]}
 
-It is for people: no code depends on it, and a store without it, or with a damaged one, is valid. An
-opening after a clean stop leaves it unchanged. A directory of RocketMQ's gets none.
+It is for people: no code depends on it, and a store without it, or with a damaged one, is valid. So
+it is not synced. An opening that had nothing to recover leaves it unchanged: after a clean stop,
+at rest, or without a log. A directory of RocketMQ's gets none.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ __all__ = [
     "RecoveryReport",
     "Trust",
     "last_store_timestamp_ms",
+    "nothing_recovered",
     "read_past_recovery",
     "recover",
     "recover_read_only",
@@ -114,6 +116,24 @@ class RecoveryReport:
     files_repaired: int
     holes: tuple[Hole, ...]
     elapsed_ms: int
+
+    def changed_nothing(self) -> bool:
+        """Return whether log, queues and index are as the last writer left them, all on disk."""
+        return self.was_clean and not (self.queue_entries_put or self.keys_put)
+
+
+_NUMBERS = [
+    field.name
+    for field in fields(RecoveryReport)
+    if field.name not in {"holes", "was_clean", "cause"}
+]
+
+
+def nothing_recovered(log: CommitLog) -> RecoveryReport:
+    """Return the report of an opening that read and changed nothing."""
+    end = int(log.max_offset)
+    numbers = dict.fromkeys(_NUMBERS, 0) | {"start_offset": end, "end_offset": end}
+    return RecoveryReport(was_clean=True, cause="", holes=(), **numbers)
 
 
 def recover(
@@ -353,7 +373,7 @@ def write_past_recovery(
     kept = replace(report, holes=report.holes[:_HOLES_MAX])
     content = orjson.dumps(_FORM.of({"time_ms": time_ms, **asdict(kept)}))
     try:
-        replace_file(file_system, directory / _REPORT, content)
+        replace_file(file_system, directory / _REPORT, content, is_durable=False)
     except (OSError, StoreError) as error:
         _LOG.warning("%s: the report of its recovery is not saved: %s", directory, error)
 
@@ -369,11 +389,7 @@ def read_past_recovery(
             Hole(_number(one["start"]), _number(one["end"]), str(one["reason"]))
             for one in value["holes"]
         )
-        numbers = {
-            field.name: _number(value[field.name])
-            for field in fields(RecoveryReport)
-            if field.name not in {"holes", "was_clean", "cause"}
-        }
+        numbers = {name: _number(value[name]) for name in _NUMBERS}
         cause = str(value["cause"])
         report = RecoveryReport(was_clean=False, cause=cause, holes=holes, **numbers)
         return PastRecovery(_number(value["time_ms"]), report)

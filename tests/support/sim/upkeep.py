@@ -37,6 +37,21 @@ def flush(world: World) -> None:
             world.history.flushed(topic, queue_id)
 
 
+def rest(world: World) -> None:
+    """Let the shards of a process have everything on disk, and come to rest."""
+    name = world.any_process()
+    if name is None:
+        return
+    with world.acting(process_part(name)):
+        for disk in world.node.processes[name]._disks.values():
+            disk.keep_house(_come_to_rest)
+
+
+def _come_to_rest(shard: OwnedShard) -> None:
+    shard.writer.flush(everything=True)
+    shard.writer.rest()
+
+
 def prepare(world: World) -> None:
     """Let a shard process make its next files."""
     name = world.any_process()
@@ -116,6 +131,7 @@ STEPS: tuple[Step, ...] = (
     Step(filter_step, 18, 1),
     Step(serve, 10, 1),
     Step(flush, 6, 0.9),
+    Step(rest, 3, 0.8),
     Step(prepare, 3, 0.7),
     Step(open_closed, 3, 1),
     Step(save, 4, 0.9),
