@@ -23,6 +23,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -76,10 +77,7 @@ class FileSystem:
 
         Data that was written since and not synced can still be read. 0 where it is not known.
         """
-        try:
-            return (uuid.UUID(_BOOT_ID.read_text().strip()).int & (1 << 63) - 1) or 1
-        except (OSError, ValueError):
-            return 0
+        return _boot_number()
 
     def exists(self, path: Path) -> bool:
         """Return whether *path* exists."""
@@ -282,6 +280,14 @@ def _allocate(descriptor: int, start: int, size: int) -> None:
     position = max(start, os.fstat(descriptor).st_size)
     while position < end:
         position += os.pwrite(descriptor, _ZEROS[: end - position], position)
+
+
+@cache
+def _boot_number() -> int:
+    try:
+        return (uuid.UUID(_BOOT_ID.read_text().strip()).int & (1 << 63) - 1) or 1
+    except (OSError, ValueError):
+        return 0
 
 
 SYSTEM_FILES = FileSystem()

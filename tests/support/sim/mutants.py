@@ -149,6 +149,11 @@ def failed_disk_forgotten() -> None:
     _put(recovery, "rewrite_files", _nothing)
 
 
+@_mutant("a store is noted as at rest while messages are not on disk")
+def restless_at_rest() -> None:
+    _put(StoreFiles, "is_settled", lambda _self: True)
+
+
 @_mutant("a new name in a directory is not synced")
 def names_not_synced() -> None:
     _put(whole_file, "sync_directory", _nothing)

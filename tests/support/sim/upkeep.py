@@ -13,6 +13,8 @@ from .world import EXPECTED, USER_TOPICS, Step, World
 
 __all__ = ["STEPS", "open_closed", "serve"]
 
+_FLUSHES_FIRST = 0.7  # else only what happens to be on disk comes to rest
+
 
 def filter_step(world: World) -> None:
     """Let the filter work."""
@@ -38,17 +40,22 @@ def flush(world: World) -> None:
 
 
 def rest(world: World) -> None:
-    """Let the shards of a process have everything on disk, and come to rest."""
+    """Let the shards of a process come to rest, all or those that have everything on disk."""
     name = world.any_process()
     if name is None:
         return
+    flushes = world.chance.random() < _FLUSHES_FIRST
     with world.acting(process_part(name)):
         for disk in world.node.processes[name]._disks.values():
-            disk.keep_house(_come_to_rest)
+            disk.keep_house(_flush_everything if flushes else _come_to_rest)
+
+
+def _flush_everything(shard: OwnedShard) -> None:
+    shard.writer.flush(everything=True)
+    _come_to_rest(shard)
 
 
 def _come_to_rest(shard: OwnedShard) -> None:
-    shard.writer.flush(everything=True)
     shard.writer.rest()
 
 
