@@ -67,9 +67,9 @@ class GroupFlow:
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """What happened in ``seconds``."""
+    """What happened in ``seconds``; None if there was one sample only, so no rate."""
 
-    seconds: float
+    seconds: float | None
     topics: Sequence[TopicFlow]
     groups: Sequence[GroupFlow]
 
@@ -109,16 +109,17 @@ def sample(
     return FlowSample(time_s, stored, finished, lags)
 
 
-def flows_between(before: FlowSample, after: FlowSample) -> Flows:
-    """Return the rates between two samples, and the lags of the second."""
-    seconds = after.time_s - before.time_s
+def flows_between(before: FlowSample | None, after: FlowSample) -> Flows:
+    """Return the rates between two samples, if there are two, and the lags of the second."""
+    seconds = None if before is None else after.time_s - before.time_s
+    stored, finished = ({}, {}) if before is None else (before.stored, before.finished)
     topics = [
-        TopicFlow(topic, *_rate(before.stored.get(topic), end, seconds))
+        TopicFlow(topic, *_rate(stored.get(topic), end, seconds))
         for topic, end in sorted(after.stored.items())
     ]
     groups = []
     for (group, topic), offset in sorted(after.finished.items()):
-        rate, unknown = _rate(before.finished.get((group, topic)), offset, seconds)
+        rate, unknown = _rate(finished.get((group, topic)), offset, seconds)
         found = after.lags.get((group, topic), "it was not asked for")
         if isinstance(found, str):
             why = f"lag: {found}" if unknown is None else f"{unknown}; lag: {found}"
@@ -134,18 +135,19 @@ def show_flows(flows: Flows, *, as_json: bool) -> None:
         print_json(
             {
                 "rates": {
-                    "seconds": round(flows.seconds, 3),
+                    "seconds": None if flows.seconds is None else round(flows.seconds, 3),
                     "topics": [json_fields(each) for each in flows.topics],
                     "groups": [json_fields(each) for each in flows.groups],
                 }
             }
         )
         return
+    shown = partial(_shown, is_measured=flows.seconds is not None)
     for columns, rows in (
-        (("topic", "stored/s"), [(one.topic, _shown(one.stored_per_s)) for one in flows.topics]),
+        (("topic", "stored/s"), [(one.topic, shown(one.stored_per_s)) for one in flows.topics]),
         (
             ("group", "topic", "finished/s", "lag"),
-            [(one.group, one.topic, _shown(one.finished_per_s), _lag(one)) for one in flows.groups],
+            [(one.group, one.topic, shown(one.finished_per_s), _lag(one)) for one in flows.groups],
         ),
     ):
         if rows:
@@ -153,7 +155,9 @@ def show_flows(flows: Flows, *, as_json: bool) -> None:
             print_table(columns, rows, right=columns[-2 if len(columns) > 2 else -1 :])
     if flows.topics or flows.groups:
         print_line(
-            f"rates over {flows.seconds:.1f} s; members report what they finished each second"
+            "rates: not measured; rocketray status --over 2 does so"
+            if flows.seconds is None
+            else f"rates over {flows.seconds:.1f} s; members report what they finished each second"
         )
     unknown = {one.topic: one.unknown for one in flows.topics}
     unknown |= {f"{one.group} on {one.topic}": one.unknown for one in flows.groups}
@@ -170,12 +174,14 @@ def _asked(question: Callable[[], _T]) -> _T | Unknown:
 
 
 def _rate(
-    before: int | Unknown | None, after: int | Unknown, seconds: float
+    before: int | Unknown | None, after: int | Unknown, seconds: float | None
 ) -> tuple[float | None, Unknown | None]:
-    """Return a rate, or None and why it is unknown."""
+    """Return a rate, or None and why it is unknown; None alone if it is not measured."""
     for each in (before, after):
         if isinstance(each, str):
             return None, each
+    if seconds is None:
+        return None, None
     assert isinstance(after, int)
     if not isinstance(before, int):
         return None, "it is new since the first sample"
@@ -193,9 +199,9 @@ def _sum(lag: Mapping[int, FilteredLag]) -> tuple[int, str]:
     return sum(one.count for one in lag.values()), worst
 
 
-def _shown(rate: float | None) -> str:
+def _shown(rate: float | None, *, is_measured: bool) -> str:
     if rate is None:
-        return "unknown"
+        return "unknown" if is_measured else "–"
     return f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
 
 

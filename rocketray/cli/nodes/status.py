@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["status"]
 
-_OVER_S = 2.0
+_WATCHED_EVERY_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
@@ -53,20 +53,25 @@ def status(
         bool, typer.Option("--watch", help="Show it again every --over seconds, until Ctrl-C.")
     ] = False,
     over: Annotated[
-        float,
+        float | None,
         typer.Option(
-            metavar="SECONDS", min=0, max=3600, help="Measure rates over so long; 0: no rates."
+            metavar="SECONDS",
+            min=0,
+            max=3600,
+            help="Measure rates over so long; 0: no lag either. Default: at once, without "
+            "rates; with --watch 2.",
         ),
-    ] = _OVER_S,
+    ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Show apps, rates, lag, what is on disk, and problems.
 
-    Rates are taken from two samples, --over seconds apart: messages stored in each topic, and
-    finished by each group, in a second. A member reports what it finished each second, so a longer
-    time is more exact. The lag counts messages that match the filter of the group, as "groups lag"
-    does. What is unknown says why, and is not 0. Example: rocketray status shop --watch --over 5
+    With --over there are rates, from two samples so many seconds apart: messages stored in each
+    topic, and finished by each group, in a second. A member reports what it finished each second,
+    so a longer time is more exact. The lag counts messages that match the filter of the group, as
+    "groups lag" does. What is unknown says why, and is not 0. Example: rocketray status shop
+    --watch --over 5
 
     A table has the app's sinks: the last micro-batch of each, its rows, the rows that it wrote in a
     second, and behind, the messages that it has not read yet.
@@ -95,6 +100,8 @@ def status(
     messages, a damaged file of its state, or a flush that hangs; with --json it is an object with
     the key "problem". If consumer groups are closed because of it, the exit code is 1.
     """
+    if watch and over is None:
+        over = _WATCHED_EVERY_S
     if watch and not over:
         raise typer.BadParameter("--watch needs --over of more than 0 seconds")
     with ask(data) as node:
@@ -115,8 +122,11 @@ class _View:
         self._node, self._app, self._data, self._as_json = node, app, data, as_json
         self._before: FlowSample | None = None
 
-    def show(self, over_s: float, *, clears: bool) -> bool:
-        """Show it once, after *over_s*; return whether consumer groups are open."""
+    def show(self, over_s: float | None, *, clears: bool) -> bool:
+        """Show it once, after *over_s*; return whether consumer groups are open.
+
+        With None it is shown at once, without rates; with 0 without lags, too.
+        """
         node, app, as_json = self._node, self._app, self._as_json
         if over_s:
             if self._before is None:
@@ -127,7 +137,7 @@ class _View:
             problems = node.problems()
             unflushed, scrubs = node.unflushed(), node.scrubs()
             groups = _groups_unless_closed(node, problems)
-            after = sample(node, groups, with_lag=True) if over_s else None
+            after = None if over_s == 0 else sample(node, groups, with_lag=True)
             hosts = hosts_there(node, app, self._data)
         chosen = groups if app is None or groups is None else groups_of(hosts, groups)
         if clears:
@@ -138,7 +148,7 @@ class _View:
             print_line(without_hosts(groups))
         if chosen is not None:
             show_groups(chosen, as_json=as_json)
-        if after is not None and self._before is not None:
+        if after is not None:
             flows = flows_between(self._before, after)
             show_flows(flows if app is None else flows.of(chosen or ()), as_json=as_json)
             self._before = after

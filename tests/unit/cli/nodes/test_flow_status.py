@@ -30,6 +30,26 @@ def test_rates_are_differences_in_a_second() -> None:
     assert found.groups == [GroupFlow("shop", "Orders", 25.0, 7, "exact")]
 
 
+def test_one_sample_has_lags_and_no_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    one = FlowSample(10.0, {"Orders": 5, "Bills": "no answer"}, {KEY: 3}, {KEY: (2, "exact")})
+    found = flows_between(None, one)
+    assert found.seconds is None
+    show_flows(found, as_json=False)
+    shown = capsys.readouterr().out
+    assert [line.split() for line in shown.splitlines() if line.startswith(("Orders", "shop"))] == [
+        ["Orders", "–"],
+        ["shop", "Orders", "–", "2"],
+    ]
+    assert "rocketray status --over 2" in shown
+    assert "Bills: unknown, because no answer" in shown
+    assert "Orders: unknown" not in shown
+    show_flows(found, as_json=True)
+    rates = json.loads(capsys.readouterr().out)["rates"]
+    assert rates["seconds"] is None
+    assert rates["groups"][0]["finishedPerS"] is None
+    assert rates["groups"][0]["lag"] == 2
+
+
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
