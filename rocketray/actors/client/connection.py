@@ -7,6 +7,7 @@ and joins its Ray.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -139,7 +140,7 @@ class Connection(NodeClient):
 
     def producer(self, **options: Unpack[ProducerOptions]) -> NodeProducer:
         """Return a new producer, which is closed with the connection; see ProducerOptions."""
-        producer = NodeProducer(self, **options)
+        producer = NodeProducer(self, first_turn=uuid.uuid4().time_low, **options)
         self.keep(producer)
         return producer
 

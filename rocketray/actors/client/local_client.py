@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -55,7 +56,7 @@ class LocalClient(NodeClient):
         """Return a new producer, which its caller closes; see ProducerOptions."""
         from rocketray.actors.producers.producer import NodeProducer  # noqa: PLC0415 - slow
 
-        return NodeProducer(self, **options)
+        return NodeProducer(self, first_turn=uuid.uuid4().time_low, **options)
 
     def close(self) -> None:
         """End the connection."""

@@ -56,7 +56,9 @@ class Nearby(NamedTuple):
 class QueueLinks:
     """The links of one producer; for any thread."""
 
-    def __init__(self, node: NodeClient, make_form: Callable[[str], RecordForm]) -> None:
+    def __init__(
+        self, node: NodeClient, make_form: Callable[[str], RecordForm], *, first_turn: int = 0
+    ) -> None:
         """Take *make_form*, which returns the parts that all records for one topic share."""
         self._node = node
         self.on_idle: Callable[[QueueLink], object] = lambda _: None
@@ -68,7 +70,7 @@ class QueueLinks:
         self._lost = 0  # one-way messages of closed links
         self._outages = OutageLog(_LOG)
         self._look_at_s = 0.0
-        self.turns = QueueTurns()
+        self.turns = QueueTurns(first=first_turn)
         """The queues of messages that have none."""
         self._lock = threading.Lock()  # for the set of links; each link has its own
         self._refreshing = threading.Lock()

@@ -60,9 +60,13 @@ class NodeProducer:
         *,
         born_host: tuple[str, int] = ("127.0.0.1", 0),
         clock_ms: Callable[[], int] = system_clock_ms,
+        first_turn: int = 0,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        """Make a producer; its options are those of :class:`ProducerOptions`."""
+        """Make a producer; its options are those of :class:`ProducerOptions`.
+
+        The first message without a queue gets the queue *first_turn*, modulo their number.
+        """
         settings = replace(batch_settings(options), born_host=born_host, clock_ms=clock_ms)
         self._node = node
         self._clock_ms = clock_ms
@@ -76,7 +80,7 @@ class NodeProducer:
                 topic, born_host=born_host, id_prefix=self._ids.prefix, options=settings.records
             )
 
-        self._links = QueueLinks(node, form)
+        self._links = QueueLinks(node, form, first_turn=first_turn)
         self._batcher = Batcher(self._links, self._ids, settings)
         self._transactions: Transactions | None = None
         group, check = options.get("group"), options.get("check")

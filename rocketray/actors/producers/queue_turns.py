@@ -2,8 +2,11 @@
 
 A queue gets a batch, or the messages of some milliseconds, before it is the next one's turn: so
 messages that are sent one after the other meet a shard that is awake, and share its batches. Kafka
-does so, too (KIP-480). A disk that fails is left out as in RocketMQ, where a producer leaves out a
-broker for a while after a send to it failed.
+does so, too (KIP-480). The first turn of a program's producer is a random one, as in RocketMQ:
+else programs that send a message each, such as commands, would all use the first queue.
+
+A disk that fails is left out as in RocketMQ, where a producer leaves out a broker for a while after
+a send to it failed.
 """
 
 from __future__ import annotations
@@ -38,10 +41,10 @@ class _Stay:
 class QueueTurns:
     """The turns of one producer; for any thread."""
 
-    def __init__(self, clock_s: Callable[[], float] | None = None) -> None:
-        """Take a monotonic clock, by default this process's."""
+    def __init__(self, clock_s: Callable[[], float] | None = None, *, first: int = 0) -> None:
+        """Begin with the turn *first*; take a monotonic clock, by default this process's."""
         self._clock_s = clock_s or time.monotonic
-        self._turn = itertools.count()
+        self._turn = itertools.count(first)
         self._avoided: dict[str, float] = {}
         self._stays: dict[str, _Stay] = {}
 

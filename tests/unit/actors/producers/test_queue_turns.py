@@ -216,3 +216,8 @@ def test_messages_without_a_key_leave_out_the_disk_that_was_full(half_full: Any)
         assert sent == {0: 10, 2: 10}
         with pytest.raises(StoreFullError, match="shard T/3: the disk of"):
             producer.send("T", b"there", queue_id=3)
+
+
+def test_a_producer_begins_with_the_turn_that_it_is_given() -> None:
+    topic = TopicCatalog().with_topic("T", 4).get("T")
+    assert [QueueTurns(first=first).of_message(topic) for first in range(8)] == [*range(4)] * 2
