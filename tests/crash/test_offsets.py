@@ -204,6 +204,36 @@ def test_what_is_flushed_stays_wherever_the_one_before_was_killed() -> None:
     assert kills > 20
 
 
+def test_no_offset_is_given_twice_wherever_the_one_before_was_killed() -> None:
+    """Nothing is flushed, so a queue whose directory is lost does not know what it gave."""
+    kills = 0
+    while True:
+        disk = SimDisk()
+        disk.before = power_fails_after(kills)
+        try:
+            store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+            assert store.rest()
+            store.put([message(0)], 0)
+            store.flush(everything=True)
+            assert store.rest()
+            store.put([message(0)], 1)
+        except PowerLostError:
+            kills += 1
+        else:
+            break
+        disk.before = lambda _name, _path: None
+        disk.locks.clear()
+        store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+        (placed,) = store.put([message(1)], 1)
+        kill(store)
+        disk = next(disk.outcomes(BOUND, random.Random(0))).disk()  # of all, the least
+        store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+        (again,) = store.put([message(2)], 1)
+        assert again.queue_offset > placed.queue_offset, kills
+        kill(store)
+    assert kills > 10
+
+
 @pytest.mark.parametrize("short", [1, 2, 3])
 def test_new_queue_files_whose_sizes_were_lost_cost_no_older_message(
     tmp_path: Path, short: int

@@ -285,7 +285,7 @@ class SimDisk(FileSystem):
         """What a power failure now may leave."""
         self.note()
         choices = [*_name_choices(self.root, _ROOT), *_content_choices(self.root)]
-        directories = tuple(sorted(_directories(self.root, _ROOT)))
+        durable = set(_directories(self.root, _ROOT))
         synced = [(path, one.durable) for path, one in _files(self.root, _ROOT, durable=True)]
         for picks in _picks(choices, bound, chance):
             files: dict[Path, bytearray | None] = {
@@ -294,7 +294,8 @@ class SimDisk(FileSystem):
             for choice, pick in zip(choices, picks, strict=True):
                 choice.apply(files, pick)
             remaining = {path: bytes(one) for path, one in files.items() if one is not None}
-            yield Outcome(remaining, directories)
+            with_files = {above for path in remaining for above in path.parents} - {_ROOT}
+            yield Outcome(remaining, tuple(sorted(durable | with_files)))
 
     def _find(self, path: Path) -> _Node | None:
         node: _Node | None = self.root
@@ -366,7 +367,8 @@ def _files(directory: _Directory, at: Path, *, durable: bool) -> Iterator[tuple[
 
 
 def _directories(directory: _Directory, at: Path) -> Iterator[Path]:
-    for name, node in directory.names.items():
+    """Yield the directories whose names are on the disk."""
+    for name, node in directory.durable.items():
         if isinstance(node, _Directory):
             yield at / name
             yield from _directories(node, at / name)

@@ -292,6 +292,8 @@ class History:
         if committed < min(group.saved.get(place, -1), group.moves.get(queue_id, LONG_MAX)):
             raise WrongError(f"{group.name} is at {committed} in {place}; saved was {group.saved}")
         group.passed[place] = committed
+        if place in group.saved:  # below it only by a move, after which there may be another one
+            group.saved[place] = min(group.saved[place], committed)
         for offset, number in self.there[place].items():
             if offset < committed and not self._is_due(group, number, queue_id, offset):
                 raise WrongError(

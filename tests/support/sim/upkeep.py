@@ -13,8 +13,6 @@ from .world import EXPECTED, USER_TOPICS, Step, World
 
 __all__ = ["STEPS", "open_closed", "serve"]
 
-_FLUSHES_FIRST = 0.7  # else only what happens to be on disk comes to rest
-
 
 def filter_step(world: World) -> None:
     """Let the filter work."""
@@ -40,19 +38,12 @@ def flush(world: World) -> None:
 
 
 def rest(world: World) -> None:
-    """Let the shards of a process come to rest, all or those that have everything on disk."""
+    """Let the shards of a process come to rest that have everything on disk."""
     name = world.any_process()
-    if name is None:
-        return
-    flushes = world.chance.random() < _FLUSHES_FIRST
-    with world.acting(process_part(name)):
-        for disk in world.node.processes[name]._disks.values():
-            disk.keep_house(_flush_everything if flushes else _come_to_rest)
-
-
-def _flush_everything(shard: OwnedShard) -> None:
-    shard.writer.flush(everything=True)
-    _come_to_rest(shard)
+    if name is not None:
+        with world.acting(process_part(name)):
+            for disk in world.node.processes[name]._disks.values():
+                disk.keep_house(_come_to_rest)
 
 
 def _come_to_rest(shard: OwnedShard) -> None:
@@ -138,7 +129,7 @@ STEPS: tuple[Step, ...] = (
     Step(filter_step, 18, 1),
     Step(serve, 10, 1),
     Step(flush, 6, 0.9),
-    Step(rest, 3, 0.8),
+    Step(rest, 2, 0.4),
     Step(prepare, 3, 0.7),
     Step(open_closed, 3, 1),
     Step(save, 4, 0.9),
