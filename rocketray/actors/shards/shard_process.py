@@ -125,6 +125,8 @@ class ShardProcess:
         """Rung by producers, and by other threads to make the draining threads look."""
         topics = TopicCatalog.load(data).topics.values()
         self._open_all([(topic, topic.by_process().get(name, ())) for topic in topics])
+        if (lacks := self._shortage()) is not None:
+            _LOG.warning("%s", lacks)
 
     def follow_disks(self, start: Callable[[DiskShards], None]) -> None:
         """Call *start* with the shards of each disk, now and when another disk comes."""
@@ -237,12 +239,15 @@ class ShardProcess:
         The subject ``process NAME`` is that it has too many for the limits of the system.
         """
         found = self.closed()
-        lacks = shortage(_LIMITS(), self.name, len(self._shards) + len(self._closed))
+        lacks = self._shortage()
         if lacks is not None:
             found[f"process {self.name}"] = lacks
         for shard in self._shards.values():
             found |= shard.problems()
         return found
+
+    def _shortage(self) -> str | None:
+        return shortage(_LIMITS(), self.name, len(self._shards) + len(self._closed))
 
     def drain(self) -> int:
         """Store the batches in the rings of all shards; return their number."""

@@ -40,7 +40,7 @@ def test_the_limits_are_those_of_this_process() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are listed on Linux")
 def test_a_queue_has_no_more_files_and_maps_than_is_counted_and_its_process_reports_it(
-    data: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def held() -> tuple[int, int]:
         with Path("/proc/self/maps").open() as maps:
@@ -64,3 +64,5 @@ def test_a_queue_has_no_more_files_and_maps_than_is_counted_and_its_process_repo
     monkeypatch.setattr(shard_process, "_LIMITS", lambda: ProcessLimits(300, None))
     assert "550 open files, where 300 are allowed" in process.problems()["process common-0"]
     process.close()
+    ShardProcess(data, "common-0", {}, clock_ms=lambda: 1000).close()
+    assert "550 open files, where 300 are allowed" in caplog.text, "a start logs it, too"
