@@ -83,6 +83,8 @@ class GroupJobs:
             self._link.ask(partial(work, job))
         except (StreamError, OSError) as error:
             job.error = str(error)
+        except Exception as error:  # noqa: BLE001  # else the page shows an end without a failure
+            job.error = f"it failed: {error!r}"
         finally:
             job.is_over = True
 

@@ -228,3 +228,15 @@ def test_one_change_of_a_group_runs_at_a_time(
     assert (second.status, "wait for its end" in second.text) == (400, True)
     assert "waits for the members" in console.get("/group?group=g").text
     changed(console)
+
+
+def test_a_change_that_fails_by_a_bug_is_shown_as_failed(
+    console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("rocketray.console.changes.group_jobs.carry_out", broken)
+    assert console.post("/group/move", group="g", topic="Trade", goal="latest").status == 303
+    assert changed(console)["error"] == "it failed: KeyError('a bug')"
+    assert "it failed: KeyError" in console.get("/group?group=g").text
