@@ -72,7 +72,8 @@ class NodeMessages:
     ) -> list[StoredMessage]:
         """Return the topic's messages with a business key or unique key, oldest first.
 
-        They are those of all its queues, or of *queues*.
+        They are those of all its queues, or of *queues*: *max_count* at most, and at most 10,000 of
+        each queue.
 
         Raises:
             InvalidMessageError: *key* is empty, or no text.
@@ -89,6 +90,8 @@ class NodeMessages:
         self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
     ) -> list[StoredMessage]:
         """Return the messages stored from *begin_ms* to *end_ms* inclusive, oldest first.
+
+        They are *max_count* at most, and at most 10,000 of each queue.
 
         Raises:
             ConfigError: *max_count* is not a number from 1, or a time is not one.

@@ -11,6 +11,7 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
+from rocketray.actors.shards.shard_lookups import QUERY_MAX
 from rocketray.cli.filters import explain, range_causes
 from rocketray.cli.messages import query
 from rocketray.filters.subscription import Subscription
@@ -35,6 +36,25 @@ def test_a_look_up_that_finds_nothing_ends_with_1(options: tuple[str, ...]) -> N
     for wanted in (("--key", "x"), ("--unique-key", "x"), ("--to", "1")):
         done = run_here("query", "T", *wanted, *options)
         assert (done.code, done.out, done.err) == (1, "", "no such message\n")
+
+
+def test_a_look_up_that_may_have_left_messages_out_says_so(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.producer() as producer:
+        for _ in range(2):
+            producer.send("T", b"", keys="k")
+    for wanted in (("--key", "k"), ("--from", "0")):
+        assert run_here("query", "T", *wanted).err == ""
+        some = run_here("query", "T", *wanted, "--max", "2")
+        assert some.out.count("\n") == 2
+        assert some.err == "there may be more than 2 messages; see --max, --from and --to\n"
+    monkeypatch.setattr(query, "_QUEUE_MAX", 3)
+    assert "a queue returns 3 messages at most" in run_here("query", "T", "--key", "k").err
+
+
+def test_a_queue_returns_as_many_messages_as_the_command_says() -> None:
+    assert query._QUEUE_MAX == QUERY_MAX
 
 
 @pytest.mark.usefixtures("node")
