@@ -9,6 +9,7 @@ import pytest
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
 from rocketray.topology.app.sink_statistics import SinkState
+from rocketray.topology.spark import sink_runner
 from rocketray.topology.spark.sink_runner import RestartPolicy, SinkRunner
 
 FAST = RestartPolicy(limit=2, first_delay_s=0.01)
@@ -196,7 +197,7 @@ def test_a_topic_that_is_missing_is_waited_for_and_is_no_failure(
 
     assert runner.join(60)
     assert (runner.state, runner.restarts, runner.error) == (SinkState.FINISHED, 0, None)
-    [waits] = caplog.messages
+    [waits] = [each.getMessage() for each in caplog.records if each.name == sink_runner.__name__]
     assert waits.startswith("sink s waits for its topic: topic 'T' does not exist in /data; ")
 
 
