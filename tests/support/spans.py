@@ -28,8 +28,12 @@ class Spans:
         self.tracing = Tracing(self.provider)
 
     def named(self, name: str) -> list[ReadableSpan]:
-        """The spans of that name, in the order in which they ended."""
-        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+        """The spans of that name that have ended, in the order in which they began.
+
+        They end in any order: the producer's thread for outcomes ends the span of a single message.
+        """
+        named = [span for span in self._exporter.get_finished_spans() if span.name == name]
+        return sorted(named, key=lambda span: span.start_time or 0)
 
     def only(self, name: str) -> ReadableSpan:
         [span] = self.named(name)

@@ -2,7 +2,8 @@
 
 Spark forks a worker for each task slot, ends it after a minute without work, and forks another.
 Loading Numba and the kernels takes 0.5 s of processor time, here once and not in each worker.
-The session names this module in the place of ``pyspark.daemon``; planners keep the latter.
+The session names this module in the place of ``pyspark.daemon``, and the warm Python runs it there
+for planners, too, which Spark has no setting for.
 
 A worker collects garbage after each task, and looks through all that was loaded: 90 ms, for which
 its next task waits. So what is loaded here is frozen. A worker of another session does the same

@@ -54,7 +54,9 @@ _SPARKS = (
     "pyspark.sql.worker.write_into_data_source",
 )
 _OURS = ("pyspark_rocketray", "rocketray.topology.spark.topic_writer")
-_RUN_OF_OURS = ("rocketray.topology.spark.daemon",)
+_DAEMON = "rocketray.topology.spark.daemon"
+_STANDS_FOR = {"pyspark.daemon": _DAEMON}
+"""Spark has settings for the daemon of tasks only: planners' workers would print tracebacks."""
 _READ_AT_THE_START = re.compile(
     r"PYTHON(?!PATH$|UNBUFFERED$)[A-Z]|(ARROW|LC|LD|MALLOC|MKL|NUMBA|OMP|OPENBLAS)_|LANG"
 )
@@ -81,7 +83,7 @@ def load() -> None:
     for name in (*_OURS, *_SPARKS):
         import_module(name)
     preload()
-    for name in (*_SPARKS, *_RUN_OF_OURS):
+    for name in (*_SPARKS, _DAEMON):
         sys.modules.pop(name, None)
 
 
@@ -175,7 +177,8 @@ def _become(request: Request) -> None:
     sys.path[:first] = [request.directory][:first]
     sys.path[first:first] = path_changes(request.environ.get("PYTHONPATH", ""), sys.path)
     sys.argv = request.arguments
-    runpy.run_module(request.arguments[0], run_name="__main__", alter_sys=True)
+    module = request.arguments[0]
+    runpy.run_module(_STANDS_FOR.get(module, module), run_name="__main__", alter_sys=True)
 
 
 def _main(descriptor: int) -> None:

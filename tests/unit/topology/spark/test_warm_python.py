@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -159,6 +160,28 @@ def test_a_signal_that_comes_while_the_process_is_forked_ends_it(
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         wait_for(lambda: not children(warm))
+
+
+def errors_of_a_worker_whose_socket_is_reset(python: Path | str, environ: dict[str, str]) -> str:
+    command = [str(python), "-m", "pyspark.daemon", "pyspark.worker"]
+    with subprocess.Popen(command, env=environ, stdin=-1, stdout=-1, stderr=-1) as daemon:
+        assert daemon.stdout is not None
+        port = int.from_bytes(daemon.stdout.read(4), "big")
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            assert len(link.recv(4)) == 4  # the worker's id
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        _, errors = daemon.communicate(timeout=60)
+    return errors.decode()
+
+
+def test_a_worker_of_a_planner_too_ends_quietly_with_its_socket(
+    environ: dict[str, str], python: Path
+) -> None:
+    """Spark has planners served by its own daemon, whatever the session names for tasks."""
+    assert "ConnectionResetError" in errors_of_a_worker_whose_socket_is_reset(
+        sys.executable, environ
+    )
+    assert errors_of_a_worker_whose_socket_is_reset(python, environ) == ""
 
 
 def children(warm: WarmPython) -> list[str]:
