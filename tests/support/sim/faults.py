@@ -7,7 +7,7 @@ import contextlib
 from rocketray.errors import TopicNotFoundError
 
 from .machine import KilledError, PowerLostError
-from .parts import COORDINATOR
+from .parts import COORDINATOR, OPERATOR
 from .world import BULK, ORDERS, PRICES, SHORT, NodeKilledError, Step, World
 
 __all__ = ["STEPS"]
@@ -75,7 +75,7 @@ def delete_topic(world: World) -> None:
     topic = world.node.topic_service.all().get(SHORT)
     if topic is not None and COORDINATOR not in world.node.down:
         world.deleting = topic.topic_id
-    with contextlib.suppress(TopicNotFoundError), world.acting("operator"):
+    with contextlib.suppress(TopicNotFoundError), world.acting(OPERATOR):
         world.node.topics.delete(SHORT)
     world.create_topics()
 

@@ -8,6 +8,7 @@ from rocketray.actors.retries.retry_records import retry_topic
 
 from .clients import Reader
 from .history import FILTERS, Group
+from .parts import OPERATOR
 from .tables import ON_DISK
 from .world import EXPECTED, ORDERS, QUEUES, Step, World
 
@@ -130,7 +131,7 @@ def move_offset(world: World) -> None:
     messages = world.history.there[group.topic, queue_id]
     end = max(messages, default=0)
     target = world.chance.randint(0, end)
-    with world.acting("operator"):
+    with world.acting(OPERATOR):
         group.skipped |= {(queue_id, offset) for offset in range(target)}
         group.moves[queue_id] = target
         world.node.groups.move_offsets(group.name, group.topic, {queue_id: target})

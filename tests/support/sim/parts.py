@@ -30,9 +30,9 @@ from rocketray.testing.node import LocalNode, _LocalShards
 
 from .machine import KilledError, Machine
 
-__all__ = ["COORDINATOR", "FILTER", "Network", "SimNode", "process_part"]
+__all__ = ["COORDINATOR", "FILTER", "OPERATOR", "Network", "SimNode", "process_part"]
 
-COORDINATOR, FILTER = "coordinator", "filter"
+COORDINATOR, FILTER, OPERATOR = "coordinator", "filter", "operator"
 _COORDINATORS = (SessionsApi, GroupsApi, TopicsApi)
 SIZES = {
     "commit_log_segment_bytes": 8 * 1024,
@@ -138,7 +138,7 @@ class SimNode(LocalNode):
             with self.acting(part):
                 self.filter = FilterEngine(self.data, self.rules)
                 self.filter.attach_all()
-        else:
+        elif part != OPERATOR:  # whose next command is another process
             self._process(part.partition(":")[2])
 
     def parts(self) -> list[str]:

@@ -30,7 +30,7 @@ from .clients import PositionReader, Reader
 from .disk import read_all
 from .history import FILTERS, TAGS, History, Sent, WrongError
 from .machine import KilledError, Machine, PowerLostError
-from .parts import COORDINATOR, Network, SimNode, process_part
+from .parts import COORDINATOR, OPERATOR, Network, SimNode, process_part
 from .tables import CHANGELOG, INSTANCES, Copy
 
 __all__ = [
@@ -203,7 +203,7 @@ class World:
                 if not self.broken and not is_down and has_failed_disk(SYSTEM_FILES, directory):
                     self.flush_process(topic.process_of(queue_id))  # which closes what failed
                     self.log.append(f"recover {topic.name}/{queue_id}")
-                    with node.acting("operator"):
+                    with node.acting(OPERATOR):
                         store = MessageStore(directory, salvage=Salvage.ALL, clock_ms=node.clock_ms)
                         store.close()
                     node._process(topic.process_of(queue_id)).open([(topic, [queue_id])])
