@@ -103,7 +103,7 @@ class DelayService:
             return self._schedule.is_waiting((topic, queue_id), queue_offset)
 
     def waiting(self) -> int:
-        """Return the number of messages that wait on the disk."""
+        """Return the number of messages that wait on the disk, without recalled ones."""
         with self._lock:
             return len(self._schedule)
 

@@ -103,28 +103,32 @@ class Schedule:
         }
         self._deliveries = OutboundDeliveries[list[DueRow], Attempt[DueRow]](submit)
         self._held: dict[Place, dict[Place, DueTimes]] = {}  # by target, then by queue
+        self._recalled: set[Place] = set()
+        """The queues whose due times may have recalled messages."""
         self._last_ms = 0
         self.given_up = 0
         """Number of messages that could never be delivered; the log names each."""
 
     def __len__(self) -> int:
-        """Return the number of waiting messages."""
-        held = sum(len(times) for queues in self._held.values() for times in queues.values())
-        under_way = sum(map(len, self._deliveries.under_way()))
-        return sum(map(len, self._queues.values())) + held + under_way
+        """Return the number of waiting messages, without recalled ones."""
+        return sum(map(len, self._waiting())) + sum(map(len, self._deliveries.under_way()))
 
     def due_times(self) -> Int64s:
         """Return when the waiting messages are due, in ms since 1970, without recalled ones."""
-        waiting = [(queue, queue.times) for queue in self._queues.values()]
-        for queues in self._held.values():
-            waiting += [(self._queues[place], times) for place, times in queues.items()]
-        parts = [
-            rest.due_ms[~queue.are_done(rest.offsets)]
-            for queue, times in waiting
-            for rest in times.rests()
-        ]
+        parts = [rest.due_ms for times in self._waiting() for rest in times.rests()]
         parts += [row.due.due_ms for rows in self._deliveries.under_way() for row in rows]
         return np.concatenate([*parts, np.empty(0, np.int64)])
+
+    def _waiting(self) -> list[DueTimes]:
+        """Return the due times of what waits; recalled messages, left there until now, are gone."""
+        waiting = [(place, queue.times) for place, queue in self._queues.items()]
+        for queues in self._held.values():
+            waiting += queues.items()
+        for place, times in waiting:
+            if place in self._recalled:
+                times.drop(self._queues[place].are_done)
+        self._recalled.clear()
+        return [times for _, times in waiting]
 
     def step(self, now_ms: int) -> int:
         """Deliver the messages due at *now_ms*; return the next call's time, in ms since 1970."""
@@ -182,6 +186,7 @@ class Schedule:
             message, queue_id = restored(stored)
             is_late = self._targets.is_stored(message, queue_id)
         queue.finish(np.array([offset], np.int64))
+        self._recalled.add(place)
         self._doubtful.discard((place, offset))
         return not is_late
 

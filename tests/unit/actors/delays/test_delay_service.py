@@ -82,6 +82,10 @@ def test_waiting_messages_are_counted_by_the_minute_in_which_they_are_due(
         time.sleep(0.02)
     assert found == WaitingByMinute((*model[:5],), sum(count for _, count in model[5:]))
     assert node.delays.by_minute("", 100) == WaitingByMinute((*model,), 0)
+    assert node.delays.waiting("") == len(left)
+    for handle in handles[1:7]:
+        assert node.delays.recall(handle)
+    assert node.delays.waiting("") == len(left) - 6
     assert node.delays.by_minute("another", 100) == WaitingByMinute()
 
 
