@@ -168,8 +168,9 @@ def errors_of_a_worker_whose_socket_is_reset(python: Path | str, environ: dict[s
         assert daemon.stdout is not None
         port = int.from_bytes(daemon.stdout.read(4), "big")
         with socket.create_connection(("127.0.0.1", port)) as link:
-            assert len(link.recv(4)) == 4  # the worker's id
+            worker = int.from_bytes(link.recv(4), "big")
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_for(lambda: not Path(f"/proc/{worker}").exists())  # or the daemon would end it first
         _, errors = daemon.communicate(timeout=60)
     return errors.decode()
 
