@@ -251,7 +251,7 @@ def back(client: Client) -> dict[str, Any]:
     """Use it when the second machine is there again."""
     wait_for(lambda: not any("does not answer" in line for line in client.problems()))
     gone = [queue for queue, disk in enumerate(client.topics.get(TOPIC).disks) if disk]
-    with client.producer(ack="disk") as producer:
+    with client.producer(ack="disk", timeout_s=_WAIT_S) as producer:
         for queue_id in gone:
             producer.send(TOPIC, b"back", keys="back", tags="pay", queue_id=queue_id)
     wait_for(lambda: len(client.messages.query("Later", "away")) == 2)
