@@ -408,8 +408,23 @@ class ForwardedMessage:
         values = {name: getattr(stored, name) for name in _FORWARDED}
         return cls(**{**values, "topic": topic, **changes})
 
+    def is_stored_as(self, stored: StoredMessage) -> bool:
+        """Return whether *stored* is this message, rather than another one with its unique key.
+
+        A producer makes a unique key again if it runs for over a month, or if its clock is set.
+        """
+        return all(getattr(stored, name) == getattr(self, name) for name in _IDENTITY)
+
 
 _FORWARDED = tuple(each.name for each in fields(ForwardedMessage))
+_IDENTITY = (
+    "born_timestamp_ms",
+    "reconsume_times",
+    "prepared_transaction_offset",
+    "properties",
+    "body",
+)
+"""The fields that are stored as they are given."""
 
 
 def _has_separator(text: str) -> bool:

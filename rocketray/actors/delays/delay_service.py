@@ -31,7 +31,7 @@ from rocketray.actors.system.node_link import NodeLinks
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import StreamError
 from rocketray.file_form import FileForm
-from rocketray.message import UNIQUE_KEY, ForwardedMessage, StoredMessage
+from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
@@ -180,8 +180,8 @@ class _Targets:
 
     def __init__(self, process: ShardProcess, node: Callable[[], NodeClient]) -> None:
         self._process = process
-        self._links = NodeLinks(node)
-        self.forward, self.close = self._links.forward, self._links.close
+        links = NodeLinks(node)
+        self.forward, self.is_stored, self.close = links.forward, links.is_stored, links.close
 
     def waiting(self) -> list[Place]:
         return [
@@ -193,14 +193,6 @@ class _Targets:
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
         shard = self._process.find(topic, queue_id)
         return None if shard is None else _ShardLog(shard)
-
-    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
-        key = message.properties.get(UNIQUE_KEY)
-        return key is not None and any(
-            found.reconsume_times == message.reconsume_times
-            and found.properties == message.properties
-            for found in self._links.copies(message.topic, queue_id, key)
-        )
 
 
 @dataclass(frozen=True, slots=True)

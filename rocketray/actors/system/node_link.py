@@ -12,7 +12,7 @@ from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.deliveries import Place
 from rocketray.actors.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
-from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.names import DEAD_LETTER_PREFIX
 
 __all__ = ["NodeLinks"]
@@ -58,17 +58,15 @@ class NodeLinks:
             queue_id = self._queue(producer, topic, queue_id)
             producer.forward(topic, queue_id, messages)
 
-    def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
-        """Return whether :meth:`forward` stored a message with that key; raises as it."""
-        return any(self.copies(topic, queue_id, unique_key))
-
-    def copies(self, topic: str, queue_id: int, unique_key: str) -> Iterator[StoredMessage]:
-        """Yield the messages with that key where :meth:`forward` stores them; raises as it."""
-        node = self.node()
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        """Return whether :meth:`forward` stored exactly this message there; raises as it."""
+        node, topic = self.node(), message.topic
+        unique_key = message.properties.get(UNIQUE_KEY)
         queue_id = self._own_queue(topic, queue_id) % node.topics.get(topic).queues
-        for found in node.messages.query(topic, unique_key, queues=[queue_id]):
-            if found.unique_key == unique_key:
-                yield found
+        if unique_key is None:
+            return False
+        found = node.messages.query(topic, unique_key, queues=[queue_id])
+        return any(map(message.is_stored_as, found))
 
     def close(self) -> None:
         """Release the rings."""

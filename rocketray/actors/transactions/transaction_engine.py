@@ -11,8 +11,8 @@ Invariants
      group or key, are skipped. The node's own decision to abandon a half is one of them. A caller
      of :meth:`TransactionEngine.decide` gets the one that counts.
   2. A committed message is stored before the op that ends its half. If it is not known whether it
-     was stored, because a process died or a call failed, its queue is first searched for its unique
-     key. So it is stored once.
+     was stored, because a process died or a call failed, its queue is first searched for it, by its
+     unique key. So it is stored once.
   3. A half without a decision is checked, and then moved to a topic of abandoned halves; it is
      never dropped. A check counts only if a producer of its group fetched it.
   4. A committed message that its topic never accepts is dead-lettered (undeliverable.py). One that
@@ -105,8 +105,8 @@ class TargetQueues(Protocol):
         A missing dead-letter topic is created.
         """
 
-    def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
-        """Return whether a queue has a message with that unique key; called by several threads."""
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        """Return whether a queue has exactly this message; called by several threads."""
 
 
 class TransactionEngine:
@@ -386,11 +386,9 @@ class TransactionEngine:
         def store(part: Sequence[int]) -> None:
             new = []
             for offset in part:
-                half = self._half(offset)
-                key = half.unique_key or ""
-                if offset in doubtful and self._is_stored(place, key):
-                    continue
-                new.append(_message(place, half))
+                message = _message(place, self._half(offset))
+                if not (offset in doubtful and self._is_stored(message, place[1])):
+                    new.append(message)
             if new:
                 self._targets.forward(*place, new)
 
@@ -407,9 +405,9 @@ class TransactionEngine:
             )
         return whole
 
-    def _is_stored(self, place: Place, unique_key: str) -> bool:
+    def _is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         try:
-            return self._targets.is_stored(*place, unique_key)
+            return self._targets.is_stored(message, queue_id)
         except TopicNotFoundError:
             return False
 

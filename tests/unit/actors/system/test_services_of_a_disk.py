@@ -16,7 +16,7 @@ from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.delay import SCHEDULE_TOPIC
-from rocketray.message import Message
+from rocketray.message import ForwardedMessage, Message
 from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC
 
 FAR = "00000000-0000-0000-0000-000000000002"
@@ -95,5 +95,6 @@ def test_what_they_store_in_topics_of_services_is_on_the_same_disk(
 
     node: Any = Node()
     links = NodeLinks(lambda: node)
-    assert not links.is_stored(topic, number, "K")
+    message = ForwardedMessage(topic, b"", {"UNIQ_KEY": "K"}, 0, ("127.0.0.1", 1))
+    assert not links.is_stored(message, number)
     assert stored == [(topic, queue_id)]

@@ -100,9 +100,9 @@ class FakePlaces:
             )  # fmt: skip
         self._maybe_fail()
 
-    def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         self._maybe_fail()
-        return any(one.unique_key == unique_key for one in self.logs.get(f"{topic}/{queue_id}", []))
+        return any(map(message.is_stored_as, self.logs.get(f"{message.topic}/{queue_id}", [])))
 
     def delivered(self, topic: str, queue_id: int) -> list[bytes]:
         return [one.body for one in self.logs.get(f"{topic}/{queue_id}", [])]
