@@ -120,11 +120,13 @@ def read_state(
     The copy replaces a damaged file, and a missing one only if a replacement of it was in progress:
     otherwise it was removed on purpose. For the process that *owns* the file it is also repaired,
     and the damaged file is kept beside it with the suffix ``.damaged``. If the file is intact, its
-    owner makes the copy the same.
+    owner makes the copy the same, and the file durable: its predecessor may have been killed when
+    it had replaced the file, and not yet synced its directory.
 
     Raises:
         StoreError: both are damaged, or there is no copy.
         UnknownVersionError: they are of a later version; nothing is changed.
+        OSError: its owner cannot make it durable.
     """
     if owns:
         remove_half_written(path.parent)
@@ -134,6 +136,7 @@ def read_state(
             parsed = parse(value)
             if owns:
                 _renew_copy(path)
+                sync_directory(path.parent)
             return parsed
         if not (_backup(path).exists() and _replacements(path)):
             return None  # it was not being replaced

@@ -63,8 +63,7 @@ class FileRegister:
                 _remove_remains(temporary)
             finally:
                 temporary.unlink(missing_ok=True)
-            if is_new:
-                sync_directory(path.parent)
+            sync_directory(path.parent)  # also after an earlier call, in which this one failed
         return is_new
 
     def read(self, key: str) -> bytes | None:

@@ -50,6 +50,29 @@ def test_only_what_a_dead_process_was_writing_is_removed(tmp_path: Path, dead: i
     remove_half_written(tmp_path / "missing")
 
 
+class _KilledError(BaseException):
+    """The process ends here."""
+
+
+def test_an_owner_makes_durable_what_its_predecessor_was_killed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power failure takes back a state that was acted on, as in seed 1298 of the simulator."""
+    path, synced = tmp_path / "topics.json", list[Path]()
+
+    def killed(_: Path) -> None:
+        raise _KilledError
+
+    monkeypatch.setattr(state_files, "sync_directory", killed)
+    with pytest.raises(_KilledError):
+        write_json(path, {"a": 1})
+    monkeypatch.setattr(state_files, "sync_directory", synced.append)
+    assert read_state(path, dict) == {"a": 1}
+    assert not synced, "who only reads changes nothing"
+    assert read_state(path, dict, owns=True) == {"a": 1}
+    assert synced == [tmp_path]
+
+
 @pytest.fixture
 def config(data: Path) -> Path:
     """The directory of a node's state, with a catalogue in it."""

@@ -36,6 +36,19 @@ def test_a_value_is_synced_before_it_has_its_name_and_the_name_after(
     assert [*path.parent.iterdir()] == [path]
 
 
+def test_a_name_that_is_there_already_is_synced_too(
+    register: FileRegister, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier call may have failed at that, and its caller takes the value for saved now."""
+    register.create("a/b", b"x")
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink())
+    )
+    assert not register.create("a/b", b"x")
+    assert synced[-1] == tmp_path / "register/a"
+
+
 def test_a_failed_write_leaves_no_key(
     register: FileRegister, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
