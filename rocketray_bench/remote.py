@@ -91,7 +91,7 @@ def _join(
 ) -> GroupConsumer:
     """Return a member of a new group that maps nothing."""
     group = f"bench-{time.monotonic_ns()}"
-    fetches = SentFetches(FlightLink(connection.ranges), compression)
+    fetches = SentFetches(FlightLink(connection.service), compression)
     streams = FetchedStreams(fetches, group, topic)
     return GroupConsumer(connection, group, topic, Subscription.tags("*"), streams=streams)
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.remote.disks_tail import DisksTail
 from rocketray.errors import (
     ActorError,
     FilterSyntaxError,
@@ -157,11 +158,10 @@ class Console:
     async def _tail_page(self, request: web.Request) -> web.StreamResponse:
         query = _TAIL_FIELDS | checked_texts(request.query)
         record = await self._link.answer(lambda node: tail_form(node, query, self._context))
-        shown = {**record, "query": query, "elsewhere": [], "wrong": None, "caret": None}
+        shown = {**record, "query": query, "wrong": None, "caret": None}
         try:
             if query["topic"]:
-                tail = await self._link.answer(TailRequest.of(request.query).prepare)
-                shown["elsewhere"] = tail.queues_elsewhere
+                await self._link.answer(TailRequest.of(request.query).prepare)
         except FilterSyntaxError as error:
             shown["caret"] = str(error)
         except StreamError as error:
@@ -172,8 +172,8 @@ class Console:
 
     async def _tail_json(self, request: web.Request) -> web.StreamResponse:
         wanted = TailRequest.of({"from": "earliest"} | dict(request.query))
-        record = partial(tail_record, data=self._data, request=wanted)
-        return web.json_response(await self._link.answer(record))
+        record = partial(tail_record, self._link.ask, wanted)
+        return web.json_response(await self._link.run(record))
 
     async def _check(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
@@ -190,7 +190,7 @@ class Console:
         after = request.headers.get("Last-Event-ID", request.query.get("after", ""))
         wanted = TailRequest.of({**request.query, "after": after})
         prepared = await self._link.answer(wanted.prepare)
-        tail = LiveTail(await self._link.run(partial(prepared.open, self._data)))
+        tail = LiveTail(await self._link.run(partial(DisksTail, self._link.ask, prepared)))
         clock = asyncio.get_running_loop().time
 
         async def follow(send: _Send) -> None:

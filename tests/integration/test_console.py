@@ -9,9 +9,9 @@ import pytest
 from support.command_server import run_here
 from support.console_client import ConsoleClient
 
+from rocketray.actors.client.asked_node import open_node
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.console.facts.console_link import open_node
 from rocketray.filters.subscription import Subscription
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

@@ -11,7 +11,7 @@ from support.chromium import CHROMIUM, Chromium
 from support.commands import ONE_PROCESS, rocketray, start_node, stop_node
 from support.console_client import ConsoleClient
 
-from rocketray.console.facts.console_link import open_node
+from rocketray.actors.client.asked_node import open_node
 
 pytestmark = [
     pytest.mark.integration,

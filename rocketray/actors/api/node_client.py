@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rocketray.actors.calls.endpoint import CallTransport, client_of
 from rocketray.actors.disks.disks_api import DISKS, DisksApi
-from rocketray.actors.fetching.range_api import RangeApi, ranges_of
+from rocketray.actors.fetching.range_api import PlaceApi, RangeApi, place_of, ranges_of
 from rocketray.actors.filtering.filter_api import FilterApi, filters_of
 from rocketray.actors.filtering.filtered_lag import FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -86,6 +86,8 @@ class NodeClient:
         """The calls of the disk's filter actor."""
         self.ranges: RangeApi = client_of(transport, ranges_of(disk))
         """The calls about the disk's fetch service."""
+        self.service: PlaceApi = client_of(transport, place_of(disk))
+        """Finds the disk's fetch service."""
         self.disks: DisksApi = client_of(transport, DISKS)
         """The calls about the disks of the cluster."""
         self.letters: DeadLettersApi = client_of(transport, DEAD_LETTERS)

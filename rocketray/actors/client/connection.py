@@ -20,7 +20,7 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.fetching.flight_link import FlightLink
-from rocketray.actors.fetching.range_api import ranges_of
+from rocketray.actors.fetching.range_api import place_of
 from rocketray.actors.groups.member_options import FetchCompression, MemberOptions, check_member
 from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.producers.producer import NodeProducer
@@ -170,7 +170,7 @@ class Connection(NodeClient):
 
     def _gateway(self, compression: FetchCompression | None, disk: str) -> FetchApi:
         """Return the calls of a disk's gateway."""
-        return SentFetches(FlightLink(client_of(self.transport, ranges_of(disk))), compression)
+        return SentFetches(FlightLink(client_of(self.transport, place_of(disk))), compression)
 
     def explain(
         self, message: str, group: str | None = None, topic: str | None = None

@@ -18,13 +18,14 @@ from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.client.ray_transport import RayTransport
-from rocketray.actors.fetching.range_api import RangeApi
+from rocketray.actors.fetching.range_api import PlaceApi, RangeApi
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.fetching.serving_turn import ServingTurn
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import ray, ray_host
 from rocketray.actors.remote.fetch_calls import calls_of
 from rocketray.actors.remote.fetch_sessions import FetchSessions
+from rocketray.actors.remote.tail_calls import tail_calls
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
@@ -63,7 +64,7 @@ class GatewayActor(ServedObjects):
         )
         self._sessions = FetchSessions(node, time.monotonic)
         self._turn = ServingTurn(data)
-        calls = calls_of(self._sessions)
+        calls = calls_of(self._sessions).beside(tail_calls(data))
         self._staging: StagingService | None = None
         if not home.is_joined:
             clock = AgeClock(system_clock_ms, steady_clock_ms)
@@ -79,6 +80,7 @@ class GatewayActor(ServedObjects):
             threading.Thread(target=self._take_over, name="turn", daemon=True).start()
             threading.Thread(target=_prepare, args=[node], name="prepare", daemon=True).start()
         self.serve(RangeApi, lambda: self._ranges)
+        self.serve(PlaceApi, lambda: self._ranges)
         letters = DeadLetterService(node)
         self.serve(DeadLettersApi, lambda: letters)
         start_periodic_task("sweeping", _SWEEP_INTERVAL_S, self._stop, self._sessions.sweep)

@@ -44,6 +44,7 @@ from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.node_process_api import NodeProcessApi
 from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.explaining.explanation import Explanation
+from rocketray.actors.fetching.range_api import PlaceApi
 from rocketray.actors.files.paths import local_socket
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_api import FilterApi
@@ -73,6 +74,7 @@ _INTERFACES: dict[str, type] = {
         NamedFiltersApi,
         NodeApi,
         NodeProcessApi,
+        PlaceApi,
         ShardApi,
         ShardProcessApi,
         TopicsApi,

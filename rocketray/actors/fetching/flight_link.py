@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -20,8 +20,7 @@ from pyarrow import flight
 from rocketray.errors import ShardUnavailableError, StreamError
 
 from .flight_client import BROKEN_OFF, call_options, error_of, open_client, ticket_of
-from .range_api import DiskQueues
-from .read_plan import FetchService, QueueKey
+from .read_plan import DiskPlace, FetchService
 
 __all__ = ["FlightLink", "ResultT", "SentBatch", "ServiceFinder"]
 
@@ -37,9 +36,9 @@ _RETRY_AFTER_MS = 1000
 
 
 class ServiceFinder(Protocol):
-    """Finds the fetch service of a disk; see ``RangeApi``."""
+    """Finds the fetch service of a disk; see ``PlaceApi``."""
 
-    def look(self, queues: Sequence[QueueKey]) -> DiskQueues:
+    def place(self) -> DiskPlace:
         """Return the place of the disk, with its service."""
 
 
@@ -50,9 +49,9 @@ class FlightLink:
     service: see sent_errors.py.
     """
 
-    def __init__(self, ranges: ServiceFinder) -> None:
+    def __init__(self, finder: ServiceFinder) -> None:
         """Connect with the first call."""
-        self._ranges = ranges
+        self._finder = finder
         self._lock = threading.Lock()
         self._service: FetchService | None = None
         self._open: _Open | None = None
@@ -121,7 +120,7 @@ class FlightLink:
     def _connect(self) -> _Open:
         with self._lock:
             if self._open is None:
-                self._service = service = self._service or self._ranges.look([]).place.service
+                self._service = service = self._service or self._finder.place().service
                 assert service is not None
                 self._open = _Open(service, open_client(service))
             return self._open

@@ -11,7 +11,15 @@ from rocketray.message import StoredMessage
 
 from .read_plan import Bounds, DiskPlace, QueueKey
 
-__all__ = ["REPLY_BYTES", "DiskQueues", "QueueRecords", "RangeApi", "ranges_of"]
+__all__ = [
+    "REPLY_BYTES",
+    "DiskQueues",
+    "PlaceApi",
+    "QueueRecords",
+    "RangeApi",
+    "place_of",
+    "ranges_of",
+]
 
 REPLY_BYTES = 16 * 1024 * 1024
 
@@ -66,6 +74,18 @@ class RangeApi(Protocol):
         """
 
 
+class PlaceApi(Protocol):
+    """The call of processes that do not join Ray, to find the fetch service of a disk."""
+
+    def place(self) -> DiskPlace:
+        """Return the place of the disk, with its service; raises as :meth:`RangeApi.look`."""
+
+
 def ranges_of(disk: str) -> Endpoint[RangeApi]:
     """Return the endpoint of the fetch service of a disk."""
     return Endpoint(on_disk(GATEWAY_NAME, disk), RangeApi)
+
+
+def place_of(disk: str) -> Endpoint[PlaceApi]:
+    """Return the endpoint of the place of a disk."""
+    return Endpoint(on_disk(GATEWAY_NAME, disk), PlaceApi)

@@ -26,7 +26,7 @@ from .flight_service import FlightService
 from .range_api import REPLY_BYTES, DiskQueues, QueueRecords
 from .range_reader import read_range, tell_doubts
 from .range_request import RANGE, BatchNote, RangeRequest
-from .read_plan import Bounds, QueueKey
+from .read_plan import Bounds, DiskPlace, QueueKey
 from .serving_turn import ServingTurn
 
 __all__ = ["RangeService"]
@@ -52,9 +52,13 @@ class RangeService:
         self.service = FlightService(home, host, calls, has_tls=has_tls, turn=turn)
         """The service, on *host*."""
 
+    def place(self) -> DiskPlace:
+        """See ``PlaceApi``."""
+        return self.service.open()
+
     def look(self, queues: Sequence[QueueKey]) -> DiskQueues:
         """See ``RangeApi``."""
-        place = self.service.open()
+        place = self.place()
         pages = QueuePages(place.data)
         return DiskQueues(place, {key: self._held(pages, key) for key in queues})
 

@@ -15,7 +15,7 @@ from rocketray.filters.subscription import Subscription
 
 from .block_verdicts import FAILED, MATCHED, BlockVerdicts
 from .preview import PreviewRange, spans_within
-from .tail import SeenMessage
+from .seen_messages import SeenMessage
 
 __all__ = ["left_out"]
 

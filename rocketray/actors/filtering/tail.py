@@ -11,12 +11,13 @@ Rules
      are counted as ``unshown``, and in the filter's counters.
   3. Messages that were deleted before they were read are counted as ``missed``.
 
-A tail belongs to one thread at a time.
+A tail belongs to one thread at a time. The queues of a topic that are on several disks have a tail
+on each: see ``remote/disks_tail.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,31 +26,27 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.ipc.control_page import control_of
 from rocketray.actors.topics.queue_views import QueueView
 from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StoreError
-from rocketray.filters.counters import FilterCounters
-from rocketray.filters.filter_verdict import deciding_step, explain_filter
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
-from rocketray.filters.verdict_values import ExplainStep, FilterReason
-from rocketray.message import StoredMessage
 from rocketray.store.queues.gaps_file import gaps_of
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .block_scan import BlockScan
 from .filter_stream import RECORDS_MAX
 from .scan_position import ScanPosition
+from .seen_messages import SeenEntries, SeenMessage, Verdicts
 
-__all__ = ["BACKLOG_MAX", "SeenMessage", "TailCounts", "TailStart", "TopicTail"]
+__all__ = ["BACKLOG_MAX", "NO_COUNTS", "TailCounts", "TailStart", "TopicTail"]
 
 _BLOCKS_MAX = 64  # of a queue in a step: 30 ms or so
 BACKLOG_MAX = _BLOCKS_MAX * RECORDS_MAX  # of a queue: what a step with room can scan
-_Bools = npt.NDArray[np.bool_]
-_CHUNK_BYTES = 8 * 1024 * 1024  # of records that are objects at the same time
+_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +54,14 @@ class TailStart:
     """Where a tail begins in each queue.
 
     ``latest`` is the end of the queue, ``earliest`` its begin, ``offset`` a queue offset, and
-    ``time`` a store time in milliseconds since 1970, both in ``number``. ``resume`` continues a
-    tail at its ``positions``; a queue that is not in them is new.
+    ``time`` a store time in milliseconds since 1970, both in ``number``. A queue in ``positions``
+    continues another tail there; below its offset in ``stored`` nothing is left out (rule 1).
     """
 
-    kind: Literal["latest", "earliest", "offset", "time", "resume"] = "latest"
+    kind: Literal["latest", "earliest", "offset", "time"] = "latest"
     number: int = 0
     positions: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SeenMessage:
-    """A message and the filter's verdict; ``step`` is what left it out, None if it matched."""
-
-    message: StoredMessage
-    reason: FilterReason
-    step: ExplainStep | None = None
-
-    @property
-    def is_match(self) -> bool:
-        """Whether a group with the filter would get it."""
-        return self.reason is FilterReason.MATCHED
+    stored: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +77,18 @@ class TailCounts:
     unshown: int
     error: str
 
+    def __add__(self, other: TailCounts) -> TailCounts:
+        """Return the outcome of the messages of both."""
+        return TailCounts(
+            self.filter + other.filter,
+            self.skipped + other.skipped,
+            self.unshown + other.unshown,
+            self.error or other.error,
+        )
+
+
+NO_COUNTS = TailCounts(NO_COUNTERS, 0, 0, "")
+
 
 class TopicTail:
     """Reads what is new in the queues of a topic on one disk."""
@@ -106,8 +102,11 @@ class TopicTail:
         *,
         with_rejected: bool = False,
         backlog_max: int = BACKLOG_MAX,
+        only: Collection[int] | None = None,
     ) -> None:
         """Open the queues of *topic* in the data directory of a node; read also what is rejected.
+
+        With *only*, these queues alone; of those some may be missing, until they are there.
 
         Raises:
             FilterError: the subscription cannot be used.
@@ -117,13 +116,14 @@ class TopicTail:
         self._topic = topic
         self._filter = MessageFilter(subscription)
         self._scan = BlockScan(self._filter)
+        self._verdicts = Verdicts(self._filter)
+        self._only = only
         self._with_rejected = with_rejected
         self._backlog_max = backlog_max
         self._queues: dict[int, _FollowedQueue] = {}
         self._missed = self._skipped = self._unshown = 0
         self._open(start)
-        if not self._queues:
-            raise self._no_topic()
+        self._check()
 
     @property
     def queue_ids(self) -> list[int]:
@@ -134,6 +134,11 @@ class TopicTail:
     def positions(self) -> dict[int, int]:
         """The next offset of each queue, where a tail can resume this one."""
         return {number: queue.position.next_offset for number, queue in self._queues.items()}
+
+    @property
+    def stored(self) -> dict[int, int]:
+        """Up to where each queue is read without leaving out a message."""
+        return {number: queue.live_from for number, queue in self._queues.items()}
 
     @property
     def counts(self) -> TailCounts:
@@ -152,27 +157,34 @@ class TopicTail:
                 queue.close()
                 del self._queues[queue_id]
         self._open(TailStart("earliest"))
-        if not self._queues:
-            raise self._no_topic()
+        self._check()
 
     def read(self, room: int | None = None) -> Iterator[SeenMessage]:
         """Yield what is new, a bounded part of each queue, by store time.
 
         *room* is the number of messages that the reader can take, None for all: then the parts are
-        small. The iterator has to
-        be exhausted before the next call.
+        small. The iterator has to be exhausted before the next call.
 
         Raises:
             StoreError: files are damaged.
         """
-        blocks = []
-        left = room
-        for count, queue in enumerate(self._queues.values()):
-            share = None if left is None else -(-left // (len(self._queues) - count))
-            picked, matches = self._step(queue, share)
-            left = None if left is None else left - len(picked)
-            blocks.append(self._seen(queue, picked, matches))
+        blocks = [self._seen(block) for block in self.blocks(room)]
         yield from merge(*blocks, key=lambda each: each.message.store_timestamp_ms)
+
+    def blocks(self, room: int | None = None, size: int = _NO_LIMIT) -> list[SeenEntries]:
+        """Return the same as entries of each queue; their records have *size* bytes at most.
+
+        But each queue has one message, if there is one. Raises as :meth:`read`.
+        """
+        blocks = []
+        for count, queue in enumerate(self._queues.values()):
+            queues = len(self._queues) - count
+            share = None if room is None else -(-room // queues)
+            seen = self._step(queue, share, size // queues)
+            room = None if room is None else room - len(seen.entries)
+            size -= int(seen.entries.sizes.sum(dtype=np.int64))
+            blocks.append(seen)
+        return blocks
 
     def close(self) -> None:
         """Unmap the files."""
@@ -183,36 +195,40 @@ class TopicTail:
     def _open(self, start: TailStart) -> None:
         directory = shard_directory(self._data, self._topic, 0).parent
         there = {int(path.name) for path in directory.glob("*") if path.name.isdecimal()}
-        for queue_id in sorted(there - self._queues.keys()):
+        wanted = there if self._only is None else there & {*self._only}
+        for queue_id in sorted(wanted - self._queues.keys()):
             with suppress(ShardUnavailableError, FileNotFoundError):  # it is being created
                 self._queues[queue_id] = _FollowedQueue(self._data, self._topic, queue_id, start)
 
-    def _no_topic(self) -> StoreError:
-        return StoreError(
-            f"{self._data} has no topic {self._topic!r}; it may have been deleted: see: rocketray "
-            "topics list"
-        )
+    def _check(self) -> None:
+        if not self._queues and self._only is None:
+            raise StoreError(
+                f"{self._data} has no topic {self._topic!r}; it may have been deleted: see: "
+                "rocketray topics list"
+            )
 
-    def _step(self, queue: _FollowedQueue, room: int | None) -> tuple[EntryColumns, _Bools]:
+    def _step(self, queue: _FollowedQueue, room: int | None, size: int) -> SeenEntries:
         """Scan what is new in a queue; return the entries to show, and which of them match.
 
         Without a *room* it is one small block, so that nothing has to be left out.
         """
-        entries, matches = EntryColumns.room_for(0), np.empty(0, np.bool_)
+        nothing = EntryColumns.room_for(0), np.empty(0, np.bool_)
+        seen = SeenEntries(queue.reader, *nothing)
         for _ in range(_BLOCKS_MAX if room is not None else 1):
-            found = self._block(queue, RECORDS_MAX if room is None else self._scan.block_max)
+            limit = RECORDS_MAX if room is None else self._scan.block_max
+            found = self._block(queue, limit, _NO_LIMIT if room is not None else size)
             if found is None:
                 break
-            entries = EntryColumns.concatenated([entries, found[0]])
-            matches = np.concatenate([matches, found[1]])
-            if room is not None and len(entries) > room:
-                self._unshown += len(entries) - room
-                newest = slice(len(entries) - room, None)
-                entries, matches = entries.select(newest), matches[newest]
-        return entries, matches
+            entries = EntryColumns.concatenated([seen.entries, found.entries])
+            seen = SeenEntries(queue.reader, entries, np.concatenate([seen.matches, found.matches]))
+            if room is not None:
+                shown = seen.newest(room, size)
+                self._unshown += len(seen.entries) - len(shown.entries)
+                seen = shown
+        return seen
 
-    def _block(self, queue: _FollowedQueue, limit: int) -> tuple[EntryColumns, _Bools] | None:
-        """Scan the next block of a queue; None if nothing is new."""
+    def _block(self, queue: _FollowedQueue, limit: int, size: int) -> SeenEntries | None:
+        """Scan the next block of a queue, of *size* bytes; None if nothing is new."""
         position = queue.position
         self._missed += position.skip()
         is_live = position.next_offset >= queue.live_from
@@ -223,6 +239,9 @@ class TopicTail:
         if stop <= start:
             return None
         try:
+            if size < _NO_LIMIT:
+                behind = np.cumsum(queue.reader.entries(start, stop).sizes, dtype=np.int64)
+                stop = start + max(1, int(np.searchsorted(behind, size, side="right")))
             matched = self._scan.matches(queue.reader, start, stop)
             shown = matched
             if self._with_rejected:
@@ -232,39 +251,16 @@ class TopicTail:
                 raise
             return None  # deleted while it was read: the next step counts them
         position.next_offset = stop
-        return shown, np.isin(shown.queue_offsets, matched.queue_offsets, assume_unique=True)
+        matches = np.isin(shown.queue_offsets, matched.queue_offsets, assume_unique=True)
+        return SeenEntries(queue.reader, shown, matches)
 
-    def _seen(
-        self, queue: _FollowedQueue, picked: EntryColumns, matches: _Bools
-    ) -> Iterator[SeenMessage]:
+    def _seen(self, block: SeenEntries) -> Iterator[SeenMessage]:
         """Yield the messages of entries with their verdicts."""
-        for part in _chunks(picked):
+        for part in block.chunks():
             try:
-                messages = queue.reader.messages(picked.select(part))
+                yield from self._verdicts.messages(part)
             except OffsetOutOfRangeError:
-                self._missed += part.stop - part.start
-                continue
-            codes = picked.tags_codes[part].tolist()
-            for message, code, is_match in zip(messages, codes, matches[part], strict=True):
-                if is_match:
-                    yield SeenMessage(message, FilterReason.MATCHED)
-                else:
-                    yield self._rejected(message, code)
-
-    def _rejected(self, message: StoredMessage, tags_code: int) -> SeenMessage:
-        verdict = explain_filter(
-            self._filter.subscription,
-            message,
-            tags_code,
-            lambda _, record: self._asked(record),
-        )
-        return SeenMessage(message, verdict.reason, deciding_step(verdict))
-
-    def _asked(self, message: StoredMessage) -> bool:
-        """Return the result of the predicate; a batch predicate was asked in its batch."""
-        if self._filter.batch_columns is not None:
-            return False
-        return self._filter.matches_record(message)
+                self._missed += len(part.entries)
 
 
 class _FollowedQueue:
@@ -279,8 +275,8 @@ class _FollowedQueue:
         minimum, self.live_from = control.minimum(), control.visible()
         view = QueueView(queue_id, minimum, self.live_from, self.reader, directory)
         begin = _begin(view, start)
-        if start.kind == "resume":
-            self.live_from = begin
+        if queue_id in start.positions:
+            self.live_from = max(begin, min(self.live_from, start.stored.get(queue_id, 0)))
         self.position = ScanPosition(
             control,
             partial(gaps_of, directory, topic, queue_id),
@@ -301,6 +297,9 @@ class _FollowedQueue:
 
 
 def _begin(view: QueueView, start: TailStart) -> int:
+    if view.queue_id in start.positions:
+        position = start.positions[view.queue_id]  # below the minimum: missed
+        return position if position <= view.maximum else view.minimum  # else a new topic
     match start.kind:
         case "latest":
             return view.maximum
@@ -310,19 +309,3 @@ def _begin(view: QueueView, start: TailStart) -> int:
             return min(max(start.number, view.minimum), view.maximum)
         case "time":
             return view.first_stored_at(start.number)
-        case "resume":
-            position = start.positions.get(view.queue_id, 0)  # below the minimum: missed
-            return position if position <= view.maximum else view.minimum  # else a new topic
-
-
-def _chunks(entries: EntryColumns) -> Iterator[slice]:
-    """Yield parts of *entries* whose records together are small, or single ones."""
-    sizes: Sequence[int] = entries.sizes.tolist()
-    first = held = 0
-    for number, size in enumerate(sizes):
-        if held and held + size > _CHUNK_BYTES:
-            yield slice(first, number)
-            first, held = number, 0
-        held += size
-    if first < len(sizes):
-        yield slice(first, len(sizes))

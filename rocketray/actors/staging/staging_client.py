@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 
 from rocketray.actors.fetching.flight_link import FlightLink
-from rocketray.actors.fetching.range_api import DiskQueues
-from rocketray.actors.fetching.read_plan import DiskPlace, QueueKey
+from rocketray.actors.fetching.read_plan import DiskPlace
 from rocketray.actors.files.half_file import BatchName, HalfFile, HalfSink, HalfWriter, new_half
 from rocketray.actors.files.home import has_identity
 from rocketray.actors.files.paths import staged_directory
@@ -77,7 +75,6 @@ class _Known:
     def __init__(self, place: DiskPlace) -> None:
         self._place = place
 
-    def look(self, queues: Sequence[QueueKey]) -> DiskQueues:
+    def place(self) -> DiskPlace:
         """Return the place."""
-        del queues
-        return DiskQueues(self._place, {})
+        return self._place

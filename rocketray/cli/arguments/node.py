@@ -30,12 +30,14 @@ from rocketray.errors import ConfigError
 from rocketray.settings_file import read_settings
 
 if TYPE_CHECKING:
+    from rocketray.actors.client.asked_node import AskedNode
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
 
 __all__ = [
     "RAY_LOG",
     "ask",
+    "asked_node",
     "choose_cluster",
     "chosen_cluster",
     "connect",
@@ -97,6 +99,27 @@ def ask(data: Path) -> LocalClient | Connection:
     place = _place(data)
     local = open_local(place.resolve()) if isinstance(place, Path) else None
     return connect(data) if local is None else LocalClient(local)
+
+
+def asked_node(data: Path) -> AskedNode[LocalClient | Connection]:
+    """Return the node on *data*, or of the cluster, for a command that asks it as long as it runs.
+
+    A command that uses the node's own socket continues when the node is started again. Raises as
+    :func:`connect`, with the first question.
+    """
+    from rocketray.actors.client.asked_node import AskedNode, open_node  # noqa: PLC0415 - as above
+
+    def open_again() -> LocalClient | Connection:
+        place = _place(data)
+        if opened and isinstance(opened[0], LocalClient) and isinstance(place, Path):
+            return open_node(place)
+        opened[:] = [ask(data)]
+        return opened[0]
+
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - the same
+
+    opened: list[LocalClient | Connection] = []
+    return AskedNode(open_again)
 
 
 def _place(data: Path) -> Path | Cluster:

@@ -43,7 +43,7 @@ from .named_filter_commands import list_filters, remove, save, show
 
 if TYPE_CHECKING:
     from rocketray.actors.filtering.preview import Preview
-    from rocketray.actors.filtering.tail import SeenMessage
+    from rocketray.actors.filtering.seen_messages import SeenMessage
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["evaluate", "filters"]
@@ -174,7 +174,7 @@ def preview(
     from rocketray.actors.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
     from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
     from rocketray.actors.filtering.preview import preview as run  # noqa: PLC0415 - the same
-    from rocketray.actors.filtering.tail import SeenMessage  # noqa: PLC0415 - the same
+    from rocketray.actors.filtering.seen_messages import SeenMessage  # noqa: PLC0415 - the same
     from rocketray.filters.verdict_values import FilterReason  # noqa: PLC0415 - the same
 
     if expression is not None and sql is not None:

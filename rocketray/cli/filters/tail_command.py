@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from rocketray.cli.arguments.filter_choice import (
 from rocketray.cli.arguments.lookup_options import parse_bound
 from rocketray.cli.arguments.message_format import FormatOption
 from rocketray.cli.arguments.messages import message_printer, one_line
-from rocketray.cli.arguments.node import ask
+from rocketray.cli.arguments.node import asked_node
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     DataOption,
@@ -35,9 +36,11 @@ from rocketray.views.verdicts import seen_record, why_of
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
+    from rocketray.actors.filtering.seen_messages import SeenMessage
+    from rocketray.actors.filtering.tail import TailCounts, TailStart
+    from rocketray.actors.remote.disks_tail import DisksTail, UnreadQueues
     from rocketray.message import StoredMessage
 
 __all__ = ["parse_start", "summary", "tail"]
@@ -82,38 +85,42 @@ def tail(
     rocketray tail Trade --filter large@2
 
     The command reads the files of the node, and changes nothing: no group takes part and no offset
-    moves. With --rejected each line begins with the verdict, and ends with the part of the filter
-    that rejected the message. --json prints each message as "store scan" does, and verdict and
-    why. A predicate (--where) is imported and run by this command.
+    moves. Queues on disks of other machines are fetched from there, filtered; a disk that does not
+    answer is named on stderr, and its queues continue when it does.
+
+    With --rejected each line begins with the verdict, and ends with the part of the filter that
+    rejected the message. --json prints each message as "store scan" does, and verdict and why. A
+    predicate (--where) is imported and run by this command, on the machine that has all queues.
 
     WHEN is ISO 8601, or a number: up to 11 digits are an offset, more are milliseconds since 1970.
 
     At the end, stderr has the number of messages that were scanned, and what each stage of the
     filter rejected. What was stored before the start is shown completely. Of what arrives later, a
     reader that falls more than 65536 messages behind in a queue gets only the newest; the others
-    are counted.
+    are counted. Messages are in the order of their times as far as they arrive together.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     if rejected and output_format is not None:
         raise typer.BadParameter("--format has no verdicts; leave out --rejected, or use --json")
     begin, show = parse_start(start), message_printer(output_format, as_json=as_json)
     chosen = chosen_filter(filter_name, tags, sql, where, dialect=dialect)
-    with stop_signals() as signals:
-        with ask(data) as node:
-            config = node.topics.get(topic)
-            directory = node.files("a tail", config)
-            subscription = filter_on_node(node, topic, chosen)
-            tell_doubts_of(node, [topic], subscription)
-        from rocketray.actors.filtering.tail import TopicTail  # noqa: PLC0415 - imports Numba
+    with stop_signals() as signals, closing(asked_node(data)) as asked:
+        subscription = asked.ask(lambda node: filter_on_node(node, topic, chosen))
+        asked.ask(lambda node: tell_doubts_of(node, [topic], subscription))
+        from rocketray.actors.remote.disks_tail import (  # noqa: PLC0415 - imports Numba
+            DisksTail,
+            TailQuery,
+        )
 
         hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
-        reader = TopicTail(directory, topic, subscription, begin, with_rejected=rejected)
+        query = TailQuery(topic, subscription, begin, with_rejected=rejected)
+        reader = DisksTail(asked.ask, query)
         printer = _TailPrinter(reader, show, with_verdict=rejected, as_json=as_json)
         try:
             _follow(
                 reader, printer, signals.event, max_count=max_count, timeout_s=timeout_s, hint=hint
             )
         finally:
-            for line in summary(reader.counts):
+            for line in [*summary(reader.counts), *map(_still, reader.unread)]:
                 progress(line)
             reader.close()
 
@@ -133,7 +140,7 @@ class _TailPrinter:
 
     def __init__(
         self,
-        tail: TopicTail,
+        tail: DisksTail,
         show: Callable[[StoredMessage], None],
         *,
         with_verdict: bool,
@@ -168,7 +175,7 @@ def _with_verdict(seen: SeenMessage) -> str:
 
 
 def _follow(
-    tail: TopicTail,
+    tail: DisksTail,
     printer: _TailPrinter,
     signalled: threading.Event,
     *,
@@ -178,6 +185,7 @@ def _follow(
 ) -> None:
     """Print until a signal, *max_count* messages, or *timeout_s* seconds without one."""
     last_s = looked_s = time.monotonic()
+    notices = _Notices(hint)
     while not signalled.is_set():
         left = None if max_count is None else max_count - printer.count
         if left == 0:
@@ -186,17 +194,41 @@ def _follow(
         scanned = tail.counts.filter.scanned
         if printer.print(left):
             last_s = now_s
-            hint = ""
+            notices.hint = ""
         elif timeout_s is not None and now_s - last_s > timeout_s:
             return
-        elif hint and now_s - last_s > _HINT_S:
-            progress(hint)
-            hint = ""
+        notices.tell(tail.unread, is_late=now_s - last_s > _HINT_S)
         if now_s - looked_s > _LOOK_FOR_QUEUES_S:
             tail.look_for_queues()
             looked_s = now_s
         if tail.counts.filter.scanned == scanned:
             signalled.wait(_PAUSE_S)
+
+
+def _still(unread: UnreadQueues) -> str:
+    return f"incomplete: {unread}"
+
+
+class _Notices:
+    """Says on stderr, once each, why nothing comes: of all queues, or of those of a disk."""
+
+    def __init__(self, hint: str) -> None:
+        self.hint = hint
+        """What is said once if nothing comes at first."""
+        self._unread: dict[tuple[str, tuple[int, ...]], str] = {}
+
+    def tell(self, unread: Sequence[UnreadQueues], *, is_late: bool) -> None:
+        """Say what has changed."""
+        if is_late and self.hint:
+            progress(self.hint)
+            self.hint = ""
+        now = {(each.disk, each.queues): each for each in unread}
+        for key, each in now.items():
+            if key not in self._unread:
+                progress(f"warning: {each}")
+        for key in self._unread.keys() - now.keys():
+            progress(f"{self._unread[key]}: read again")
+        self._unread = {key: each.named() for key, each in now.items()}
 
 
 def summary(counts: TailCounts) -> list[str]:

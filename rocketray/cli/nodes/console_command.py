@@ -82,9 +82,9 @@ def console(
         raise ConfigError("the console reads the node's files: run it on the node's machine")
     import asyncio  # noqa: PLC0415 - not for help
 
+    from rocketray.actors.client.asked_node import open_node  # noqa: PLC0415 - the same
     from rocketray.console.access import ConsoleAccess  # noqa: PLC0415 - imports aiohttp
     from rocketray.console.console_server import ConsoleParts  # noqa: PLC0415 - the same
-    from rocketray.console.facts.console_link import open_node  # noqa: PLC0415 - the same
     from rocketray.console.serving import serve  # noqa: PLC0415 - the same
 
     access = ConsoleAccess(host, port=port)

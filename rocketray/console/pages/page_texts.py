@@ -250,10 +250,6 @@ TEXTS: dict[str, tuple[str, str]] = {
         "表由其变更日志得知，压缩后每个键仅保留最后一次变更。",
     ),
     "tag": ("tag", "标签"),
-    "tail.elsewhere": (
-        "Not shown are the queues on other disks: {queues}.",
-        "未显示位于其他磁盘的队列：{queues}。",
-    ),
     "tail.from_here": ("tail", "实时"),
     "tail.waiting": ("Waiting for messages.", "等待消息。"),
     "time": ("time", "时间"),

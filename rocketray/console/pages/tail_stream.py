@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.filtering.tail import SeenMessage, TailCounts, TailStart, TopicTail
+from rocketray.actors.filtering.seen_messages import SeenMessage
+from rocketray.actors.filtering.tail import TailStart
+from rocketray.actors.remote.disks_tail import AskNode, DisksTail, TailQuery
 from rocketray.console.changes.form_fields import (
     EXPRESSION_MAX,
     AskFilter,
@@ -35,7 +37,6 @@ from rocketray.views.verdicts import seen_record, why_of
 __all__ = [
     "STEP_S",
     "LiveTail",
-    "PreparedTail",
     "TailRequest",
     "check_record",
     "row_of",
@@ -47,7 +48,8 @@ ROWS_MAX = 50
 FIRST_ROWS_MAX = 500  # what a page keeps
 _BODY_CHARS = 400
 _RECORD_MAX = 500
-_STEPS_MAX = 200
+_RECORD_S = 5.0
+_PAUSE_S = 0.01
 _OF_KEY_MAX = 64  # messages with a key, the oldest of which is looked for
 _ENDS = ("latest", "earliest")
 _AT = ("offset", "time", "key")
@@ -101,20 +103,27 @@ class TailRequest:
             return chosen
         return looked_up(ask, self.topic, chosen).subscription
 
-    def prepare(self, node: NodeClient) -> PreparedTail:
+    def prepare(self, node: NodeClient) -> TailQuery:
         """Return the tail with what the node knows: the filter of a name, and where it begins.
 
         Raises:
             ConfigError: its offset, time, key or name is wrong.
-            NodeElsewhereError: all queues of the topic are on other disks.
+            TopicNotFoundError: there is no such topic.
         """
-        elsewhere = _queues_elsewhere(node, self.topic)
+        queues = node.topics.get(self.topic).queues
         subscription = self.subscription(lambda question: question(node))
-        return PreparedTail(self, subscription, self._start(node), elsewhere)
+        return TailQuery(self.topic, subscription, self._start(node, queues), self.with_rejected)
 
-    def _start(self, node: NodeClient) -> TailStart:
-        if self.after:
-            return TailStart("resume", positions=_positions(self.after))
+    def _start(self, node: NodeClient, queues: int) -> TailStart:
+        if not self.after:
+            return self._first_start(node)
+        known = _positions(self.after)
+        begun = {queue: position for queue, position in known.items() if position is not None}
+        added = dict.fromkeys(set(range(queues)) - known.keys(), 0)
+        first = TailStart("earliest") if len(begun) == len(known) else self._first_start(node)
+        return replace(first, positions=begun | added)
+
+    def _first_start(self, node: NodeClient) -> TailStart:
         match self.begin:
             case "offset":
                 if not _is_number(self.at):
@@ -135,23 +144,6 @@ class TailRequest:
         return min(times)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedTail:
-    """A tail that can be opened; ``queues_elsewhere`` are on other disks, and not read."""
-
-    request: TailRequest
-    subscription: Subscription
-    start: TailStart
-    queues_elsewhere: list[int]
-
-    def open(self, data: Path) -> TopicTail:
-        """Return the tail; raises as :class:`TopicTail`."""
-        with_rejected = self.request.with_rejected
-        return TopicTail(
-            data, self.request.topic, self.subscription, self.start, with_rejected=with_rejected
-        )
-
-
 def row_of(seen: SeenMessage) -> dict[str, Any]:
     """Return what the page shows of a message: short, and printable."""
     message = seen.message
@@ -169,16 +161,18 @@ def row_of(seen: SeenMessage) -> dict[str, Any]:
     }
 
 
-def counts_record(counts: TailCounts) -> dict[str, Any]:
-    """Return the sums of a tail, and what was left out."""
+def counts_record(tail: DisksTail) -> dict[str, Any]:
+    """Return the sums of a tail, what was left out, and the queues from which nothing comes."""
+    counts = tail.counts
     named = {"skipped": counts.skipped, "unshown": counts.unshown, "error": counts.error or None}
-    return {"counters": json_fields(counts.filter), **named}
+    unread = [{**json_fields(each), "text": str(each)} for each in tail.unread]
+    return {"counters": json_fields(counts.filter), **named, "unread": unread}
 
 
 class LiveTail:
     """A tail that is read in steps, in any thread; it can be closed while one runs."""
 
-    def __init__(self, tail: TopicTail) -> None:
+    def __init__(self, tail: DisksTail) -> None:
         """Take over an open tail."""
         self._tail = tail
         self._lock = threading.Lock()
@@ -187,7 +181,7 @@ class LiveTail:
     def positions(self) -> str:
         """The positions for ``after`` of a :class:`TailRequest`; "" if they are too long."""
         found = sorted(self._tail.positions.items())
-        text = ",".join(f"{queue}:{offset}" for queue, offset in found)
+        text = ",".join(f"{queue}:{'' if offset is None else offset}" for queue, offset in found)
         return text if len(text) <= EXPRESSION_MAX else ""
 
     def step(self) -> dict[str, Any]:
@@ -198,10 +192,10 @@ class LiveTail:
         with self._lock:
             room = ROWS_MAX if self._tail.counts.filter.scanned else FIRST_ROWS_MAX
             rows = [row_of(seen) for seen in self._tail.read(room)]
-            return {"rows": rows, **counts_record(self._tail.counts)}
+            return {"rows": rows, **counts_record(self._tail)}
 
     def look_for_queues(self) -> None:
-        """See :meth:`TopicTail.look_for_queues`."""
+        """See :meth:`DisksTail.look_for_queues`."""
         with self._lock:
             self._tail.look_for_queues()
 
@@ -211,24 +205,24 @@ class LiveTail:
             self._tail.close()
 
 
-def tail_record(
-    node: NodeClient, data: Path, request: TailRequest, most: int = _RECORD_MAX
-) -> dict[str, Any]:
-    """Return the first *most* messages of a tail that exist now, as ``rocketray tail --json``."""
-    prepared = request.prepare(node)
-    tail = prepared.open(data)
+def tail_record(ask: AskNode, request: TailRequest, most: int = _RECORD_MAX) -> dict[str, Any]:
+    """Return the first *most* messages of a tail that exist now, as ``rocketray tail --json``.
+
+    ``unread`` are queues from which nothing came. Raises as :meth:`TailRequest.prepare`.
+    """
+    tail = DisksTail(ask, ask(request.prepare))
     found: list[dict[str, Any]] = []
-    ends_s = time.monotonic() + 5.0
+    ends_s = time.monotonic() + _RECORD_S
     try:
-        for _ in range(_STEPS_MAX):
+        while tail.has_more and len(found) < most and time.monotonic() < ends_s:
             before = tail.counts
             for seen in tail.read():
                 if len(found) < most:
                     found.append(seen_record(seen))
-            if tail.counts == before or len(found) >= most or time.monotonic() > ends_s:
-                break
-        counts = counts_record(tail.counts)
-        return {"messages": found, "queuesElsewhere": prepared.queues_elsewhere, **counts}
+            if tail.counts == before:
+                time.sleep(_PAUSE_S)  # another disk's messages are on their way
+        is_complete = not tail.has_more
+        return {"messages": found, "complete": is_complete, **counts_record(tail)}
     finally:
         tail.close()
 
@@ -251,21 +245,14 @@ def check_record(data: Path, ask: AskFilter, query: Mapping[str, str]) -> dict[s
     return {**found.record(), "caret": None}
 
 
-def _queues_elsewhere(node: NodeClient, topic: str) -> list[int]:
-    config = node.topics.get(topic)
-    here = config.by_disk().get(node.disk, [])
-    if not here:
-        node.files("a tail", config)  # raises
-    return [queue_id for queue_id in range(config.queues) if queue_id not in here]
-
-
-def _positions(text: str) -> dict[int, int]:
-    found = {}
+def _positions(text: str) -> dict[int, int | None]:
+    """Return the positions of :attr:`LiveTail.positions`; None for a queue that has not begun."""
+    found: dict[int, int | None] = {}
     for place in text.split(","):
         queue, _, offset = place.partition(":")
-        if not (_is_number(queue) and _is_number(offset)):
+        if not (_is_number(queue) and (not offset or _is_number(offset))):
             raise ConfigError(f"{place[:40]!r} is not a position of a tail; load the page again")
-        found[int(queue)] = int(offset)
+        found[int(queue)] = int(offset) if offset else None
     return found
 
 

@@ -158,6 +158,7 @@ function tailPart(part) {
   const pause = document.getElementById('pause');
   const newer = document.getElementById('newer');
   const leftOut = document.getElementById('left-out');
+  const unread = document.getElementById('unread');
   let isPaused = false;
   let held = [];
   let heldCount = 0;
@@ -205,6 +206,8 @@ function tailPart(part) {
     }
     funnel(sums);
     losses();
+    const away = value.unread.map((each) => each.text).join('. ');
+    if (unread.textContent !== away) unread.textContent = away;
     if (!isPaused) { show(value.rows); return; }
     held = held.concat(value.rows).slice(-HELD_MAX);
     heldCount += value.rows.length;

@@ -182,13 +182,14 @@ def test_queues_on_other_disks_are_named(
 ) -> None:
     config = node.topics.get("Trade")
     monkeypatch.setattr(node.topics, "get", lambda _: replace(config, disks=("", "far")))
-    assert console.get("/tail.json?topic=Trade").record["queuesElsewhere"] == [1]
-    assert "queues on other disks: 1." in console.get("/?topic=Trade").text
+    record = console.get("/tail.json?topic=Trade").record
+    assert {one["queueId"] for one in record["messages"]} == {0}
+    [unread] = record["unread"]
+    assert (unread["queues"], unread["where"]) == ([1], "disk far")
+    assert "has no such disk" in unread["reason"]
     compared = "group=audit&topic=Trade&dry=filter&filter=ship"
     assert console.get(f"/group.json?{compared}").record["compared"]["otherDisks"] is True
-    monkeypatch.setattr(node.topics, "get", lambda _: replace(config, disks=("far", "far")))
-    refused = console.get("/tail.json?topic=Trade")
-    assert (refused.status, "a tail is not supported yet" in refused.text) == (400, True)
+    assert console.get("/tail.json?topic=Trade&after=0:29,1:").record["unread"] == record["unread"]
 
 
 def test_a_tail_begins_where_it_is_told(console: ConsoleClient, node: LocalNode) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,8 @@ from pyarrow import flight
 
 from rocketray.actors.fetching.flight_link import FlightLink, SentBatch
 from rocketray.actors.fetching.flight_server import FlightCalls
-from rocketray.actors.fetching.range_api import DiskQueues, QueueRecords
 from rocketray.actors.fetching.range_service import RangeService
-from rocketray.actors.fetching.read_plan import FetchService, QueueKey
+from rocketray.actors.fetching.read_plan import DiskPlace, FetchService
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import fetch_service_file
 from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError, StreamError
@@ -38,14 +37,9 @@ class Echo:
         self.actions: list[bytes] = []
         self.ranges = self._new()
 
-    def look(self, queues: Sequence[QueueKey]) -> DiskQueues:
+    def place(self) -> DiskPlace:
         self.looks += 1
-        return self.ranges.look(queues)
-
-    def records(
-        self, positions: Mapping[QueueKey, int], max_count: int
-    ) -> dict[QueueKey, QueueRecords]:
-        raise AssertionError
+        return self.ranges.place()
 
     def start_again(self) -> None:
         """As its process does after it was killed."""
@@ -54,7 +48,7 @@ class Echo:
         self.ranges.service.open_again()
 
     def service(self) -> FetchService:
-        found = self.ranges.look([]).place.service
+        found = self.ranges.place().service
         assert found is not None
         return found
 
@@ -192,10 +186,10 @@ def test_a_call_waits_for_the_spare_and_does_not_ask_where_it_is(
 def test_a_service_that_is_not_there_is_named(
     home: Home, echo: Echo, link: FlightLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = echo.ranges.look([])
+    place = echo.ranges.place()
     echo.ranges.close()
-    monkeypatch.setattr(echo.ranges, "look", lambda _: place)
-    port = place.place.service and place.place.service.port
+    monkeypatch.setattr(echo.ranges, "place", lambda: place)
+    port = place.service and place.service.port
     with pytest.raises(ShardUnavailableError, match=f"at {HOST} port {port} does not answer"):
         link.act("echo", b"x")
     assert echo.looks == 3, "each attempt asks where it is"
@@ -204,9 +198,8 @@ def test_a_service_that_is_not_there_is_named(
 def test_a_wrong_token_is_refused(
     echo: Echo, link: FlightLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = echo.ranges.look([])
-    forged = replace(found.place, service=replace(echo.service(), token="forged"))
-    monkeypatch.setattr(echo.ranges, "look", lambda _: replace(found, place=forged))
+    forged = replace(echo.ranges.place(), service=replace(echo.service(), token="forged"))
+    monkeypatch.setattr(echo.ranges, "place", lambda: forged)
     with pytest.raises(ShardUnavailableError, match="the token is not that of this service"):
         link.act("echo", b"x")
     assert echo.actions == []

@@ -11,7 +11,8 @@ from support.local_node import LocalNode
 
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.preview import PreviewRange, preview
-from rocketray.actors.filtering.tail import SeenMessage, TailStart, TopicTail
+from rocketray.actors.filtering.seen_messages import SeenMessage
+from rocketray.actors.filtering.tail import TailStart, TopicTail
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason
@@ -153,10 +154,10 @@ def test_a_tail_resumes_another(node: LocalNode) -> None:
     first.close()
     node.topics.alter("Resumed", 3)
     send(node, range(2000, 2030), "Resumed", 3)
-    resumed = TailStart("resume", positions=positions)
+    resumed = TailStart("earliest", positions=positions)
     second = TopicTail(node.data, "Resumed", EVERYTHING, resumed)
     assert sorted(numbers(read_all(second))) == list(range(2000, 2030))
-    recreated = TailStart("resume", positions={0: 10**6, 1: 10**6, 2: 10**6})
+    recreated = TailStart("earliest", positions={0: 10**6, 1: 10**6, 2: 10**6})
     assert len(read_all(TopicTail(node.data, "Resumed", EVERYTHING, recreated))) == 2030
 
 
@@ -164,7 +165,7 @@ def test_a_tail_that_resumes_leaves_out_the_oldest_of_many(node: LocalNode) -> N
     """A tail that begins reads all that is there; one that was hidden for a night does not."""
     node.topics.ensure("Night", 1)
     send(node, range(4000), "Night", 1)
-    resumed = TailStart("resume", positions={0: 500})
+    resumed = TailStart("earliest", positions={0: 500})
     tail = TopicTail(node.data, "Night", EVERYTHING, resumed, backlog_max=1100)
     assert numbers(read_all(tail)) == list(range(4000 - 1024, 4000))
     assert tail.counts.skipped == 4000 - 1024 - 500

@@ -1,0 +1,80 @@
+"""Questions to a node over a few connections that are opened again when the node was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, LifoQueue
+from typing import Generic, TypeVar
+
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.errors import NodeNotRunningError
+
+from .local_client import LocalClient
+from .local_transport import open_local
+
+__all__ = ["AskedNode", "open_node"]
+
+_T = TypeVar("_T")
+_NodeT = TypeVar("_NodeT", bound=NodeClient)
+_IDLE_MAX = 4
+
+
+def open_node(data: Path) -> LocalClient:
+    """Return a client of the node on *data*, without Ray.
+
+    Raises:
+        NodeNotRunningError: no node of this user runs there.
+    """
+    transport = open_local(data.resolve())
+    if transport is None:
+        raise NodeNotRunningError(
+            f"no node runs on {data}; start one with: rocketray start --data {data}"
+        )
+    return LocalClient(transport)
+
+
+class AskedNode(Generic[_NodeT]):
+    """The connections to one node; any thread may ask. See ``AskNode``."""
+
+    def __init__(self, open_one: Callable[[], _NodeT]) -> None:
+        """Open none yet."""
+        self._open = open_one
+        self._idle: LifoQueue[_NodeT] = LifoQueue(_IDLE_MAX)
+
+    def ask(self, question: Callable[[_NodeT], _T], /) -> _T:
+        """Return what *question* returns of the node; raise what it raises.
+
+        After ``NodeNotRunningError`` the next call connects again.
+        """
+        try:
+            node = self._idle.get_nowait()
+        except Empty:
+            node = self._open()
+        try:
+            found = question(node)
+        except NodeNotRunningError:
+            _close(node)
+            self.close()
+            raise
+        except BaseException:
+            self._keep(node)
+            raise
+        self._keep(node)
+        return found
+
+    def close(self) -> None:
+        """End the connections that nothing uses."""
+        while not self._idle.empty():
+            _close(self._idle.get())
+
+    def _keep(self, node: _NodeT) -> None:
+        if self._idle.full():
+            _close(node)
+        else:
+            self._idle.put(node)
+
+
+def _close(node: NodeClient) -> None:
+    if isinstance(node, LocalClient):
+        node.close()

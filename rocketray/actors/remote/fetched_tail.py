@@ -1,0 +1,143 @@
+"""The tail of the queues on another machine's disk: its steps are fetched from there, filtered.
+
+A thread fetches a step ahead, while the reader shows the last one. A disk that does not answer is
+asked again each ``_RETRY_S``, from the same positions: nothing is lost or comes twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from rocketray.actors.filtering.seen_messages import SeenMessage, Verdicts
+from rocketray.actors.filtering.tail import NO_COUNTS, TailCounts
+from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StreamError
+from rocketray.filters.message_filter import MessageFilter
+
+from .tail_wire import TAIL, TailFetch, TailStep
+
+__all__ = ["FetchedTail"]
+
+_RETRY_S = 1.0
+_PAUSE_S, _PAUSE_MAX_S = 0.05, 0.25  # after a step without messages
+_JOIN_S = 1.0
+
+
+class FetchedTail:
+    """Reads what is new in queues of a topic on one disk; see ``TopicTail``."""
+
+    def __init__(self, call: Callable[[str, bytes], bytes], first: TailFetch) -> None:
+        """Fetch by *call*, of an action of the disk's fetch service; *first* says what and where.
+
+        Raises:
+            FilterError: the filter cannot be used.
+        """
+        self._call = call
+        self._verdicts = Verdicts(MessageFilter(first.subscription))
+        self._lock = threading.Condition()
+        self._next = first  # with the lock, as all below
+        self._step: TailStep | None = None
+        self._failure: StreamError | None = None
+        self._is_wanted = self._is_closed = False
+        self.queue_ids: list[int] = []
+        """The queues that are open on the disk, as of the last step."""
+        self.counts: TailCounts = NO_COUNTS
+        """The sums of what was read."""
+        self.unavailable = ""
+        """Why the disk does not answer; "" if it does."""
+        self.has_more = True
+        """Whether the disk has not said yet that there is nothing new."""
+        self._thread = threading.Thread(target=self._fetch_all, daemon=True, name="tail")
+        self._thread.start()
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each queue that has begun."""
+        with self._lock:
+            return dict(self._next.start.positions)
+
+    @property
+    def stored(self) -> dict[int, int]:
+        """Up to where each queue is read without leaving out a message."""
+        with self._lock:
+            return dict(self._next.start.stored)
+
+    def read(self, room: int | None = None) -> Iterator[SeenMessage]:
+        """Yield the messages of a step that has arrived, if any, by queue; do not wait.
+
+        *room* is for the step that is fetched next.
+
+        Raises:
+            StreamError: the disk refuses the filter, or its files are damaged.
+        """
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            step, self._step = self._step, None
+            if step is not None:
+                start = self._next.start
+                positions = _merged(start.positions, step.positions)
+                start = replace(
+                    start, positions=positions, stored=_merged(start.stored, step.stored)
+                )
+                self.queue_ids = sorted(step.positions)
+                self._next = replace(self._next, start=start)
+                self.counts += step.counts
+                self.has_more = step.counts != NO_COUNTS
+            self._next = replace(self._next, room=room)
+            self._is_wanted = True
+            self._lock.notify_all()
+        for block in () if step is None else step.blocks:
+            for part in block.chunks():
+                yield from self._verdicts.messages(part)
+
+    def close(self) -> None:
+        """Fetch no more; a call that is under way ends by itself."""
+        with self._lock:
+            self._is_closed = True
+            self._lock.notify_all()
+        self._thread.join(_JOIN_S)
+
+    def _fetch_all(self) -> None:
+        pause_s = _PAUSE_S
+        while True:
+            with self._lock:
+                while not (self._is_wanted and self._step is None) and not self._is_closed:
+                    self._lock.wait()
+                if self._is_closed:
+                    return
+                wanted = self._next
+            is_new = self._fetch(wanted)
+            pause_s = _PAUSE_S if is_new else min(2 * pause_s, _PAUSE_MAX_S)
+            with self._lock:
+                if not is_new and not self._is_closed:
+                    self._lock.wait_for(
+                        lambda: self._is_closed, _RETRY_S if self.unavailable else pause_s
+                    )
+
+    def _fetch(self, wanted: TailFetch) -> bool:
+        """Fetch a step; return whether it has read messages."""
+        step: TailStep | None = None
+        failure: StreamError | None = None
+        unavailable = ""
+        try:
+            step = TailStep.from_bytes(self._call(TAIL, wanted.to_json()))
+        except (ShardUnavailableError, OSError) as error:
+            unavailable = str(error)
+        except OffsetOutOfRangeError:  # deleted while it was packed: the next step counts them
+            return False
+        except StreamError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001  # else the thread ends without a trace
+            failure = StreamError(f"a step of the tail failed: {error!r:.200}")
+        with self._lock:
+            self._step, self._failure, self.unavailable = step, failure, unavailable
+            self.has_more = self.has_more and not unavailable
+            self._is_closed = self._is_closed or failure is not None
+        return step is not None and step.counts != NO_COUNTS
+
+
+def _merged(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
+    """Return the positions after a step; a queue that is not open now stays where it was."""
+    return {**before, **after}
