@@ -248,8 +248,12 @@ class DisksTail:
             if isinstance(tail, TopicTail) and not part.answers:
                 reason = "what was stored is read, but the disk does not answer; start its node"
                 yield UnreadQueues(*named, part.queues, reason)
+            if isinstance(tail, FetchedTail) and not tail.has_answered:
+                reason = "not read yet, because its fetch service has not answered so far"
+                yield UnreadQueues(*named, part.queues, reason)
+                continue
             closed = tuple(queue for queue in part.queues if queue not in tail.queue_ids)
-            if closed and not (isinstance(tail, FetchedTail) and tail.has_more):
+            if closed:
                 yield UnreadQueues(*named, closed, "not read, because they are not open there yet")
 
     def _local_counts(self) -> TailCounts:

@@ -48,6 +48,8 @@ class FetchedTail:
         """Why the disk does not answer; "" if it does."""
         self.has_more = True
         """Whether the disk has not said yet that there is nothing new."""
+        self.has_answered = False
+        """Whether the disk has answered a step."""
         self._thread = threading.Thread(target=self._fetch_all, daemon=True, name="tail")
         self._thread.start()
 
@@ -85,6 +87,7 @@ class FetchedTail:
                 self._next = replace(self._next, start=start)
                 self.counts += step.counts
                 self.has_more = step.counts != NO_COUNTS
+                self.has_answered = True
             self._next = replace(self._next, room=room)
             self._is_wanted = True
             self._lock.notify_all()
@@ -123,7 +126,9 @@ class FetchedTail:
         unavailable = ""
         try:
             step = TailStep.from_bytes(self._call(TAIL, wanted.to_json()))
-        except (ShardUnavailableError, OSError) as error:
+        except ShardUnavailableError as error:
+            unavailable = error.reason
+        except OSError as error:
             unavailable = str(error)
         except OffsetOutOfRangeError:  # deleted while it was packed: the next step counts them
             return False

@@ -48,6 +48,7 @@ __all__ = ["parse_start", "summary", "tail"]
 _PAUSE_S = 0.05  # between two looks at a queue without new messages
 _LOOK_FOR_QUEUES_S = 2.0
 _HINT_S = 3.0
+_GRACE_S = 1.0  # an answer from another machine takes no longer, once its service runs
 
 
 def tail(
@@ -120,8 +121,11 @@ def tail(
                 reader, printer, signals.event, max_count=max_count, timeout_s=timeout_s, hint=hint
             )
         finally:
-            for line in [*summary(reader.counts), *map(_still, reader.unread)]:
+            for line in summary(reader.counts):
                 progress(line)
+            if max_count is None or printer.count < max_count:
+                for unread in reader.unread:
+                    progress(f"incomplete: {unread}")
             reader.close()
 
 
@@ -195,6 +199,8 @@ def _follow(
         if printer.print(left):
             last_s = now_s
             notices.hint = ""
+        elif tail.has_more:  # another machine has not answered yet
+            last_s = now_s
         elif timeout_s is not None and now_s - last_s > timeout_s:
             return
         notices.tell(tail.unread, is_late=now_s - last_s > _HINT_S)
@@ -205,30 +211,32 @@ def _follow(
             signalled.wait(_PAUSE_S)
 
 
-def _still(unread: UnreadQueues) -> str:
-    return f"incomplete: {unread}"
-
-
 class _Notices:
     """Says on stderr, once each, why nothing comes: of all queues, or of those of a disk."""
 
     def __init__(self, hint: str) -> None:
         self.hint = hint
         """What is said once if nothing comes at first."""
-        self._unread: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._since_s: dict[str, float] = {}
+        self._told: set[str] = set()
 
     def tell(self, unread: Sequence[UnreadQueues], *, is_late: bool) -> None:
         """Say what has changed."""
         if is_late and self.hint:
             progress(self.hint)
             self.hint = ""
-        now = {(each.disk, each.queues): each for each in unread}
-        for key, each in now.items():
-            if key not in self._unread:
+        now_s = time.monotonic()
+        now = {each.named(): each for each in unread}
+        for name, each in now.items():
+            since_s = self._since_s.setdefault(name, now_s)
+            if name not in self._told and now_s - since_s > _GRACE_S:
                 progress(f"warning: {each}")
-        for key in self._unread.keys() - now.keys():
-            progress(f"{self._unread[key]}: read again")
-        self._unread = {key: each.named() for key, each in now.items()}
+                self._told.add(name)
+        for name in self._since_s.keys() - now.keys():
+            del self._since_s[name]
+            if name in self._told:
+                progress(f"{name}: read again")
+                self._told.remove(name)
 
 
 def summary(counts: TailCounts) -> list[str]:
