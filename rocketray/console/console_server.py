@@ -83,11 +83,12 @@ class _Send(Protocol):
 class ConsoleParts:
     """What a console is made of.
 
+    ``data`` is the directory of a disk on this machine; without one, nothing is changed.
     ``host_records`` returns the hosts of apps, as ``status``, and ``doctor_records`` the checks of
     ``doctor``. ``trace_url`` is the address of a trace, with a place for its id.
     """
 
-    data: Path
+    data: Path | None
     open_node: Callable[[], NodeClient]
     access: ConsoleAccess
     clock_ms: Callable[[], int]

@@ -65,7 +65,6 @@ def test_pages_and_commands_agree(node: Node, connection: Connection) -> None:
         [compared] = lines("groups", "migrate", "watch", TOPIC, "--tags", "ship", "--dry-run")
         assert record(f"/group.json?{change}")["compared"] == {
             **compared,
-            "otherDisks": False,
             "newName": None,
         }
         [found] = lines("query", TOPIC, "--key", "s7")

@@ -10,6 +10,7 @@ from typing import Any
 from support.local_node import LocalNode
 
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
+from rocketray.actors.files.home import Home
 from rocketray.actors.retries.retry_records import dead_lettered
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -23,6 +24,12 @@ SECRET = "<b id=injected>&\"'"
 
 
 class _NoDisks:
+    def draining(self) -> frozenset[str]:
+        return frozenset()
+
+    def coordinator_place(self) -> Home:
+        return Home("", "", "")
+
     def homes(self) -> dict[str, Any]:
         return {}
 

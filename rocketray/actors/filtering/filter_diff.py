@@ -7,7 +7,7 @@ involved, and nothing changes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class FilterDiff:
 
 
 def diff_filters(
-    directory: Path,
+    directory: Path | Sequence[Path],
     topic: str,
     filters: tuple[Subscription, Subscription],
     within: PreviewRange = _EVERYTHING,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ __all__ = ["left_out"]
 
 
 def left_out(
-    directory: Path,
+    directory: Path | Sequence[Path],
     topic: str,
     subscription: Subscription,
     within: PreviewRange,

@@ -57,7 +57,7 @@ class Preview:
 
 
 def preview(
-    directory: Path,
+    directory: Path | Sequence[Path],
     topic: str,
     subscription: Subscription,
     within: PreviewRange,

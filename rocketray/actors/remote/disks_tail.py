@@ -178,19 +178,23 @@ class DisksTail:
         self._tails.clear()
 
     def _look(self, node: NodeClient) -> list[_Part]:
-        homes = node.disks.homes()
-        answering = node.disks.reports() if len(homes) > 1 else homes
+        by_disk = node.topics.get(self._query.topic).by_disk()
+        if by_disk.keys() == {node.disk}:  # of most clusters: no further call
+            with suppress(NodeElsewhereError):
+                data = node.files("a tail")
+                queues = tuple(by_disk[node.disk])
+                return [_Part(node.disk, str(data), queues, data, answers=True)]
+        homes, answering = node.disks.homes(), node.disks.reports()
         parts = []
-        for disk, queues in node.topics.get(self._query.topic).by_disk().items():
-            home = homes.get(disk)
+        for disk, queues_of_disk in by_disk.items():
+            home, here = homes.get(disk), None
             where = f"disk {disk}" if disk else str(node.data)
             if home is not None:
                 where = f"disk {home.uuid}, {home.data} on {home.machine}"
-            data = None
             with suppress(NodeElsewhereError, ShardUnavailableError):  # there may be no such disk
-                data = node.at(disk).files("a tail")
+                here = node.at(disk).files("a tail")
             answers = home is None or disk in answering
-            parts.append(_Part(disk, where, tuple(queues), data, answers))
+            parts.append(_Part(disk, where, tuple(queues_of_disk), here, answers))
         return parts
 
     def _take_up(self, parts: list[_Part]) -> None:

@@ -7,7 +7,7 @@ writer had published when the view was opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,14 +56,23 @@ class QueueView:
 
 
 @contextmanager
-def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
-    """Yield the queues of *topic* in *directory*, by id, open until the block ends.
+def open_queues(directory: Path | Sequence[Path], topic: str) -> Iterator[list[QueueView]]:
+    """Yield the queues of *topic* in a *directory*, or in several, open until the block ends.
+
+    They are by id, of each directory.
 
     Raises:
         InvalidNameError: it is not a valid topic name.
-        StoreError: the directory is not a store, or has no such topic.
+        StoreError: a directory is not a store, or has no such topic.
     """
     check_topic(topic)
+    with ExitStack() as opened:
+        directories = [directory] if isinstance(directory, Path) else directory
+        yield [view for one in directories for view in opened.enter_context(_open_in(one, topic))]
+
+
+@contextmanager
+def _open_in(directory: Path, topic: str) -> Iterator[list[QueueView]]:
     with ExitStack() as closing:
         if (directory / "shards").is_dir():
             views = _of_node(shard_directory(directory, topic, 0).parent, topic)

@@ -40,9 +40,11 @@ __all__ = [
     "asked_node",
     "choose_cluster",
     "chosen_cluster",
+    "chosen_place",
     "connect",
     "end_with_node",
     "ray_stderr_in_file",
+    "refuse_cluster",
 ]
 
 _LOOK_AGAIN_S = 1.0
@@ -75,7 +77,7 @@ def connect(data: Path, *, stays: bool = False) -> Connection:
         NodeElsewhereError: it runs on another machine.
         ConfigError: --data and --cluster are both given.
     """
-    place = _place(data)
+    place = chosen_place(data)
     is_command = ray_stderr_in_file(data)
     said = f"the node on {data}" if isinstance(place, Path) else f"cluster {place.name}"
     with waiting(f"connecting to {said}"):
@@ -96,7 +98,7 @@ def ask(data: Path) -> LocalClient | Connection:
     from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
     from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - the same
 
-    place = _place(data)
+    place = chosen_place(data)
     local = open_local(place.resolve()) if isinstance(place, Path) else None
     return connect(data) if local is None else LocalClient(local)
 
@@ -110,7 +112,7 @@ def asked_node(data: Path) -> AskedNode[LocalClient | Connection]:
     from rocketray.actors.client.asked_node import AskedNode, open_node  # noqa: PLC0415 - as above
 
     def open_again() -> LocalClient | Connection:
-        place = _place(data)
+        place = chosen_place(data)
         if opened and isinstance(opened[0], LocalClient) and isinstance(place, Path):
             return open_node(place)
         opened[:] = [ask(data)]
@@ -122,8 +124,12 @@ def asked_node(data: Path) -> AskedNode[LocalClient | Connection]:
     return AskedNode(open_again)
 
 
-def _place(data: Path) -> Path | Cluster:
-    """Return the node of *data*, if it is given as an option, else what else says."""
+def chosen_place(data: Path) -> Path | Cluster:
+    """Return the node of *data*, if it is given as an option, else what else says.
+
+    Raises:
+        ConfigError: --data and --cluster are both given.
+    """
     otherwise = process_environ().get(DATA_VARIABLE), str(read_settings().data)
     is_given = data is not DEFAULT_DATA and str(data) not in otherwise
     cluster = chosen_cluster()
@@ -134,6 +140,15 @@ def _place(data: Path) -> Path | Cluster:
             f"--data {data} and --cluster {cluster.name} name two nodes; leave one out"
         )
     return cluster
+
+
+def refuse_cluster(use: str) -> None:
+    """Raise ConfigError if a cluster is named before a command that reads a directory."""
+    if _CHOSEN:
+        raise ConfigError(
+            f"{use} reads a directory, and --cluster {_CHOSEN[0].name} is of no effect; leave it out, "
+            "and give --data DIR, on the machine that has it (see: rocketray topology)"
+        )
 
 
 def end_with_node(

@@ -53,6 +53,7 @@ __all__ = [
     "chosen_subscription",
     "tell_doubts",
     "tell_doubts_of",
+    "tell_note",
 ]
 
 DATA_DEFAULT = DEFAULT_DATA
@@ -226,6 +227,12 @@ def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -
 
     for line in doubts(data, topics, subscription):
         progress(f"warning: {line}")
+
+
+def tell_note(note: str) -> None:
+    """Warn of what is left out, if anything is."""
+    if note:
+        progress(f"warning: {note}")
 
 
 def tell_doubts_of(

@@ -14,6 +14,7 @@ from rocketray.cli.arguments.filter_choice import (
 )
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.node import refuse_cluster
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     SCAN_DEFAULT,
@@ -29,6 +30,7 @@ from rocketray.cli.arguments.options import (
     checked,
     chosen_subscription,
     tell_doubts,
+    tell_note,
 )
 from rocketray.cli.terminal.lines import parse_object, read_lines
 from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
@@ -171,6 +173,7 @@ def preview(
     first matches as "store scan" prints them; with --rejected or --failed those messages instead,
     with their verdict and why.
     """
+    from rocketray.actors.api.queues_here import queues_in  # noqa: PLC0415 - slow
     from rocketray.actors.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
     from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
     from rocketray.actors.filtering.preview import preview as run  # noqa: PLC0415 - the same
@@ -179,6 +182,7 @@ def preview(
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")
+    refuse_cluster("filter preview")
     sql = sql if expression is None else expression
     chosen = chosen_filter(filter_name, tags, sql, where, dialect=dialect)
     subscription = filter_in_files(data, topic, chosen)
@@ -187,6 +191,8 @@ def preview(
     if rejected and failed:
         raise typer.BadParameter("--rejected shows those of --failed, too; give one")
     is_other = rejected or failed
+    here = queues_in(data, topic)
+    tell_note(here.note(queue_id))
     found = run(data, topic, subscription, within, show=0 if is_other else limit)
     seen = [SeenMessage(message, FilterReason.MATCHED) for message in found.matches]
     if is_other:
@@ -194,7 +200,8 @@ def preview(
     tell_doubts(data, [topic], subscription)
     if as_json:
         shown = [seen_record(each) if is_other else to_json(each.message) for each in seen]
-        print_json(_preview_fields(topic, subscription, found, shown))
+        record = _preview_fields(topic, subscription, found, shown)
+        print_json(record | {"queuesElsewhere": list(here.elsewhere)})
     else:
         _print_preview(found, seen)
 

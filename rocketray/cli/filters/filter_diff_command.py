@@ -9,6 +9,7 @@ import typer
 from rocketray.cli.arguments.filter_choice import filter_in_files
 from rocketray.cli.arguments.filter_diffs import diff_lines
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
+from rocketray.cli.arguments.node import refuse_cluster
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     SCAN_DEFAULT,
@@ -20,6 +21,7 @@ from rocketray.cli.arguments.options import (
     TopicArgument,
     chosen_subscription,
     tell_doubts,
+    tell_note,
 )
 from rocketray.cli.terminal.output import print_json
 from rocketray.errors import ConfigError
@@ -64,18 +66,23 @@ def diff(
       rocketray filter diff Trade "tags:pay" "tags:pay || order" --from 2026-11-01
       rocketray filter diff Trade filter:large@1 filter:large
     """  # noqa: D301 - \b is the mark of lines that stay as they are
+    from rocketray.actors.api.queues_here import queues_in  # noqa: PLC0415 - slow
     from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports NumPy
     from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
 
+    refuse_cluster("filter diff")
     chosen = _filter_of(old, dialect, "OLD"), _filter_of(new, dialect, "NEW")
     filters = filter_in_files(data, topic, chosen[0]), filter_in_files(data, topic, chosen[1])
     span_of(begin_ms, end_ms)  # only for its check
     within = PreviewRange(begin_ms=begin_ms, end_ms=end_ms, queue_id=queue_id, limit=max_scan)
-    found = diff_filters(data, topic, filters, within, show=limit)
+    here = queues_in(data, topic)
+    tell_note(here.note(queue_id))
+    found = diff_filters(here.directories, topic, filters, within, show=limit)
     for each in filters:
         tell_doubts(data, [topic], each)
     if as_json:
-        print_json({"topic": topic, **diff_record(filters, found)})
+        record = diff_record(filters, found)
+        print_json({"topic": topic, **record, "queuesElsewhere": list(here.elsewhere)})
         return
     diff_lines(found)
 

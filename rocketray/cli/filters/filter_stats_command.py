@@ -17,6 +17,7 @@ from rocketray.cli.arguments.options import (
     MaxScanOption,
     OptionalGroupArgument,
     chosen_groups,
+    tell_note,
 )
 from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table, progress
 from rocketray.errors import FilterError, NodeElsewhereError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rocketray.actors.api.node_client import NodeClient
+    from rocketray.actors.api.queues_here import QueuesHere
     from rocketray.actors.filtering.preview import Preview
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.filters.counters import FilterCounters
@@ -126,16 +128,18 @@ def _print_since(
     """Print the counters of messages in the log; of a group where that fails, why."""
     rows = []
     for each in chosen:
-        found = _since(node, each, since_ms, max_scan)
+        read = _since(node, each, since_ms, max_scan)
         names = {"group": each.group, "topic": each.topic}
-        if isinstance(found, str):
+        if isinstance(read, str):
             if as_json:
-                print_json(names | {"sinceMs": since_ms, "unknown": found})
+                print_json(names | {"sinceMs": since_ms, "unknown": read})
             else:
-                progress(f"group {each.group}, topic {each.topic}: unknown, because {found}")
+                progress(f"group {each.group}, topic {each.topic}: unknown, because {read}")
             continue
+        found, here = read
+        tell_note(here.note())
         if as_json:
-            held = {"sinceMs": since_ms, "held": found.held}
+            held = {"sinceMs": since_ms, "held": found.held, "queuesElsewhere": [*here.elsewhere]}
             print_json(names | held | {"counters": json_fields(found.counters)})
         rows.append((each.group, each.topic, *_numbers(found.counters)))
         if found.counters.scanned < found.held:
@@ -150,8 +154,9 @@ def _print_since(
 
 def _since(
     node: NodeClient, group: GroupDescription, since_ms: int, max_scan: int
-) -> Preview | str:
+) -> tuple[Preview, QueuesHere] | str:
     """Evaluate the filter of *group* on what is stored; return why, if that is not possible."""
+    from rocketray.actors.api.queues_here import queues_of  # noqa: PLC0415 - slow
     from rocketray.actors.filtering.preview import PreviewRange, preview  # noqa: PLC0415 - slow
 
     topic = node.topics.all().get(group.topic)
@@ -159,10 +164,11 @@ def _since(
         return "the topic does not exist any more"
     within = PreviewRange(begin_ms=since_ms, limit=max_scan)
     try:
-        data = node.files("statistics since a time", topic)
-        return preview(data, group.topic, group.subscription, within, show=0)
+        here = queues_of(node, topic)
+        found = preview(here.directories, group.topic, group.subscription, within, show=0)
     except (FilterError, NodeElsewhereError) as error:
         return str(error)
+    return found, here
 
 
 def _print_rates(

@@ -35,6 +35,7 @@ from rocketray.cli.arguments.options import (
     WhereOption,
     chosen_groups,
     tell_doubts_of,
+    tell_note,
 )
 from rocketray.cli.terminal.output import (
     print_json,
@@ -253,27 +254,25 @@ def _compare(
     node: LocalClient | Connection, group: str, topic: str, new: Subscription, *, as_json: bool
 ) -> None:
     """Show what the group would get with the new filter, of what it has not read yet."""
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
-    from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - NumPy
+    from rocketray.actors.api.queues_here import queues_of  # noqa: PLC0415 - NumPy
+    from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - the same
     from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
 
-    is_here = isinstance(node, LocalClient)
-    data = node.data if is_here else node.files("comparing two filters")
     there = chosen_groups(node.groups.all(), group)
     found = next((each for each in there if each.topic == topic), None)
     if found is None:
         raise ConfigError(f"group {group!r} does not read topic {topic!r}")
+    here = queues_of(node, node.topics.get(topic))
     filters = found.subscription, new
     within = PreviewRange(limit=SCAN_DEFAULT)
-    compared = diff_filters(data, topic, filters, within, found.offsets, show=_EXAMPLES)
+    compared = diff_filters(here.directories, topic, filters, within, found.offsets, show=_EXAMPLES)
+    tell_note(here.note())
     if as_json:
-        record = diff_record(filters, compared)
+        record = {**diff_record(filters, compared), "queuesElsewhere": list(here.elsewhere)}
         print_json({"group": group, "topic": topic, **record, "changed": False})
         return
     print_line(f"what group {group} has not read of topic {topic}, with {filters[0]} and {new}:")
     diff_lines(compared)
-    if len(node.topics.get(topic).by_disk()) > 1:
-        print_line("queues on other disks were not compared")
     print_line("nothing was changed; leave out --dry-run to do it")
 
 

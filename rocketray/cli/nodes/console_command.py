@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,11 +17,11 @@ import typer
 
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.cli.arguments.node import chosen_cluster
+from rocketray.cli.arguments.node import chosen_place, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
-from rocketray.cluster import chosen_node
-from rocketray.errors import ActorError, ConfigError
+from rocketray.cluster import Cluster
+from rocketray.errors import ActorError, ConfigError, StoreError
 from rocketray.views.trace_links import check_trace_url
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ __all__ = ["HostRecords", "console", "doctor_records"]
 
 _PORT = 8480
 _ROCKETRAY = (sys.executable, "-P", "-m", "rocketray")
-_STATUS = (*_ROCKETRAY, "status", "--json")
-_DOCTOR = (*_ROCKETRAY, "doctor", "--json")
 _COMMAND_S = 60.0
 _KEPT_S = 10.0  # the command takes two seconds
 
@@ -61,6 +60,7 @@ def console(
     \b
     rocketray console
     rocketray console --port 0 --data ./rocketray-data
+    rocketray --cluster orders --ray-address 10.0.0.1:6379 console
     rocketray console --trace-url "http://localhost:16686/trace/{trace_id}"
 
     Prints a link with a token; the browser keeps a cookie of it. It has a live tail with a filter's
@@ -68,36 +68,35 @@ def console(
     dead letters, transactions, apps and the node. Each page is JSON at the same address with .json,
     for programs that send the token as Authorization: Bearer.
 
-    The console asks the node as commands do, and continues when the node is started again. Redrives
-    and recalls are written to DATA/console-audit.jsonl before they begin. Ctrl-C stops it.
+    The console asks the node as commands do, and continues when the node is started again. Changes
+    are written to DATA/console-audit.jsonl before they begin. Ctrl-C stops it.
+
+    With --cluster it runs on every machine of the Ray, and shows the topics of all disks. On a
+    machine without a disk of the cluster it changes nothing, as it has no place for that file.
 
     Beyond loopback the token crosses the network in plain text: use an SSH tunnel, or a proxy with
     TLS.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     traces = None if trace_url is None else check_trace_url(trace_url)
-    if chosen_cluster() is not None:
-        raise ConfigError("the console reads the node's files: run it on the node's machine")
-    directory = chosen_node(None if data is DATA_DEFAULT else data)
-    if not isinstance(directory, Path):
-        raise ConfigError("the console reads the node's files: run it on the node's machine")
+    place = chosen_place(data)
+    if isinstance(place, Cluster):
+        place = _disk_here(place) or place
     import asyncio  # noqa: PLC0415 - not for help
 
-    from rocketray.actors.client.asked_node import open_node  # noqa: PLC0415 - the same
     from rocketray.console.access import ConsoleAccess  # noqa: PLC0415 - imports aiohttp
     from rocketray.console.console_server import ConsoleParts  # noqa: PLC0415 - the same
     from rocketray.console.serving import serve  # noqa: PLC0415 - the same
 
     access = ConsoleAccess(host, port=port)
     parts = ConsoleParts(
-        directory,
-        lambda: open_node(directory),
+        place if isinstance(place, Path) else None,
+        _opener(place),
         access,
         system_clock_ms,
-        HostRecords(directory),
-        partial(doctor_records, directory),
+        HostRecords(_command(place, "status")),
+        partial(_checks, place),
         traces,
     )
-    open_node(directory).close()
     if not access.is_loopback:
         progress(
             f"warning: {host} can be reached from other machines, and the token crosses the network "
@@ -114,6 +113,54 @@ def console(
         asyncio.run(serve(parts, signals.event, ready))
 
 
+def _opener(place: Path | Cluster) -> Callable[[], NodeClient]:
+    """Return what connects to the node; it is there now."""
+    if isinstance(place, Cluster):
+        connection = connect(DATA_DEFAULT, stays=True)
+        return lambda: connection
+    from rocketray.actors.client.asked_node import open_node  # noqa: PLC0415 - not for help
+
+    open_node(place).close()
+    return lambda: open_node(place)
+
+
+def _disk_here(cluster: Cluster) -> Path | None:
+    """Return the directory of the cluster's disk on this machine, if its node runs.
+
+    Over the node's own socket the console needs no Ray. This process asks for the disks in another
+    one: Ray ends a process that loses it at the wrong moment.
+    """
+    from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - not for help
+    from rocketray.actors.files.home import has_identity  # noqa: PLC0415 - the same
+
+    for disk in _lines_of("topology", _command(cluster, "topology")):
+        if "disk" not in disk:
+            continue
+        data = Path(disk["directory"])
+        with suppress(OSError, StoreError):
+            if has_identity(data, disk["disk"]) and (link := open_local(data)) is not None:
+                link.close()
+                return data
+    return None
+
+
+def _command(place: Path | Cluster, name: str) -> list[str]:
+    """Return a command about the node that prints JSON."""
+    if isinstance(place, Path):
+        return [*_ROCKETRAY, name, "--json", "--data", str(place)]
+    address = [] if place.ray_address is None else ["--ray-address", place.ray_address]
+    return [*_ROCKETRAY, "--cluster", place.name, *address, name, "--json"]
+
+
+def _checks(place: Path | Cluster) -> list[dict[str, Any]]:
+    if isinstance(place, Cluster):
+        raise ConfigError(
+            f"this machine has no disk of cluster {place.name!r}; run rocketray doctor --data DIR "
+            "on one that has"
+        )
+    return doctor_records(_command(place, "doctor"))
+
+
 def _end_at_eof(ended: threading.Event) -> None:
     sys.stdin.buffer.read()
     ended.set()
@@ -123,13 +170,12 @@ class HostRecords:
     """The hosts of apps, as ``rocketray status --json`` prints them in a process of its own.
 
     Hosts are found through Ray, which ends a process that loses it at the wrong moment; the console
-    outlives its node, so it stays without Ray. Records are kept for ``kept_s`` seconds.
+    outlives its node, so on its machine it stays without Ray. Records are kept for ``kept_s``
+    seconds.
     """
 
-    def __init__(
-        self, data: Path, command: Sequence[str] = _STATUS, kept_s: float = _KEPT_S
-    ) -> None:
-        self._command = [*command, "--data", str(data)]
+    def __init__(self, command: Sequence[str], kept_s: float = _KEPT_S) -> None:
+        self._command = command
         self._kept_s = kept_s
         self._lock = threading.Lock()
         self._kept: list[dict[str, Any]] = []
@@ -155,13 +201,13 @@ class HostRecords:
         return [record for record in _lines_of("status", self._command) if "host" in record]
 
 
-def doctor_records(data: Path, command: Sequence[str] = _DOCTOR) -> list[dict[str, Any]]:
+def doctor_records(command: Sequence[str]) -> list[dict[str, Any]]:
     """Return the checks of ``rocketray doctor --json``, which runs in a process of its own.
 
     Raises:
         ActorError: the command does not answer.
     """
-    return _lines_of("doctor", [*command, "--data", str(data)])
+    return _lines_of("doctor", command)
 
 
 def _lines_of(name: str, command: Sequence[str]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,12 +11,9 @@ from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.cli.terminal.quantities import format_bytes
+from rocketray.views.disk_records import disk_records
 
 from .topology_svg import topology_svg
-
-if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.topics.catalog import TopicConfig
 
 __all__ = ["topology"]
 
@@ -38,7 +35,7 @@ def topology(
     """
     with ask(data) as connection:
         topics = connection.topics.all()
-        disks = _disks(connection, topics)
+        disks = disk_records(connection, topics)
     names = {disk["name"]: disk["disk"] for disk in disks}
     if svg is not None:
         by_topic = {
@@ -76,28 +73,3 @@ def topology(
                 for topic, queues in shown
             ],
         )
-
-
-def _disks(connection: NodeClient, topics: dict[str, TopicConfig]) -> list[dict[str, Any]]:
-    """Return the disks, the first one of the cluster first; ``name`` is the one in the catalog."""
-    reports, draining = connection.disks.reports(), connection.disks.draining()
-    place = connection.disks.coordinator_place()
-    disks = []
-    for name, home in sorted(connection.disks.homes().items()):
-        report = reports.get(name)
-        disks.append(
-            {
-                "name": name,
-                "disk": home.uuid,
-                "machine": home.machine,
-                "directory": home.data,
-                "zone": "" if report is None else report.zone,
-                "state": "answers" if report is not None else "does not answer",
-                "isDrained": name in draining,
-                "isCoordinator": home.uuid == place.uuid,
-                "freeBytes": None if report is None else report.free_bytes,
-                "totalBytes": None if report is None else report.total_bytes,
-                "queues": sum(len(topic.by_disk().get(name, ())) for topic in topics.values()),
-            }
-        )
-    return disks

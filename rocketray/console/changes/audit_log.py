@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from rocketray.errors import ConfigError
+
 __all__ = ["AUDIT_FILE", "AuditLog"]
 
 AUDIT_FILE = "console-audit.jsonl"
@@ -15,8 +17,9 @@ AUDIT_FILE = "console-audit.jsonl"
 class AuditLog:
     """Appends to the file, which only the node's user can read."""
 
-    def __init__(self, directory: Path, clock_ms: Callable[[], int]) -> None:
-        self._path = directory / AUDIT_FILE
+    def __init__(self, directory: Path | None, clock_ms: Callable[[], int]) -> None:
+        """Without a *directory*, each write is refused."""
+        self._path = None if directory is None else directory / AUDIT_FILE
         self._clock_ms = clock_ms
 
     def note(self, what: str, peer: str | None, **details: object) -> None:
@@ -24,7 +27,14 @@ class AuditLog:
 
         Raises:
             OSError: the file cannot be written, so the write must not begin.
+            ConfigError: there is no directory for it.
         """
+        if self._path is None:
+            raise ConfigError(
+                f"this console changes nothing: {AUDIT_FILE}, where changes are written first, is "
+                "in a data directory, and this machine has no disk of the cluster; use the command "
+                "that does the same, or a console on a machine with a disk"
+            )
         line = json.dumps({"time": self._clock_ms(), "peer": peer, "what": what, **details})
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(self._path, flags, 0o600)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rocketray.actors.admin.seeking import OffsetMove, plan_moves
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.api.queues_here import queues_of
 from rocketray.actors.filtering.filter_diff import diff_filters
 from rocketray.actors.filtering.preview import PreviewRange
 from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -96,26 +96,33 @@ class FilterForm:
         found = looked_up(lambda question: question(node), self.topic, chosen)
         return found.subscription, f"{found.name}@{found.version}"
 
-    def compare(self, node: NodeClient, data: Path) -> dict[str, Any]:
-        """Return what both filters deliver of the messages not yet read, as ``groups migrate``."""
+    def compare(self, node: NodeClient) -> dict[str, Any]:
+        """Return what both filters deliver of the messages not yet read, as ``groups migrate``.
+
+        Raises:
+            NodeElsewhereError: all queues of the topic are on other machines.
+        """
         found = described(node, self.group, self.topic)
         new, name = self.chosen(node)
         filters = found.subscription, new
         within = PreviewRange(limit=_SCANNED_MAX)
-        compared = diff_filters(data, self.topic, filters, within, found.offsets, show=_EXAMPLES)
+        here = queues_of(node, node.topics.get(self.topic))
+        compared = diff_filters(
+            here.directories, self.topic, filters, within, found.offsets, show=_EXAMPLES
+        )
         record = {"group": self.group, "topic": self.topic, **diff_record(filters, compared)}
-        other_disks = len(node.topics.get(self.topic).by_disk()) > 1
-        return {**record, "changed": False, "otherDisks": other_disks, "newName": name}
+        named = {"queuesElsewhere": list(here.elsewhere), "newName": name}
+        return {**record, "changed": False, **named}
 
 
-def would_change(node: NodeClient, data: Path, query: Mapping[str, str]) -> dict[str, Any]:
+def would_change(node: NodeClient, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the form in an address would change; None for what it does not ask."""
     asked = query.get("dry", "")
     return {
         "moves": [move_record(one, moved=False) for one in MoveForm.of(query).plan(node)]
         if asked == "move"
         else None,
-        "compared": FilterForm.of(query).compare(node, data) if asked == "filter" else None,
+        "compared": FilterForm.of(query).compare(node) if asked == "filter" else None,
     }
 
 

@@ -13,6 +13,7 @@ from rocketray.actors.api.node_client import NodeClient, of_disks_there
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.console.facts.process_table import processes_of
 from rocketray.errors import ConfigError
+from rocketray.views.disk_records import disk_records
 from rocketray.views.json_fields import json_fields
 from rocketray.views.message_records import half_record
 
@@ -58,22 +59,28 @@ def apps(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any
 
 
 def node_page(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
-    """Return the state of the node: its disk, its problems, and what is not on disk yet.
+    """Return the state of the node: its disks, its problems, and what is not on disk yet.
 
+    Directory, disk and processes are those of this machine, if it has a disk of the cluster.
     ``doctor`` adds the checks of the command of that name, which takes seconds.
     """
     checks, unknown_checks = known(context.doctor_records if query.get("doctor") else _no_checks)
     problems, unknown = known(lambda: _health(node, "problems"))
     ages, unknown_ages = known(lambda: _health(node, "unflushed"))
-    usage = shutil.disk_usage(context.data)
-    memory = _memory()
-    processes, unknown_processes = known(partial(processes_of, context.data))
+    disk, unknown_disk = known(lambda: _room(_directory(context)))
+    processes, unknown_processes = known(lambda: processes_of(_directory(context)))
+    topics = node.topics.all()
+    disks = [
+        {key: value for key, value in one.items() if key != "name"}
+        for one in disk_records(node, topics)
+    ]
     return {
         "release": __version__,
         "cluster": node.cluster,
-        "data": str(context.data),
-        "disk": {"total": usage.total, "free": usage.free},
-        "memory": memory,
+        "data": None if context.data is None else str(context.data),
+        "disk": disk,
+        "unknownDisk": unknown_disk,
+        "memory": _memory(),
         "doctor": checks,
         "unknownDoctor": unknown_checks,
         "processes": processes,
@@ -82,9 +89,20 @@ def node_page(node: NodeClient, query: Query, context: PageContext) -> dict[str,
         "unknown": unknown,
         "unflushed": ages,
         "unknownAges": unknown_ages,
-        "topics": len(node.topics.all()),
-        "disks": sorted(name for name in node.disks.homes() if name),
+        "topics": len(topics),
+        "disks": disks,
     }
+
+
+def _directory(context: PageContext) -> Path:
+    if context.data is None:
+        raise ConfigError("this machine has no disk of the cluster")
+    return context.data
+
+
+def _room(data: Path) -> dict[str, int]:
+    usage = shutil.disk_usage(data)
+    return {"total": usage.total, "free": usage.free}
 
 
 def _delayed(node: NodeClient, disk: str) -> dict[str, Any]:

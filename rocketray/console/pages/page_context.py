@@ -24,9 +24,12 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class PageContext:
-    """What pages need beside the node: its directory, the samples, and the hosts of apps."""
+    """What pages need beside the node: the samples, the hosts of apps, and a disk's directory.
 
-    data: Path
+    ``data`` is None on a machine without a disk of the cluster.
+    """
+
+    data: Path | None
     samples: Samples
     host_records: Callable[[NodeClient], list[dict[str, Any]]] = lambda _: []
     doctor_records: Callable[[], list[dict[str, Any]]] = list

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.seen_messages import SeenMessage
 from rocketray.actors.filtering.tail import TailStart
 from rocketray.actors.remote.disks_tail import AskNode, DisksTail, TailQuery
@@ -227,15 +228,20 @@ def tail_record(ask: AskNode, request: TailRequest, most: int = _RECORD_MAX) -> 
         tail.close()
 
 
-def check_record(data: Path, ask: AskFilter, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return a filter as ``filter check --json``, with the caret's lines if it does not parse."""
+def check_record(data: Path | None, ask: AskFilter, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return a filter as ``filter check --json``, with the caret's lines if it does not parse.
+
+    It is compared with messages in *data*, if that has some of the topic.
+    """
     expression = checked_texts(query).get("filter", "")
     if not expression.strip():
         return {"expression": "", "valid": True, "warnings": [], "error": None, "caret": None}
     topic = query.get("topic", "")
     request = TailRequest(topic, query.get("kind", "TAG"), expression.strip())
     try:
-        found = checked_filter(request.subscription(ask), data, topic or None)
+        subscription = request.subscription(ask)
+        has_messages = data is not None and shard_directory(data, topic or "-", 0).parent.is_dir()
+        found = checked_filter(subscription, data if has_messages else None, topic or None)
     except FilterSyntaxError as error:
         return {**refused_filter(error), "caret": str(error)}
     except (ConfigError, TopicNotFoundError) as error:

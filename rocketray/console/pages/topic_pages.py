@@ -101,7 +101,7 @@ def group(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any
         "topics": rows,
         "change": change and change.record(),
         "form": {key: query.get(key, "") for key in _FORM},
-        **would_change(node, context.data, query),
+        **would_change(node, query),
     }
 
 

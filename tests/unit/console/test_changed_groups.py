@@ -129,7 +129,7 @@ def test_a_filter_is_changed_after_a_dry_run(console: ConsoleClient, node: Local
     assert found["both"] == sum(20 <= n < 30 for n in unread)
     assert found["onlyOld"] == sum(n < 20 for n in unread)
     assert found["onlyNew"] == sum(n >= 30 for n in unread)
-    assert (len(found["lost"]), found["changed"], found["otherDisks"]) == (5, False, False)
+    assert (len(found["lost"]), found["changed"], found["queuesElsewhere"]) == (5, False, [])
     assert group_of(node) == before, "a dry run changes nothing"
     shown = console.get(f"/group?{urlencode({'group': 'g', **form, 'dry': 'filter'})}").text
     assert 'action="/group/filter"' in shown

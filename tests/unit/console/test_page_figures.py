@@ -188,7 +188,7 @@ def test_queues_on_other_disks_are_named(
     assert (unread["queues"], unread["where"]) == ([1], "disk far")
     assert "has no such disk" in unread["reason"]
     compared = "group=audit&topic=Trade&dry=filter&filter=ship"
-    assert console.get(f"/group.json?{compared}").record["compared"]["otherDisks"] is True
+    assert console.get(f"/group.json?{compared}").record["compared"]["queuesElsewhere"] == [1]
     assert console.get("/tail.json?topic=Trade&after=0:29,1:").record["unread"] == record["unread"]
 
 

@@ -51,7 +51,7 @@ class TwoDisks:
         self.answering = {"", FAR}
         self.is_running = True
         self.service: RangeService | None = None
-        self.data = node.data
+        self.data, self.disk = node.data, ""
         self.disks = SimpleNamespace(homes=self._homes, reports=lambda: self.answering)
         self.topics = SimpleNamespace(get=self._topic)
 
@@ -59,6 +59,9 @@ class TwoDisks:
         if not self.is_running:
             raise NodeNotRunningError("no node runs there")
         return question(self)
+
+    def files(self, _: str) -> Path:
+        return self.node.data
 
     def at(self, disk: str) -> Any:
         def files(_: str) -> Path:

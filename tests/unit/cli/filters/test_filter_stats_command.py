@@ -55,9 +55,12 @@ def test_what_cannot_be_known_is_not_zero(since: int, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(LocalNode, "files", elsewhere)
     shown = run_here("filter", "stats", "large", "--since", str(since))
-    assert shown.err == "group large, topic Trade: unknown, because its files are elsewhere\n"
+    assert shown.err == (
+        "group large, topic Trade: unknown, because none of the 2 queues of topic "
+        "'Trade' is on this machine; do this where they are; see: rocketray topology\n"
+    )
     assert "large" not in shown.out
     [found] = run_here("filter", "stats", "large", "--since", str(since), "--json").lines()
-    assert found["unknown"] == "its files are elsewhere"
+    assert found["unknown"].startswith("none of the 2 queues of topic 'Trade' is on this machine")
     refused = run_here("filter", "stats", "--since", "1h", "--rate")
     assert (refused.code, "give one" in refused.err) == (2, True)

@@ -24,27 +24,27 @@ print('{"verified": []}')
 
 
 def test_hosts_are_those_of_status_and_are_kept(tmp_path: Path) -> None:
-    records = HostRecords(tmp_path, [sys.executable, "-c", PRINTS])
+    records = HostRecords([sys.executable, "-c", PRINTS, str(tmp_path)])
     expected: list[dict[str, Any]] = [{"app": "shop", "host": 0}]
     assert records(NODE) == records(NODE) == expected
     assert (tmp_path / "count").read_text() == "x"
-    fresh = HostRecords(tmp_path, [sys.executable, "-c", PRINTS], kept_s=0)
+    fresh = HostRecords([sys.executable, "-c", PRINTS, str(tmp_path)], kept_s=0)
     assert fresh(NODE) == fresh(NODE) == expected
     assert (tmp_path / "count").read_text() == "xxx"
 
 
 def test_a_status_that_fails_is_unknown_and_not_empty(tmp_path: Path) -> None:
-    records = HostRecords(tmp_path, [sys.executable, "-c", "import sys; sys.exit('it burns')"])
+    records = HostRecords([sys.executable, "-c", "import sys; sys.exit('it burns')"])
     with pytest.raises(ActorError, match="rocketray status failed: it burns"):
         records(NODE)
 
 
 def test_the_doctor_s_checks_are_its_lines_also_where_one_failed(tmp_path: Path) -> None:
     prints = 'import sys; print(\'{"check": "disk", "level": "error"}\'); sys.exit(1)'
-    found = doctor_records(tmp_path, [sys.executable, "-c", prints])
+    found = doctor_records([sys.executable, "-c", prints])
     assert found == [{"check": "disk", "level": "error"}]
     with pytest.raises(ActorError, match="rocketray doctor failed: it burns"):
-        doctor_records(tmp_path, [sys.executable, "-c", "import sys; sys.exit('it burns')"])
+        doctor_records([sys.executable, "-c", "import sys; sys.exit('it burns')"])
 
 
 def test_an_address_of_traces_without_a_place_for_the_id_is_refused(tmp_path: Path) -> None:
@@ -52,10 +52,10 @@ def test_an_address_of_traces_without_a_place_for_the_id_is_refused(tmp_path: Pa
     assert (wrong.code, "{trace_id} in it" in wrong.err) == (1, True)
 
 
-def test_without_a_node_and_for_a_cluster_it_refuses(tmp_path: Path) -> None:
+def test_without_a_node_and_for_two_it_refuses(tmp_path: Path) -> None:
     absent = run_here("console", "--data", tmp_path)
     assert absent.code == 1
     assert "no node runs" in absent.err
-    named = run_here("--cluster", "x", "console")
-    assert named.code == 1
-    assert "on the node's machine" in named.err
+    both = run_here("--cluster", "x", "console", "--data", tmp_path)
+    assert both.code == 1
+    assert "name two nodes; leave one out" in both.err
