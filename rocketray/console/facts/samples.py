@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from rocketray.actors.api.node_client import NodeClient, lag_of, of_disks_there
 from rocketray.actors.filtering.filtered_lag import Exactness
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import StreamError
 
 __all__ = ["EVERY_S", "LagSample", "Samples", "TopicSample"]
@@ -54,10 +55,11 @@ class Samples:
         """
         node = of_disks_there(node)
         now_ms = self.clock_ms()
-        names = sorted(node.topics.all())[:_NAMES_MAX]
+        topics = node.topics.all()
+        names = sorted(topics)[:_NAMES_MAX]
         for name in names:
             ring = self.topics.setdefault(name, deque(maxlen=_KEPT))
-            ring.append(TopicSample(now_ms, _end(node, name)))
+            ring.append(TopicSample(now_ms, _end(node, topics[name])))
         seen = set()
         for group in node.groups.all()[:_NAMES_MAX]:
             if not group.is_broadcast:
@@ -80,9 +82,12 @@ class Samples:
             del self.lags[lost]
 
     def rate(self, topic: str) -> float | None:
-        """Return the messages a second of the last minute; None before there are two samples."""
+        """Return the messages a second of the last minute; None if that is not known.
+
+        As before there are two samples, and while a disk of the topic does not answer.
+        """
         known = [one for one in self.topics.get(topic, ()) if one.end is not None][-7:]
-        if len(known) < 2:
+        if len(known) < 2 or self.topics[topic][-1].end is None:
             return None
         first, last = known[0], known[-1]
         assert first.end is not None
@@ -95,8 +100,11 @@ class Samples:
         return [(one.time_ms, one.lag) for one in self.lags.get((group, topic), ())]
 
 
-def _end(node: NodeClient, topic: str) -> int | None:
+def _end(node: NodeClient, topic: TopicConfig) -> int | None:
+    """Return the sum of the ends of all queues; None if one is unknown."""
     try:
-        return sum(shard.max_queue_offset for shard in node.shard_statistics(topic))
+        shards = node.shard_statistics(topic.name)
     except StreamError:
         return None
+    is_known = len(shards) >= topic.queues
+    return sum(shard.max_queue_offset for shard in shards) if is_known else None

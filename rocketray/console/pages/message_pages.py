@@ -31,17 +31,22 @@ _GROUPS_EXPLAINED_MAX = 20
 def message(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
     """Return the messages with an id, a key or a place, and why each group got it or not.
 
-    ``copies`` are the commands that send them again, and ``traces`` the ids of their traces.
+    ``copies`` are the commands that send them again, and ``traces`` the ids of their traces. Queues
+    on ``unknownDisks``, which do not answer, are left out.
     """
     names = sorted(one.name for one in node.topics.all().values() if not one.internal)
     by, value = query.get("by", "key"), query.get("value", "").strip()
     record: dict[str, Any] = {"topics": names, "topic": query.get("topic", ""), "by": by}
     record |= {"value": value, "messages": None, "copies": [], "traces": [], "explanations": []}
+    record["unknownDisks"] = []
     if not value:
         return record
     name = named(query, "topic", check_topic)
     node.topics.get(name)
-    found = _look_up(of_disks_there(node), name, by, value)
+    there = of_disks_there(node)
+    homes = node.disks.homes() if there.away else {}
+    record["unknownDisks"] = sorted(homes[disk].uuid for disk in there.away)
+    found = _look_up(there, name, by, value)
     record["messages"] = [to_json(one) for one in found]
     record["copies"] = [json_fields(send_again(one)) for one in found]
     record["traces"] = [_trace(one, context.trace_url) for one in found]

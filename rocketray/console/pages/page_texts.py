@@ -114,6 +114,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "disk.coordinator": ("coordinator", "协调者"),
     "disk.drained": ("takes no queues", "不接收队列"),
     "disk.first": ("first disk", "首个磁盘"),
+    "disk.no_answer": ("its disk does not answer", "其磁盘没有响应"),
     "disk.silent": ("it does not answer", "没有响应"),
     "disks": ("Disks", "磁盘"),
     "doctor": ("Checks of the machine", "机器检查"),
@@ -170,6 +171,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "members": ("members", "成员"),
     "memory": ("Memory of the machine", "机器内存"),
     "memory.resident": ("resident memory", "常驻内存"),
+    "message.disks": (
+        "Disks that do not answer were left out: {disks}.",
+        "未查询没有响应的磁盘：{disks}。",
+    ),
     "message.none": ("No such message.", "没有找到消息。"),
     "messages": ("messages", "消息数"),
     "metrics": (

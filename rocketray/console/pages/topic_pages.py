@@ -50,9 +50,15 @@ def topics(node: NodeClient, query: Query, context: PageContext) -> dict[str, An
 
 
 def topic(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
-    """Return a topic and its queues, as ``topics describe``, and the groups that read it."""
+    """Return a topic and its queues, as ``topics describe``, and the groups that read it.
+
+    ``unknownQueues`` are on disks that do not answer.
+    """
     config = node.topics.get(named(query, "topic", check_topic))
-    record = described_topic(config, of_disks_there(node).shard_statistics(config.name))
+    shards = of_disks_there(node).shard_statistics(config.name)
+    known_queues = {shard.queue_id for shard in shards}
+    record = described_topic(config, shards)
+    record["unknownQueues"] = [one for one in range(config.queues) if one not in known_queues]
     readers = [one for one in node.groups.all() if one.topic == config.name]
     groups_of = [_group_row(node, one, context) for one in readers]
     record |= {"rate": context.samples.rate(config.name), "groups": groups_of}

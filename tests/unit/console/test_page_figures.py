@@ -19,6 +19,8 @@ from support.console_client import ConsoleClient
 from support.console_node import COUNT, LETTERS_OF, SECRET, console_node
 from support.local_node import LocalNode
 
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.files.home import Home
 from rocketray.console.console_server import STREAMS_MAX
 from rocketray.console.facts.samples import LagSample, Samples, TopicSample
 from rocketray.console.pages.page_texts import LANGUAGES, TEXTS, text_in
@@ -181,7 +183,20 @@ def test_queues_on_other_disks_are_named(
     console: ConsoleClient, node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = node.topics.get("Trade")
-    monkeypatch.setattr(node.topics, "get", lambda _: replace(config, disks=("", "far")))
+    far = replace(config, disks=("", "far"))
+    with monkeypatch.context() as away:
+        away.setattr(node.topics, "all", lambda: {"Trade": far})
+        homes = {"far": Home("/far", "uuid-of-far", "m2", is_joined=True), "": Home("/", "n", "m1")}
+        away.setattr(node.disks, "homes", lambda: homes)
+        away.setattr(node.disks, "reports", lambda: {"": None})
+        found = console.get("/message.json?topic=Trade&by=key&value=k7").record
+        assert found["unknownDisks"] == ["uuid-of-far"]
+        assert "left out: uuid-of-far" in console.get("/message?topic=Trade&value=k7").text
+        one = node.shard_statistics("Trade")[:1]
+        away.setattr(NodeClient, "shard_statistics", lambda *_: one)
+        assert console.get("/topic.json?topic=Trade").record["unknownQueues"] == [1]
+        assert "its disk does not answer" in console.get("/topic?topic=Trade").text
+    monkeypatch.setattr(node.topics, "get", lambda _: far)
     record = console.get("/tail.json?topic=Trade").record
     assert {one["queueId"] for one in record["messages"]} == {0}
     [unread] = record["unread"]
@@ -439,7 +454,8 @@ def test_a_node_that_ended_is_said_on_every_page(tmp_path: Path) -> None:
         assert console.get("/groups.json").status == 503
 
 
-def test_samples_give_rates_and_lags(node: LocalNode) -> None:
+def test_samples_give_rates_and_lags(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node_of_one = node.shard_statistics("Trade")[:1]
     clock = iter(range(0, 100_000, 10_000))
     samples = Samples(lambda: next(clock))
     samples.take(node)
@@ -449,6 +465,12 @@ def test_samples_give_rates_and_lags(node: LocalNode) -> None:
     samples.topics["Trade"].append(TopicSample(20_000, COUNT + 100))
     assert samples.rate("Trade") == pytest.approx(5.0)
     assert [lag for _, lag in samples.series("large", "Trade")] == [COUNT - 41] * 2
+    samples.topics["Trade"].append(TopicSample(30_000, None))
+    assert samples.rate("Trade") is None, "0 would say that nothing is stored"
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalNode, "shard_statistics", lambda *_: node_of_one)
+        samples.take(node)
+    assert samples.topics["Trade"][-1].end is None, "of one queue, the other disk is unavailable"
 
 
 def test_the_table_of_texts_is_what_the_pages_use() -> None:
