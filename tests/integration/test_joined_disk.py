@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
-from support.commands import ONE_PROCESS
+from support.commands import COMMAND, ONE_PROCESS
 from support.disk_cluster import NAME, Cluster, Watch, cluster_of_two
 from support.joined_apps import FILES
 from support.machines_apart import ELSEWHERE
@@ -109,6 +110,39 @@ def test_spark_and_ray_data_use_the_queues_of_both_disks_from_the_second_machine
     assert read["dataset"] == read["dear"]
     assert read["copied"] == sorted([q, f"{q}-{at}"] for q, at in stored if at % 2)
     assert read["copied to"] == 2
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_tail_and_a_console_show_the_queues_of_both_disks(cluster: Cluster) -> None:
+    address = "--ray-address", cluster.machines.address
+    tail = "tail", "Trade", "--sql", "amount >= 48", "--from", "earliest", "--timeout", "0.5"
+    expected = [[queue, offset] for queue in range(4) for offset in (48, 49)]
+    second = tuple(cluster.machines.on_second())
+    lines = cluster.ask(*tail, "--json").lines()
+    assert sorted([one["queueId"], one["queueOffset"]] for one in lines) == expected
+    printed = cluster.run("--cluster", NAME, *address, *tail, prefix=second)
+    assert "scanned 200, 192 rejected by SQL, matched 8" in printed
+    command = [COMMAND, "--cluster", NAME, *address, "console", "--port", "0", "--until-eof"]
+    console = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(cluster.machines.environ),
+    )
+    assert console.stdin is not None
+    assert console.stdout is not None
+    try:
+        link = console.stdout.readline().split()[-1]
+        base, _, token = link.partition("/?token=")
+        shown = f"{base}/tail.json?topic=Trade&kind=SQL92&filter=amount%3E%3D48"
+        asked = Request(shown, headers={"Authorization": f"Bearer {token}"})
+        with urlopen(asked, timeout=60) as answer:
+            record = json.load(answer)
+    finally:
+        console.communicate(timeout=60)
+    places = sorted([one["queueId"], one["queueOffset"]] for one in record["messages"])
+    assert (places, record["complete"], record["unread"]) == (expected, True, [])
 
 
 def test_a_table_of_an_app_is_rebuilt_on_the_machine_without_its_changelog(
