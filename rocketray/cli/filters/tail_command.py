@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rocketray.actors.remote.disks_tail import DisksTail, UnreadQueues
     from rocketray.message import StoredMessage
 
-__all__ = ["parse_start", "summary", "tail"]
+__all__ = ["Notices", "parse_start", "summary", "tail"]
 
 _PAUSE_S = 0.05  # between two looks at a queue without new messages
 _LOOK_FOR_QUEUES_S = 2.0
@@ -189,7 +189,7 @@ def _follow(
 ) -> None:
     """Print until a signal, *max_count* messages, or *timeout_s* seconds without one."""
     last_s = looked_s = time.monotonic()
-    notices = _Notices(hint)
+    notices = Notices(hint)
     while not signalled.is_set():
         left = None if max_count is None else max_count - printer.count
         if left == 0:
@@ -203,7 +203,7 @@ def _follow(
             last_s = now_s
         elif timeout_s is not None and now_s - last_s > timeout_s:
             return
-        notices.tell(tail.unread, is_late=now_s - last_s > _HINT_S)
+        notices.tell(tail.unread, now_s, is_late=now_s - last_s > _HINT_S)
         if now_s - looked_s > _LOOK_FOR_QUEUES_S:
             tail.look_for_queues()
             looked_s = now_s
@@ -211,7 +211,7 @@ def _follow(
             signalled.wait(_PAUSE_S)
 
 
-class _Notices:
+class Notices:
     """Says on stderr, once each, why nothing comes: of all queues, or of those of a disk."""
 
     def __init__(self, hint: str) -> None:
@@ -220,12 +220,11 @@ class _Notices:
         self._since_s: dict[str, float] = {}
         self._told: set[str] = set()
 
-    def tell(self, unread: Sequence[UnreadQueues], *, is_late: bool) -> None:
-        """Say what has changed."""
+    def tell(self, unread: Sequence[UnreadQueues], now_s: float, *, is_late: bool) -> None:
+        """Say what has changed; *now_s* is monotonic."""
         if is_late and self.hint:
             progress(self.hint)
             self.hint = ""
-        now_s = time.monotonic()
         now = {each.named(): each for each in unread}
         for name, each in now.items():
             since_s = self._since_s.setdefault(name, now_s)

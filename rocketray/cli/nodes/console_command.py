@@ -218,5 +218,6 @@ def _lines_of(name: str, command: Sequence[str]) -> list[dict[str, Any]]:
     except subprocess.TimeoutExpired:
         raise ActorError(f"rocketray {name} did not answer within {_COMMAND_S:g} s") from None
     if done.returncode and not done.stdout:
-        raise ActorError(f"rocketray {name} failed: {done.stderr.strip()[-500:]}")
+        said = done.stderr.strip().removeprefix("rocketray: ")[-500:]
+        raise ActorError(f"rocketray {name} failed: {said}")
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -6,7 +6,8 @@ import pytest
 import typer
 
 from rocketray.actors.filtering.tail import TailCounts, TailStart
-from rocketray.cli.filters.tail_command import parse_start, summary
+from rocketray.actors.remote.disks_tail import UnreadQueues
+from rocketray.cli.filters.tail_command import Notices, parse_start, summary
 from rocketray.filters.counters import FilterCounters
 
 
@@ -47,4 +48,31 @@ def test_the_summary_names_each_stage_and_all_that_was_left_out() -> None:
         "the first failure: boom",
         "70,000 messages not read, because the reader was slower than the producers",
         "2 messages deleted before the tail read them",
+    ]
+
+
+def test_queues_from_which_nothing_comes_are_named_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    away = UnreadQueues("far", "disk far, /srv on m2", (1, 3), "not read, because it burns")
+    notices = Notices("waiting")
+    said = []
+    for now_s, is_away in (
+        (0, True),
+        (0.5, True),
+        (1.1, True),
+        (9, True),
+        (10, False),
+        (20, False),
+    ):
+        unread = [away] if is_away else []
+        notices.tell(unread, now_s, is_late=False)
+        said.append(capsys.readouterr().err)
+    assert said == [
+        "",
+        "",
+        "warning: queues 1, 3 on disk far, /srv on m2: not read, because it burns\n",
+        "",
+        "queues 1, 3 on disk far, /srv on m2: read again\n",
+        "",
     ]
