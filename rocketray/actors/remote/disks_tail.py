@@ -4,8 +4,8 @@ Each disk has a tail of its own for its queues: ``TopicTail`` reads the files of
 machine, ``FetchedTail`` asks the fetch service of another one. A queue that is moved, or added, is
 followed as soon as :meth:`DisksTail.look_for_queues` sees it in the catalog.
 
-A disk that does not answer holds up no other one: :attr:`DisksTail.unread` names it, and what is
-not read there. A tail belongs to one thread at a time.
+A disk that does not answer, or fails, holds up no other one: :attr:`DisksTail.unread` names it, and
+what is not read there. A tail belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class DisksTail:
         machines comes with a later call. The iterator has to be exhausted before the next call.
 
         Raises:
-            StreamError: files are damaged, or a disk refuses the filter.
+            StreamError: files of this machine are damaged.
         """
         before = self._local_counts()
         share = None if room is None else -(-room // len(self._tails))

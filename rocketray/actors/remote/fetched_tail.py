@@ -1,7 +1,7 @@
 """The tail of the queues on another machine's disk: its steps are fetched from there, filtered.
 
-A thread fetches a step ahead, while the reader shows the last one. A disk that does not answer is
-asked again each ``_RETRY_S``, from the same positions: nothing is lost or comes twice.
+A thread fetches a step ahead, while the reader shows the last one. A disk that does not answer, or
+fails, is asked again each ``_RETRY_S``, from the same positions: nothing is lost or comes twice.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ class FetchedTail:
         self._lock = threading.Condition()
         self._next = first  # with the lock, as all below
         self._step: TailStep | None = None
-        self._failure: StreamError | None = None
         self._is_wanted = self._is_closed = False
         self.queue_ids: list[int] = []
         """The queues that are open on the disk, as of the last step."""
         self.counts: TailCounts = NO_COUNTS
         """The sums of what was read."""
         self.unavailable = ""
-        """Why the disk does not answer; "" if it does."""
+        """Why nothing comes from the disk: it does not answer, or fails; "" if all is well."""
         self.has_more = True
         """Whether the disk has not said yet that there is nothing new."""
         self.has_answered = False
@@ -71,11 +70,9 @@ class FetchedTail:
         *room* is for the step that is fetched next.
 
         Raises:
-            StreamError: the disk refuses the filter, or its files are damaged.
+            StreamError: a message that was fetched is damaged.
         """
         with self._lock:
-            if self._failure is not None:
-                raise self._failure
             step, self._step = self._step, None
             if step is not None:
                 start = self._next.start
@@ -122,24 +119,20 @@ class FetchedTail:
     def _fetch(self, wanted: TailFetch) -> bool:
         """Fetch a step; return whether it has read messages."""
         step: TailStep | None = None
-        failure: StreamError | None = None
         unavailable = ""
         try:
             step = TailStep.from_bytes(self._call(TAIL, wanted.to_json()))
         except ShardUnavailableError as error:
             unavailable = error.reason
-        except OSError as error:
-            unavailable = str(error)
         except OffsetOutOfRangeError:  # deleted while it was packed: the next step counts them
             return False
-        except StreamError as error:
-            failure = error
+        except (StreamError, OSError) as error:  # as a damaged file: the others are read on
+            unavailable = str(error)
         except Exception as error:  # noqa: BLE001  # else the thread ends without a trace
-            failure = StreamError(f"a step of the tail failed: {error!r:.200}")
+            unavailable = f"a step of the tail failed: {error!r:.200}"
         with self._lock:
-            self._step, self._failure, self.unavailable = step, failure, unavailable
+            self._step, self.unavailable = step, unavailable
             self.has_more = self.has_more and not unavailable
-            self._is_closed = self._is_closed or failure is not None
         return step is not None and step.counts != NO_COUNTS
 
 

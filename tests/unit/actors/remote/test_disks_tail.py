@@ -216,6 +216,20 @@ def test_a_disk_that_does_not_answer_is_named_and_the_others_are_read(node: Loca
             assert tail.counts.filter.scanned == 80
 
 
+def test_a_disk_that_fails_is_named_and_asked_again(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with two_disks(node) as disks, monkeypatch.context() as failing:
+        failing.setattr(TailFetch, "to_json", lambda _: b"{}")
+        with tail_of(disks, TailQuery("Trade", EVERYTHING, EARLIEST)) as tail:
+            assert len(read_all(tail)) == COUNT // 2
+            [unread] = tail.unread
+            assert "this is no step of a tail" in unread.reason
+            failing.undo()
+            assert len(await_numbers(tail, COUNT // 2)) == COUNT // 2
+            assert tail.unread == []
+
+
 def test_a_disk_here_whose_node_does_not_answer_is_named(node: LocalNode) -> None:
     with two_disks(node) as disks:
         disks.answering = {FAR}
