@@ -1,1 +1,1 @@
-"""Messages for consumers on other machines: long polls to fetch sessions at the gateway."""
+"""Messages for readers on other machines: fetch sessions of members, and steps of tails."""
