@@ -36,6 +36,7 @@ from rocketray.errors import (
     StoreVersionError,
 )
 from rocketray.kernels import futex
+from rocketray.store.files.file_maps import map_file
 from rocketray.store.files.file_system import few_enough_files
 
 __all__ = [
@@ -59,15 +60,23 @@ _WAIT_SLICE_S = 0.05
 class SharedFile:
     """A file of fixed size, mapped for reading and writing by several processes."""
 
-    def __init__(self, path: Path, size: int | None = None, *, is_own: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        size: int | None = None,
+        *,
+        is_own: bool = True,
+        watches_size: bool = False,
+    ) -> None:
         """Map *path*; with *size*, create it first if it is missing.
 
-        A file that is not this user's, or a link, is refused, unless *is_own* is false.
+        A file that is not this user's, or a link, is refused, unless *is_own* is false. Only a file
+        of which *watches_size* is true, for :attr:`is_whole`, holds a descriptor.
 
         Raises:
             StoreFullError: there is no room for it; a later write would be a SIGBUS.
             StoreVersionError: it is too short, as when its creator was killed while creating it.
-            StoreError: this process has too many open files, or the file is another user's.
+            StoreError: this process has too many open files or maps, or the file is another user's.
         """
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_NOFOLLOW if is_own else 0)
@@ -86,8 +95,12 @@ class SharedFile:
             there = os.fstat(descriptor).st_size
             if there < _PAGE_BYTES:
                 raise StoreVersionError(f"{path} has {there} bytes: it was never completed")
-            with few_enough_files(path):  # a map has a descriptor of its own
-                self._map = mmap.mmap(descriptor, 0)
+            if watches_size:
+                with few_enough_files(path):  # such a map has a descriptor of its own
+                    self._map = mmap.mmap(descriptor, there)
+            else:
+                self._map = map_file(path, descriptor, there, read_only=False)
+            self._watches_size = watches_size
         except (OSError, StoreError) as error:
             if is_made:  # an existing file is in use
                 path.unlink(missing_ok=True)
@@ -107,6 +120,7 @@ class SharedFile:
     @property
     def is_whole(self) -> bool:
         """Whether the file still has all its bytes; touching one beyond its end is a SIGBUS."""
+        assert self._watches_size
         return self._map.size() >= len(self.bytes)
 
     def unlink(self) -> None:

@@ -9,13 +9,14 @@ The layout is that of control_page.py; a test checks that the two agree.
 
 from __future__ import annotations
 
-import mmap
 import os
+from mmap import mmap
 from pathlib import Path
 
 import numpy as np
 
 from rocketray.errors import StoreVersionError
+from rocketray.store.files.file_maps import map_file
 
 __all__ = ["ControlView"]
 
@@ -40,9 +41,11 @@ class ControlView:
             StoreVersionError: the file is not a control page of this version.
         """
         descriptor = os.open(path, os.O_RDONLY)
+        page: mmap | bytes = b""
         try:
             size = os.fstat(descriptor).st_size
-            page = mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size >= _PAGE_BYTES else b""
+            if size >= _PAGE_BYTES:
+                page = map_file(path, descriptor, size, read_only=True)
         finally:
             os.close(descriptor)
         self._numbers = np.frombuffer(page, np.int64)

@@ -88,7 +88,7 @@ class _Ring:
 
     def __init__(self, path: Path, size: int | None) -> None:
         self.path = path
-        self._file = SharedFile(path, size)
+        self._file = SharedFile(path, size, watches_size=size is None)
         kind, self._head, self._tail, self._acknowledged, self._closed = (
             self._file.line(number) for number in range(5)
         )

@@ -1,4 +1,4 @@
-"""The file system of a store; only this file and uncached.py make system calls for the store.
+"""The file system of a store; system calls for it are made here, in file_maps.py and uncached.py.
 
 It is a parameter, as the store's clock is, so that a test can override all methods, and control the
 data that was not synced yet.
@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from rocketray.errors import StoreError
 
+from .file_maps import address_of, map_file, sync_map
 from .uncached import read_uncached
 
 __all__ = [
@@ -166,12 +167,17 @@ class FileSystem:
 
 
 class OpenFile:
-    """A file that is open for mapping. :meth:`sync` may run in another thread."""
+    """A file that is open for mapping. :meth:`sync` may run in another thread.
+
+    A mapped file holds no descriptor (file_maps.py). Calls that need one open the file again, by
+    its path; none of them reports that data could not be written.
+    """
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self._path = path
+        self._read_only = read_only
         self._descriptor = _open(path, os.O_RDONLY if read_only else os.O_RDWR)
-        self._access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
+        self._address = 0
         found = os.fstat(self._descriptor)
         self.size = found.st_size
         """The number of bytes when the file was opened."""
@@ -179,13 +185,16 @@ class OpenFile:
         """The number of bytes that had blocks then."""
 
     def map(self) -> mmap.mmap:
-        """Map the whole file; raise ``ValueError`` for an empty file."""
-        with few_enough_files(self._path):  # a map needs its own descriptor
-            return mmap.mmap(self._descriptor, self.size, access=self._access)
+        """Map the whole file, once; raise ``ValueError`` for an empty file."""
+        mapped = map_file(self._path, self._descriptor, self.size, read_only=self._read_only)
+        self._address = address_of(mapped)
+        self._close_descriptor()
+        return mapped
 
     def allocate(self, start: int, size: int) -> None:
         """Allocate blocks for *size* bytes from *start*; existing content stays."""
-        _allocate(self._descriptor, start, size)
+        with self._opened() as descriptor:
+            _allocate(descriptor, start, size)
 
     def data_end(self) -> int:
         """Return an offset from which on all bytes are zero, because they have no data.
@@ -193,17 +202,19 @@ class OpenFile:
         A file system that does not know returns the size.
         """
         end = 0
-        for _ in range(_PARTS_MAX):
-            try:
-                start = os.lseek(self._descriptor, end, os.SEEK_DATA)
-                end = os.lseek(self._descriptor, start, os.SEEK_HOLE)
-            except OSError as error:
-                return end if error.errno == errno.ENXIO else self.size
+        with self._opened() as descriptor:
+            for _ in range(_PARTS_MAX):
+                try:
+                    start = os.lseek(descriptor, end, os.SEEK_DATA)
+                    end = os.lseek(descriptor, start, os.SEEK_HOLE)
+                except OSError as error:
+                    return end if error.errno == errno.ENXIO else self.size
         return self.size
 
     def cut(self, size: int) -> None:
         """Cut the file to its first *size* bytes."""
-        os.ftruncate(self._descriptor, size)
+        with self._opened() as descriptor:
+            os.ftruncate(descriptor, size)
 
     def rewrite(self, content: npt.NDArray[np.uint8], start: int, end: int) -> None:
         """Have the next :meth:`sync` write the bytes from *start* to *end* of a map's *content*.
@@ -216,11 +227,32 @@ class OpenFile:
 
     def sync(self) -> None:
         """Sync the content to disk; the GIL is released meanwhile."""
-        os.fdatasync(self._descriptor)  # mmap.flush would hold the GIL
+        if self._address:
+            sync_map(self._path, self._address, self.size)
+        else:
+            os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file; maps stay valid."""
-        os.close(self._descriptor)
+        """Close the file, which is not synced any more; maps stay valid."""
+        self._address = 0
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Give a descriptor of the file."""
+        if self._descriptor >= 0:
+            yield self._descriptor
+            return
+        descriptor = _open(self._path, os.O_RDWR)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
 class FileLock:

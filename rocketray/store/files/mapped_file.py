@@ -128,7 +128,7 @@ class MappedFile:
                 reason = f"the file has {self._file.size} bytes where {size} are expected"
                 raise CorruptRecordError(str(path), start, reason)
             self._map = self._file.map()
-            self._is_open = not read_only  # the map has its own descriptor
+            self._is_open = not read_only  # a map that is only read needs nothing of it
             self._is_small = self._is_open and self._file.allocated <= _SMALL_BYTES
             if self._is_small:
                 self._map.madvise(mmap.MADV_RANDOM)
@@ -190,19 +190,19 @@ class MappedFile:
         self._file.rewrite(self.data, start, end)
 
     def flush(self) -> None:
-        """Sync the content to disk; releases the GIL, which ``mmap.flush`` does not."""
+        """Sync the content to disk; the GIL is released meanwhile."""
         self._file.sync()
 
     def close(self) -> None:
         """Unmap. If an array over ``data`` is still alive, the memory is freed with it."""
         self.data = np.empty(0, np.uint8)
+        if self._is_open:
+            self._is_open = False
+            self._file.close()
         try:
             self._map.close()
         except BufferError:
             _LOG.debug("%s: still in use, unmapped later", self.path)
-        if self._is_open:
-            self._is_open = False
-            self._file.close()
 
 
 @contextmanager

@@ -213,6 +213,7 @@ def simulated(machine: Machine) -> Iterator[None]:
         (topic_start, "_PATIENCE_S", 0),
         (file_system.FileSystem, "boot", lambda _self: machine.boots),
         (file_system.OpenFile, "rewrite", _rewriting(machine)),
+        (file_system, "sync_map", calls.sync_map),
     ]
     patches = [mock.patch.object(*one) for one in replaced]
     for patch in patches:
@@ -233,7 +234,7 @@ def _rewriting(machine: Machine) -> Callable[..., None]:
         page = 4096
         pages = content[start - start % page : end : page]
         np.bitwise_or(pages, 0, out=pages)
-        machine.files.rewrite(os.fstat(self._descriptor).st_ino, start, end)
+        machine.files.rewrite(self._path.stat().st_ino, start, end)
 
     return rewrite
 
@@ -261,6 +262,13 @@ class _Calls:
         self._machine.files.sync(descriptor)
 
     fdatasync = fsync
+
+    def sync_map(self, path: Path, _address: int, _size: int) -> None:
+        descriptor = self._real["open"](path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.fsync(descriptor)
+        finally:
+            self._real["close"](descriptor)
 
     def rename(self, source: Any, target: Any, **options: Any) -> None:
         self._change(str(target))

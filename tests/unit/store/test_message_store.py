@@ -24,6 +24,7 @@ from rocketray.errors import (
 )
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages
+from rocketray.store.files import file_system
 from rocketray.store.formats.property_crc import CRC_PROPERTY_BYTES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import GetMessageStatus, PullLimits
@@ -180,11 +181,11 @@ def with_failed_flush(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) 
     store = open_store(path, SMALL)
     store.put([message(0)], 0)
 
-    def fail(_descriptor: int) -> None:
+    def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", fail)
+        patch.setattr(file_system, "sync_map", fail)
         with pytest.raises(StoreError, match="from offset 0 on may not be on disk"):
             store.flush()
     return store

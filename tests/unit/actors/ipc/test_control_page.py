@@ -176,17 +176,18 @@ def test_functions_without_futex_agree_with_the_kernels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "what"), [(errno.ENOMEM, "not enough memory for it"), (errno.EMFILE, "ulimit -n")]
+    ("number", "what"),
+    [(errno.ENODEV, "not enough memory for it"), (errno.ENOMEM, r"vm\.max_map_count")],
 )
 def test_a_file_that_cannot_be_mapped_goes_only_where_nobody_else_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, what: str
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     bell = Doorbell(tmp_path / "bell")
     with monkeypatch.context() as patch:
-        patch.setattr("rocketray.actors.ipc.control_page.mmap.mmap", fail)
+        patch.setattr("rocketray.store.files.file_maps.mmap.mmap", fail)
         for name in ("bell", "new"):
             with pytest.raises(StoreError, match=what):
                 Doorbell(tmp_path / name)

@@ -160,18 +160,25 @@ def test_closing_is_safe_while_an_array_over_the_file_lives(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are listed on Linux")
-def test_a_file_that_is_only_read_holds_one_descriptor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_mapped_file_holds_no_descriptor(tmp_path: Path, *, read_only: bool) -> None:
     path = tmp_path / "file"
     create_file(SYSTEM_FILES, path, SIZE, SIZE)
 
     def held() -> int:
         return sum(link.resolve() == path for link in Path("/proc/self/fd").iterdir())
 
-    file = MappedFile(path, 0, SIZE, read_only=True)
-    assert held() == 1
-    file.close()
-    file.close()
+    file = MappedFile(path, 0, SIZE, read_only=read_only)
     assert held() == 0
+    if not read_only:
+        file.reserve(SIZE, 0)
+        file.write(0, b"abc")
+        file.flush()
+        assert 3 <= file.data_end() <= SIZE
+    assert held() == 0
+    file.close()
+    file.close()
+    assert path.read_bytes().startswith(bytes(3) if read_only else b"abc")
 
 
 def test_populating_changes_no_byte(tmp_path: Path) -> None:
