@@ -1,7 +1,8 @@
 """The limits of the system on one process that has many queues: open files, and maps of them.
 
-A queue that never had a message has two open files and one map. With messages it has eight and
-four; each producer that sends to it adds one of both, and each full file of its log that is read.
+A queue has one open file, its lock; mapped files hold none (store/files/file_maps.py). Of maps it
+has one, and with messages four. Each producer that sends to it adds one of both, and each full file
+of its log that is read adds a map.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["ProcessLimits", "shortage"]
 
-_FILES_A_QUEUE, _MAPS_A_QUEUE = 9, 5
+_FILES_A_QUEUE, _MAPS_A_QUEUE = 2, 5  # with messages, and with one producer
 _FILES_OF_PROCESS, _MAPS_OF_PROCESS = 100, 1000  # Python's, Ray's and the libraries'
 _MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 
@@ -33,6 +34,17 @@ class ProcessLimits:
         except (OSError, ValueError):
             maps = None
         return cls(None if files == resource.RLIM_INFINITY else files, maps)
+
+    def queues(self) -> int | None:
+        """Return how many queues a shard process may have; None if that is not known."""
+        files = None if self.open_files is None else self.open_files - _FILES_OF_PROCESS
+        maps = None if self.maps is None else self.maps - _MAPS_OF_PROCESS
+        enough = [
+            max(number // each, 0)
+            for number, each in ((files, _FILES_A_QUEUE), (maps, _MAPS_A_QUEUE))
+            if number is not None
+        ]
+        return min(enough, default=None)
 
 
 def shortage(limits: ProcessLimits, process: str, queues: int) -> str | None:

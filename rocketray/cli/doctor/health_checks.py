@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from rocketray.actors.shards.process_limits import ProcessLimits
 from rocketray.cli.terminal.quantities import format_bytes
 from rocketray.store.retention import CROWDED, FULL, DiskUse
 
@@ -33,7 +34,7 @@ __all__ = [
     "check_stale",
 ]
 
-OPEN_FILES_WANTED = 4096  # some 400 queues in a process: 8 files for a queue, and some 300 others
+OPEN_FILES_WANTED = 4096  # 2,000 queues in a process: 2 files for a queue, and some 100 others
 OPEN_FILES_LEAST = 1024
 MAPS_WANTED = 65_530  # Linux's default: 12,000 queues in a process
 SHARED_BYTES_LOW = 256 << 20
@@ -219,19 +220,22 @@ def check_limits(open_files: int | None, maps: int | None) -> Iterator[Finding]:
         yield Finding(
             "limits",
             "error" if (open_files or 0) < OPEN_FILES_LEAST else "warning",
-            f"a process may open {open_files} files; a queue takes 8",
+            f"a process may open {open_files} files; a queue takes 2",
             f"ulimit -Hn {wanted}, or LimitNOFILE={wanted} in the node's systemd unit",
         )
     if lacks_maps:
         yield Finding(
             "limits",
             "warning",
-            f"a process may have {maps} memory maps (vm.max_map_count); a queue takes 4",
+            f"a process may have {maps} memory maps (vm.max_map_count); a queue takes 5",
             f"sysctl -w vm.max_map_count={MAPS_WANTED * 4}",
         )
     if not (lacks_files or lacks_maps):
         files = "any number of" if open_files is None else f"{open_files}"
-        yield Finding("limits", "ok", f"{files} open files, {maps or 'unknown'} memory maps")
+        said = f"{files} open files, {maps or 'unknown'} memory maps"
+        queues = ProcessLimits(open_files, maps).queues()
+        enough = "" if queues is None else f": enough for {queues} queues in a process"
+        yield Finding("limits", "ok", said + enough)
 
 
 def check_ray_access(
