@@ -99,7 +99,10 @@ class DiskAgent:
                         f"such as {differing[0]}"
                     )
                 check_store_host(
-                    copy.directory, topic.store_hosts[queue_id], "/".join(map(str, place))
+                    copy.directory,
+                    read_settings(copy.directory),
+                    topic.store_hosts[queue_id],
+                    "/".join(map(str, place)),
                 )
                 self._put_in_place(copy.directory, topic, queue_id)
                 del self._copies[place]
@@ -130,7 +133,8 @@ class DiskAgent:
     def _put_in_place(self, copy: Path, topic: TopicConfig, queue_id: int) -> None:
         """Give a complete copy the name of the queue; an old copy of that name is removed."""
         directory = shard_directory(self._data, topic.name, queue_id)
-        check_store_host(directory, topic.store_hosts[queue_id], f"{topic.name}/{queue_id}")
+        name = f"{topic.name}/{queue_id}"
+        check_store_host(directory, read_settings(directory), topic.store_hosts[queue_id], name)
         if directory.exists():
             shutil.rmtree(directory)
         directory.parent.mkdir(parents=True, exist_ok=True)

@@ -74,10 +74,10 @@ class ShardWriter:
             StoreLockedError: another process owns the shard. StoreError: the directory is of
                 another topic.
         """
-        check_store_host(directory, config.store_host, f"{topic}/{queue_id}")
-        made = read_settings(directory) is not None
+        kept = read_settings(directory)
+        check_store_host(directory, kept, config.store_host, f"{topic}/{queue_id}")
         self.store = MessageStore(
-            directory, None if made else config, clock_ms=clock_ms, adds_units=False
+            directory, config if kept is None else None, clock_ms=clock_ms, adds_units=False
         )
         self._topic = topic
         self._queue_id = queue_id

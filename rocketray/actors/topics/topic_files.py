@@ -17,8 +17,9 @@ from rocketray.actors.files.paths import (
     producer_rings_directory,
     shard_directory,
 )
+from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
-from rocketray.store.files.store_settings import read_settings
+from rocketray.store.files.store_settings import is_foreign, read_settings
 from rocketray.whole_file import sync_directory
 
 from .catalog import TopicConfig
@@ -52,7 +53,7 @@ def check_no_files(data: Path, topic: str) -> None:
 
 def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
     """Raise :class:`StoreError` if the directory of a queue that was made is missing."""
-    if queue_id in topic.made and read_settings(directory) is None:
+    if queue_id in topic.made and is_foreign(directory):
         what = "has no store.json" if directory.exists() else "is missing"
         advice = (
             f"write the file again with: rocketray store recover {directory}"
@@ -66,9 +67,13 @@ def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
         )
 
 
-def check_store_host(directory: Path, store_host: tuple[str, int], name: str) -> None:
-    """Raise :class:`StoreError` if the directory of queue *name* is one of another topic."""
-    kept = read_settings(directory)
+def check_store_host(
+    directory: Path, kept: StoreConfig | None, store_host: tuple[str, int], name: str
+) -> None:
+    """Raise :class:`StoreError` if the directory of queue *name* is one of another topic.
+
+    *kept* are the settings in the directory, None if it has none.
+    """
     if kept is not None and kept.store_host != store_host:
         raise StoreError(
             f"{directory} has store host {_text(kept.store_host)}, and topics.json gives queue "

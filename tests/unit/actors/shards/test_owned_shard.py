@@ -31,6 +31,7 @@ from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.files.file_system import FileSystem
 
 TOPIC = "T"
 CONFIG = StoreConfig(
@@ -51,6 +52,22 @@ def payload(first: int, count: int) -> bytes:
 def open_shard(data: Path) -> OwnedShard:
     topic = TopicCatalog().with_topic(TOPIC, 1).get(TOPIC)
     return OwnedShard(data, topic, 0, CONFIG, clock_ms=lambda: 1000)
+
+
+def test_an_opening_reads_the_settings_of_a_store_before_and_under_its_lock_only(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    file_read = FileSystem.read
+
+    def noted(system: FileSystem, path: Path, limit: int) -> bytes:
+        read.append(path)
+        return file_read(system, path, limit)
+
+    open_shard(data).close()
+    monkeypatch.setattr(FileSystem, "read", noted)
+    open_shard(data).close()
+    assert [path.name for path in read].count("store.json") == 2
 
 
 def test_a_queue_that_was_made_and_has_no_directory_is_not_made_anew(data: Path) -> None:
