@@ -1,20 +1,21 @@
 """Which way of flushing disturbs a thread that is busy in Python least?
 
 A shard flushes from a second thread, beside the one that writes. ``mmap.flush`` keeps the GIL while
-it waits for the disk, so the writer stops. ``os.fdatasync`` releases it, and then waits for the
-busy thread to release it again. Both are measured: the remaining pace of the busy thread, and the
-time of a flush of 64 KiB from its call to its return.
+it waits for the disk, so the writer stops. The store's own sync, ``msync`` of the C library,
+releases it, and then waits for the busy thread to release it again. Both are measured: the
+remaining pace of the busy thread, and the time of a flush of 64 KiB from its call to its return.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import statistics
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from rocketray.store.files.file_maps import address_of, sync_map
 
 from .report import BenchOptions, Row, bench_directory
 
@@ -33,7 +34,7 @@ def run(options: BenchOptions) -> list[Row]:
     sync = options.ceilings.sync()
     with bench_directory() as directory:
         rows = []
-        for name in ("fdatasync", "mmap.flush"):
+        for name in ("msync", "mmap.flush"):
             pace, took = _beside_busy_thread(directory / "file", name, seconds)
             rows += [
                 Row(f"pace of a busy thread beside {name}", 100 * pace / alone, "%", "100 %"),
@@ -56,8 +57,9 @@ def _beside_busy_thread(path: Path, name: str, seconds: float) -> tuple[float, f
     path.write_bytes(bytes(_FILE_BYTES))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), _FILE_BYTES) as mapped:
         mapped.flush()
+        address = address_of(mapped)
         flush: Callable[[int], object] = {
-            "fdatasync": lambda _: os.fdatasync(file.fileno()),
+            "msync": lambda _: sync_map(path, address, _FILE_BYTES),
             "mmap.flush": lambda at: mapped.flush(at, _DIRTY_BYTES),
         }[name]
         times: list[float] = []

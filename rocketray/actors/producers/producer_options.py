@@ -39,7 +39,7 @@ NoAck = Literal["none"]
 class ProducerOptions(TypedDict, total=False):
     """The options of a producer.
 
-    ``ack``: when a message counts as stored: "memory", or "disk", after fdatasync. By default what
+    ``ack``: when a message counts as stored: "memory", or "disk", after a sync. By default what
     its topic says, or else the node (see ack_mode.py), which says "memory" at first.
     ``timeout_s``: how long a send waits for room, and then for the acknowledgement; 10 s.
     ``compression``: store bodies compressed ("zlib", "lz4" or "zstd") if that makes them smaller.

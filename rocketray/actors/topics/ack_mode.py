@@ -15,7 +15,7 @@ from rocketray.errors import ConfigError
 __all__ = ["AckMode", "check_ack", "durability_of"]
 
 AckMode = Literal["memory", "disk"]
-"""When a message counts as stored: in the memory of its files, or after fdatasync."""
+"""When a message counts as stored: in the memory of its files, or after a sync to disk."""
 _DURABILITY: Mapping[object, Durability] = {"memory": Durability.MEMORY, "disk": Durability.DISK}
 
 
