@@ -45,7 +45,7 @@ ERRORS: dict[str, Callable[[], Exception]] = {
 FAILING = {
     "no room": {"create", "allocate", "write", "rename", "make_directory"},
     "broken disk": {"create", "allocate", "write", "rename", "make_directory", "sync", "unlink"},
-    "too many files": {"create", "open", "write", "sync"},
+    "too many files": {"create", "open", "allocate", "write", "sync"},
 }
 
 
