@@ -20,7 +20,6 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -35,6 +34,11 @@ _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000
 _MS_SYNC = 4
 _FAILED = ctypes.c_void_p(-1).value
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_mmap, _msync = _LIBC.mmap, _LIBC.msync
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long
+_msync.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 _lost: list[mmap.mmap] = []
 """Reservations that must not be unmapped: the system may have given their addresses to others."""
 
@@ -54,7 +58,7 @@ def map_file(path: Path, descriptor: int, size: int, *, read_only: bool) -> mmap
     with _few_enough_maps(path):  # no memory is promised: none of the reserved pages is ever used
         found = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=protection)
         flags = mmap.MAP_SHARED | _MAP_FIXED
-        if _libc().mmap(address_of(found), size, protection, flags, descriptor, 0) == _FAILED:
+        if _mmap(address_of(found), size, protection, flags, descriptor, 0) == _FAILED:
             _lost.append(found)
             _raise_last(path)
     return found
@@ -71,7 +75,7 @@ def sync_map(path: Path, address: int, size: int) -> None:
     Raises:
         OSError: the disk could not write it.
     """
-    if _libc().msync(address, size, _MS_SYNC) != 0:
+    if _msync(address, size, _MS_SYNC) != 0:
         _raise_last(path)
 
 
@@ -91,19 +95,3 @@ def _few_enough_maps(path: Path) -> Iterator[None]:
 def _raise_last(path: Path) -> NoReturn:
     number = ctypes.get_errno()
     raise OSError(number, os.strerror(number), str(path))
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
-    )
-    libc.msync.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    return libc
