@@ -282,6 +282,48 @@ def test_a_limit_on_open_files_is_told_and_what_is_over_it_goes_in_later(tmp_pat
     assert done.stdout.strip() == "{True}"
 
 
+FEW_ADDRESSES = """
+import re, resource, sys
+from pathlib import Path
+from support.stores import FakeClock, check_whole, message
+from rocketray.errors import StoreError
+from rocketray.store.message_store import MessageStore
+path, clock = Path(sys.argv[1]), FakeClock()
+store, other = (MessageStore(path / name, clock_ms=clock) for name in "ab")
+store.put([message(0)], 0)
+used = int(re.search(r"VmSize:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
+_, most = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), most))  # half of a file of the log
+refused = set()
+for use in (
+    lambda: other.put([message(0)], 0),
+    lambda: MessageStore(path / "a", clock_ms=clock, read_only=True).reads.view(0),
+):
+    try:
+        use()
+    except StoreError as error:
+        refused.add("vm.max_map_count" in str(error))
+    else:
+        refused.add("nothing")
+store.put([message(1)], 0)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+other.put([message(0)], 0)
+assert (check_whole(store), check_whole(other)) == (2, 1)
+store.close()
+other.close()
+assert MessageStore(path / "b", clock_ms=clock).recovery.was_clean
+print(refused)
+"""
+
+
+def test_a_limit_on_maps_is_told_and_what_is_over_it_goes_in_later(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FEW_ADDRESSES, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "{True}"
+
+
 def test_a_limit_on_file_sizes_refuses_what_is_over_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LIMITED, str(tmp_path / "store"), "8191"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

@@ -50,7 +50,8 @@ def map_file(path: Path, descriptor: int, size: int, *, read_only: bool) -> mmap
 
     Raises:
         ValueError: *size* is 0.
-        StoreError: this process has too many maps. OSError: the file cannot be mapped.
+        StoreError: this process has too many maps, or no addresses left.
+        OSError: the file cannot be mapped.
     """
     if size <= 0:
         raise ValueError(f"{path}: an empty file cannot be mapped")
@@ -88,7 +89,8 @@ def _few_enough_maps(path: Path) -> Iterator[None]:
             raise
         raise StoreError(
             f"{path} cannot be mapped ({error.strerror}): raise the limit of memory maps of a "
-            "process (sysctl -w vm.max_map_count=…), or delete topics, then try again"
+            "process (sysctl -w vm.max_map_count=…) or of its addresses (ulimit -v), or delete "
+            "topics, then try again"
         ) from None
 
 
