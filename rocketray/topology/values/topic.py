@@ -23,12 +23,12 @@ from mode.utils.queues import ThrowableQueue
 from rocketray.actors.producers.queue_selector import QueueSelector, select_queue
 from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.delay import DelayOptions, delay_of
-from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
 from rocketray.names import check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .codec import refuse_pickle
+from .codec import make_decoder, refuse_pickle
 from .fields import MessageFields, property_text, texts
 from .group import GroupMembership
 from .wire import topic_name
@@ -122,14 +122,22 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         result is Faust's ``RecordMetadata`` with the queue and the queue offset. With
         ``delay_level=``, ``delay=`` or ``deliver_at=`` the message is delivered later
         (:class:`Delay`), and the result has a ``recall_handle``.
+
+        On a topic with a ``value_type``, *value* is one of that type, bytes that are serialized
+        already, or a value that the topic's own serialization makes one of, such as a dict.
+
+        Raises:
+            InvalidMessageError: no consumer could decode *value*, or the message is invalid.
         """
         later = delay_of(self.send, delay)
         body, open_headers = self.prepare_value(
             value, value_serializer, schema, self.prepare_headers(headers)
         )
+        if value_serializer is None and schema is None:
+            self._check_value(value, body)
         key_bytes, open_headers = self.prepare_key(key, key_serializer, schema, open_headers)
         message = self.message(
-            body or b"",
+            b"" if body is None else body,
             value,
             key=key_bytes,
             headers=announce(self.app, key_bytes, body, partition, timestamp, open_headers),
@@ -184,6 +192,22 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         )
         message.encoded_properties()  # check the limit now, not in the middle of a batch
         return message
+
+    def _check_value(self, value: Any, body: Any) -> None:
+        """Raise if *value* is of another type, and its *body* cannot be decoded as the topic's."""
+        value_type = self.schema.value_type
+        if not isinstance(value_type, type) or isinstance(value, (bytes, value_type)):
+            return
+        decode = make_decoder(self.app, self)
+        if decode is None or not isinstance(body, bytes):
+            return
+        try:
+            decode(body)
+        except Exception as error:
+            raise InvalidMessageError(
+                f"topic {self}: value {value!r:.60} cannot be decoded as value_type "
+                f"{value_type.__name__}: {error}; send a value of that type, or bytes"
+            ) from error
 
     async def _select(
         self, queue_selector: QueueSelector, message: Message, partition: int | None
@@ -241,6 +265,7 @@ def _check(options: Mapping[str, Any], fields: MessageFields) -> None:
     """Raise for options that a topic cannot have, before Faust uses them."""
     _check_pattern(options.get("pattern"), options.get("topics"))
     retention_policy(options.get("retention"))
+    _check_types(options)
     for name in options.get("topics", ()):
         check_topic(name)
         refuse_pickle(f"the value of topic {name!r}", _codec(options, "value"))
@@ -259,6 +284,21 @@ def _check_pattern(pattern: Any, names: Sequence[str] | None) -> None:
         re.compile(pattern)
     except re.error as error:
         raise ConfigError(f"pattern {pattern!r}: {error}") from error
+
+
+def _check_types(options: Mapping[str, Any]) -> None:
+    """Raise for a key_type or value_type that is an instance, or no class for another reason."""
+    names = ", ".join(map(repr, options.get("topics") or ())) or "of a pattern"
+    for option in ("key_type", "value_type"):
+        given = options.get(option)
+        if given is None or isinstance(given, type):
+            continue
+        instead = "str, int, or a subclass of rr.Record"
+        if isinstance(given, faust.Record):
+            instead = f"the class: {option}={type(given).__name__}"
+        raise ConfigError(
+            f"topic {names}: {option} is {given!r:.60} and not a class; give {instead}"
+        )
 
 
 def _codec(options: Mapping[str, Any], what: str) -> Any:

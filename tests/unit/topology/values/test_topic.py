@@ -28,6 +28,10 @@ class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not follow
     amount: float | None = None
 
 
+class Other(faust.Record):  # type: ignore[misc]  # as above
+    x: int
+
+
 class Pickled(faust.Record, serializer="pickle"):  # type: ignore[misc, call-arg]  # as above
     x: int
 
@@ -141,6 +145,57 @@ def test_names_are_checked(name: str) -> None:
 def test_what_a_topic_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         App("app").topic(*([] if "pattern" in options else ["T"]), **options)
+
+
+@pytest.mark.parametrize("option", ["key_type", "value_type"])
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [(ORDER, "=Order"), ([Order], "a subclass of rr.Record"), ("Order", "a subclass of rr.Record")],
+)
+def test_a_type_that_is_no_class_is_refused(option: str, given: Any, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"'T': {option} is .* not a class; give .*{instead}$"):
+        App("app").topic("T", **{option: given})
+
+
+@pytest.mark.parametrize(
+    ("value_type", "value"),
+    [
+        (Order, 3),
+        (Order, None),  # Faust writes null, which is no Order either
+        (Order, [ORDER]),
+        (Order, {"order_id": "o-1"}),  # no kind
+        (Order, Other(x=1)),
+        (int, "three"),
+        (str, 0),
+    ],
+)
+def test_a_value_that_no_consumer_could_decode_is_refused(value_type: Any, value: Any) -> None:
+    topic = App("app").topic("T", value_type=value_type)
+    with pytest.raises(InvalidMessageError, match=r"topic '?T'?: "):
+        asyncio.run(topic.send(value=value))
+
+
+@pytest.mark.parametrize(
+    ("value_type", "value", "options"),
+    [
+        (Order, ORDER, {}),
+        (Order, {"order_id": "o-1", "kind": "pay"}, {}),
+        (Order, b"serialized", {}),
+        (Order, "text", {"value_serializer": "raw"}),
+        (int, 3.5, {}),  # as Faust, which takes the integer
+        (None, 3, {}),
+    ],
+)
+def test_a_value_that_a_consumer_may_decode_is_sent(
+    node: LocalNode, value_type: Any, value: Any, options: dict[str, Any]
+) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_type=value_type, queues=1)
+        assert (await (await topic.send(value=value, **options))).offset == 0
+        await app.stop()
+
+    asyncio.run(scenario())
 
 
 def test_bytes_and_text_are_raw() -> None:
