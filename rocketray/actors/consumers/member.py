@@ -27,7 +27,12 @@ from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.groups.group_offsets import check_member_topic
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.member_options import MemberOptions, check_member, new_client_id
+from rocketray.actors.groups.member_options import (
+    MemberOptions,
+    check_member,
+    check_poll,
+    new_client_id,
+)
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
@@ -78,6 +83,7 @@ class GroupConsumer:
         self.subscription = subscription
         """What it asked for when it joined."""
         self._node = node
+        self._group = group
         self._topic = topic
         self._local = open_local_offsets(node, group, topic, options, clock_ms)
         self._streams = streams or QueueStreams(node, group, topic)
@@ -119,13 +125,21 @@ class GroupConsumer:
         """Return batches of at most *max_messages* of each queue; [] after *timeout_s*.
 
         Sleeps with the GIL released. The messages of the queues in *skip* stay in their streams; a
-        thread that removes a queue from *skip* meanwhile calls :meth:`wake`.
+        thread that removes a queue from *skip* meanwhile calls :meth:`wake`. If another thread
+        closes the member meanwhile, the poll returns [].
 
         Raises:
+            ConfigError: *timeout_s* is not from 0 to 1e9, or *max_messages* is below 1.
             FilterError: a class filter failed; the text names the message and the reason.
             StreamError: the coordinator refuses the member: the topic was deleted or may not be
-                read, or other members changed the group's subscription.
+                read, or other members changed the group's subscription; or the member is closed.
         """
+        check_poll(timeout_s, max_messages)
+        if self._closed.is_set():
+            raise StreamError(
+                f"this member of group {self._group!r} on topic {self._topic!r} is closed; create a new "
+                "one to read on, and end the loop that polls before close()"
+            )
         rung = self._streams.bell.count()
         batches = self._take(max_messages, skip)
         if not batches and not self._closed.is_set():

@@ -24,6 +24,7 @@ __all__ = [
     "check_client_id",
     "check_compression",
     "check_member",
+    "check_poll",
     "client_ids_of",
     "new_client_id",
 ]
@@ -31,6 +32,7 @@ __all__ = [
 FetchCompression = Literal["lz4", "zstd"]
 StartFrom = Literal["earliest", "latest"]
 _CLIENT_ID_MAX = 255
+_POLL_MAX_S = 1e9  # some 31 years: the kernel's nanoseconds are 64 bits
 _NOT_IN_HOSTS = re.compile(r"[^a-zA-Z0-9._-]")
 _UNIQUE_BYTES = 4  # tells apart members of one process, and of a reused process id
 
@@ -101,6 +103,17 @@ def check_member(
             "a member of a broadcast group needs a client_id, under which its offsets are stored, "
             "and neither strategy nor together: it gets all queues"
         )
+
+
+def check_poll(timeout_s: float, max_messages: int) -> None:
+    """Raise :class:`ConfigError` unless a poll can take these arguments."""
+    if not isinstance(timeout_s, (int, float)) or not 0 <= timeout_s <= _POLL_MAX_S:
+        raise ConfigError(
+            f"timeout_s is {timeout_s!r:.60}; give the seconds that a poll waits for messages, "
+            "from 0, which does not wait, to 1e9: poll(1.0)"
+        )
+    if not isinstance(max_messages, int) or max_messages < 1:
+        raise ConfigError(f"max_messages is {max_messages!r:.60}; give a whole number from 1")
 
 
 def check_compression(compression: FetchCompression | None) -> FetchCompression | None:

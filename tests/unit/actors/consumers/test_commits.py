@@ -1,8 +1,10 @@
-"""What may be committed by hand: offsets that the queue has, of queues that the member read."""
+"""What a program may ask of a member: offsets that the queue has, and polls while it is open."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +93,33 @@ def test_a_group_is_not_moved_where_no_offset_is(
     with pytest.raises(error, match=says):
         node.groups.move_offsets("g", "T", targets)
     assert node.groups.all()[0].offsets == {0: 3}
+
+
+@pytest.mark.parametrize("timeout_s", ["x", -1, None, float("nan"), float("inf")])
+def test_a_poll_without_a_time_to_wait_is_refused(join: Join, timeout_s: Any) -> None:
+    with join() as member, pytest.raises(ConfigError, match=r"timeout_s is .*poll\(1\.0\)"):
+        member.poll(timeout_s)
+
+
+@pytest.mark.parametrize("count", [0, -1, "x", 2.5])
+def test_a_poll_for_no_message_is_refused(join: Join, count: Any) -> None:
+    with join() as member, pytest.raises(ConfigError, match="max_messages is"):
+        member.poll(0, count)
+
+
+def test_a_poll_of_a_closed_member_is_refused(join: Join) -> None:
+    with join() as member:
+        assert member.poll(1e9)
+    with pytest.raises(StreamError, match="member of group 'g' on topic 'T' is closed"):
+        member.poll(0)
+
+
+def test_a_poll_that_waits_ends_when_the_member_is_closed(join: Join) -> None:
+    member = join()
+    read_all(member)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(member.poll, 600)
+        while not waiting.running():
+            time.sleep(0.001)
+        member.close()
+        assert waiting.result(30) == []
