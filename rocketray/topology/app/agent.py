@@ -23,7 +23,7 @@ from mode.utils.aiter import aiter as any_aiter
 
 from rocketray.actors.groups.failing import FailingMessage, reason_of
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.errors import NodeElsewhereError
+from rocketray.errors import ConfigError, NodeElsewhereError
 from rocketray.filters.filter_name import FilterName
 from rocketray.topology.connection import AppNode
 from rocketray.topology.delivery.delivery import NotedFailure, place_of
@@ -40,6 +40,7 @@ __all__ = ["Agent", "AgentStatistics", "agent_doubts"]
 logger = logging.getLogger(__name__)
 
 _EVERYTHING = ("", "*")
+_NO_ITEMS = f"'{Stream.__name__}' object is not subscriptable"
 
 
 class HeldQueue(NamedTuple):
@@ -202,6 +203,8 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         who, active = f"agent {self.name}", aref.stream.get_active_stream()
         inbox = active.inbox if isinstance(active, Stream) else None
         hand = None if inbox is None else inbox.hand()
+        if not hand:
+            error = _hinted(error, aref.stream)
         runs = () if hand is None else hand.runs
         place = place_of(*runs[0]) if len(runs) == 1 else None
         self._last_failure = NotedFailure(system_clock_ms(), reason_of(error), place)
@@ -237,6 +240,20 @@ def _is_cancelled() -> bool:
     """Return whether the handler itself was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _hinted(error: BaseException, stream: Any) -> BaseException:
+    """Return *error*, with a hint if a handler took its *stream* for one message."""
+    is_attribute = isinstance(error, AttributeError) and error.obj is stream
+    is_item = isinstance(error, TypeError) and str(error) == _NO_ITEMS
+    if not is_attribute and not is_item:
+        return error
+    hinted = ConfigError(
+        f"{error}; an agent's argument is the stream of its messages, not one message: write "
+        "`async for message in stream:`"
+    )
+    hinted.__cause__ = error
+    return hinted
 
 
 async def _close_iterators(stream: Any) -> None:

@@ -363,3 +363,34 @@ def test_a_program_without_logging_set_up_shows_warnings(tmp_path: Path) -> None
     )
     assert "agent pays: topic T, tags 'pay|ship'" in done.stderr
     assert "a line of a module with services" in done.stderr
+
+
+async def _attribute(order: Any) -> None:
+    _ = order.amount
+
+
+async def _key(order: Any) -> None:
+    _ = order["amount"]
+
+
+async def _of_the_handler_itself(_: Any) -> None:
+    _ = len.amount  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_hinted"),
+    [(_attribute, True), (_key, True), (_of_the_handler_itself, False)],
+)
+def test_a_handler_that_takes_the_stream_for_one_message_is_told(
+    node: LocalNode, handler: Any, is_hinted: bool
+) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        agent = app.agent(topic)(handler)
+        async with running(app):
+            await until(lambda: agent.statistics().last_failure)
+            failure = agent.statistics().last_failure
+        assert failure is not None
+        assert ("write `async for message in stream:`" in failure.reason) == is_hinted, failure
+
+    asyncio.run(scenario())
