@@ -22,6 +22,7 @@ from .connection import Connection
 __all__ = ["AsyncProducer", "Client", "Producer"]
 
 _LOG = logging.getLogger(__name__)
+_PLACE = ("data", "cluster", "ray_address")
 
 
 class Client(Connection):
@@ -79,7 +80,7 @@ class Producer(NodeProducer):
         **options: Unpack[ProducerOptions],
     ) -> None:
         """Connect as :class:`Client` does; the options are those of :class:`ProducerOptions`."""
-        batch_settings(options)  # checked before anything is opened
+        batch_settings(options, _PLACE)  # checked before anything is opened
         connection = Connection.open(data, cluster=cluster, ray_address=ray_address)
         super().__init__(connection, **options)
         connection.keep(self)
@@ -97,7 +98,7 @@ class AsyncProducer(NodeAsyncProducer):
         **options: Unpack[ProducerOptions],
     ) -> None:
         """Take the options of :class:`Producer`; it connects when it is opened."""
-        batch_settings(options)
+        batch_settings(options, _PLACE)
         place = {"cluster": cluster, "ray_address": ray_address}
         super().__init__(partial(Producer, data, **place, **options))
 

@@ -111,14 +111,16 @@ _OF_SENDS = ("ack", *SendOptions.__annotations__)
 _KNOWN = frozenset(_OF_SENDS)
 
 
-def batch_settings(options: ProducerOptions) -> BatchSettings:
+def batch_settings(options: ProducerOptions, arguments: Sequence[str] = ()) -> BatchSettings:
     """Return a producer's options in the form that it uses, after checking them.
+
+    *arguments* are names beside the options, which a mistyped one may stand for.
 
     Raises:
         ConfigError: one of them is unknown, or cannot be used as given.
     """
-    known = ", ".join(_OF_PRODUCERS)
-    refuse_unknown("a producer has no option", options, _OF_PRODUCERS, f"there are {known}")
+    known = (*arguments, *_OF_PRODUCERS)
+    refuse_unknown("a producer has no option", options, known, f"there are {', '.join(known)}")
     compression, over = options.get("compression"), options.get("compress_over")
     if over is not None and (isinstance(over, bool) or not isinstance(over, int)):
         raise ConfigError(f"compress_over is {over!r:.60}; give a number of bytes")

@@ -166,6 +166,8 @@ def test_a_wrong_member_is_refused_before_the_node_is_asked_anything(
         ),
         (lambda data: rr.Producer(data, check=lambda _: "commit"), "transactions need both"),
         (lambda data: rr.Producer(data, akc="disk"), r"no option akc=; did you mean ack=\?"),  # type: ignore[call-arg]
+        (lambda data: rr.Producer(dta=data), r"no option dta=; did you mean data=\?"),  # type: ignore[call-arg]
+        (lambda data: rr.AsyncProducer(dta=data), r"no option dta=; did you mean data=\?"),  # type: ignore[call-arg]
         (lambda data: rr.Producer(data, ack="none"), "ack 'none' is not"),  # type: ignore[arg-type]
     ],
 )
