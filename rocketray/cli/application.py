@@ -70,6 +70,7 @@ _PLACES = {
 _OTHER_NAMES = {"filter": "filters", "store": "stores"}  # of what a module has
 _COMPLETE = "_ROCKETRAY_COMPLETE"  # set by the shell's function that wants a word completed
 _LOADS_ALL = ("doctor",)  # to check all tables of the settings file
+_SIMILAR = 0.7  # "--to" is not "--time"
 _PARSING = re.compile(r", unable to parse string as an? \w+$")  # what pydantic tried
 _HOW_TO_STOP = (
     "No such command 'stop'. A node ends with Ctrl-C, or with kill and its process id, which "
@@ -176,7 +177,7 @@ def _said(error: Exception) -> str:
 
 
 def _say_plainly(error: Any) -> None:
-    """Remove what libraries add to a message; of the options they propose keep the nearest."""
+    """Remove what libraries add to a message; propose the nearest option, or else all of them."""
     error.message = error.message.removeprefix("Value error, ")
     error.message = error.message.replace("Input should be", "it has to be", 1)
     error.message = _PARSING.sub("", error.message)
@@ -184,9 +185,15 @@ def _say_plainly(error: Any) -> None:
         error.message = _HOW_TO_STOP
     if _is_of_file(error):
         error.message += f"; it is set in {read_settings().path}"
-    if getattr(error, "possibilities", None):
-        near = meant(error.option_name, error.possibilities)
-        error.possibilities = near or error.possibilities
+    if hasattr(error, "option_name") and error.ctx is not None:
+        known = _options_of(error.ctx)
+        error.possibilities = meant(error.option_name, known, cutoff=_SIMILAR) or known
+
+
+def _options_of(context: Any) -> list[str]:
+    """Return the options of a command, as they are written in full."""
+    shown = (param for param in context.command.params if not getattr(param, "hidden", True))
+    return [name for param in shown for name in param.opts if name.startswith("--")]
 
 
 def _is_of_file(error: Any) -> bool:

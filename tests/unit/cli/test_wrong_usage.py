@@ -29,6 +29,7 @@ from rocketray.topology.hosting.app_path import load_app
 NOWHERE = "/nowhere/at/all"
 ROWS: list[tuple[tuple[str, ...], int, str]] = [
     (("send", "T", "x", "--tag", "pay"), 2, "No such option: --tag .*: --tags\\)"),
+    (("groups", "seek", "g", "T", "--to", "5"), 2, "such option: --to .*--offset, .*--time"),
     (("send", "T", "x", "--property", "TAGS=x"), 2, "TAGS is RocketMQ's own, .* with --tags"),
     (("send", "T", "x", "--property", "KEYS=x"), 2, "give keys with --key"),
     (("send", "T", "x", "--property", "UNIQ_KEY=x"), 2, "each message gets its own"),
