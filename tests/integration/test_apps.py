@@ -278,7 +278,9 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
 
     [host] = hosts(run)
     printed, logged = map(Path, host["logs"])
-    assert f"ledger host 0 writes to {printed} and {logged}" in run("status", "--over", "0").out
+    shown = run("status", "--over", "0").out
+    assert "what they print and log: rocketray logs ledger\n" in shown
+    assert printed.name not in shown
     assert "booked {'amount': 7}" in printed.read_text()
     said = logged.read_text()
     assert "these agents keep the order of each queue: book;" in said

@@ -159,19 +159,14 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
 
 
 def _log_lines(hosts: Sequence[Host]) -> list[str]:
-    """Return where the hosts log, and how that is read: on the machine of the node."""
+    """Return how the output of the hosts is read: on the machine of the node."""
     logging = [host for host in hosts if host.status is not None and host.status.logs]
-    lines = [
-        f"{host.app} host {host.number} writes to {' and '.join(host.status.logs)}"
-        for host in logging
-        if host.status is not None
-    ]
-    if not lines:
+    if not logging:
         return []
     names = "|".join(sorted({host.app for host in logging}))
     is_of_cluster = any(host.status is not None and not host.status.plan.data for host in logging)
     where = ", with --data DIR on the node's machine" if is_of_cluster else ""
-    return ["", *lines, f"to read them: rocketray logs {names}{where}"]
+    return ["", f"what they print and log: rocketray logs {names}{where}"]
 
 
 def _complaints(hosts: Sequence[Host]) -> Iterator[str]:

@@ -76,7 +76,8 @@ def logs(
     queue, offset and id, for "rocketray explain". Example: rocketray logs shop -f --since 10m
 
     The processes of the node on --data are shown, of its machine; it need not run. Of an app of a
-    named cluster these are the hosts there: "rocketray status APP" names the files of all.
+    named cluster these are the hosts there: "rocketray status APP --json" names the files of
+    all.
     Each file is limited to 32 MiB, and two older ones are kept.
     """
     from rocketray.actors.process_logs.log_index import read_logs  # noqa: PLC0415 - not for help
@@ -85,7 +86,7 @@ def logs(
     if (cluster := chosen_cluster()) is not None:
         raise ConfigError(
             f"logs are read on their machine: run this there with --data DIR, without --cluster; "
-            f"rocketray --cluster {cluster.name} status names machines and files of apps"
+            f"rocketray --cluster {cluster.name} status --json names machines and files of apps"
         )
     since_ms = None if since is None else parse_since(since)
     entries = read_logs(data)

@@ -85,8 +85,7 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
     assert agents.count("1200") == 2
     agent = "shop host 0 agent handle_payments_of_customers: "
     assert logs.split("\n") == [
-        "shop host 0 writes to /logs/worker.out and /logs/worker.err",
-        "to read them: rocketray logs shop, with --data DIR on the node's machine",
+        "what they print and log: rocketray logs shop, with --data DIR on the node's machine",
     ]
     assert errors == [
         f"shop host 0 failed at {when} on node-2: ValueError: no database (/apps/shop.py:12)",
