@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,14 @@ from rocketray.errors import ConfigError
 from rocketray.topology.hosting.app_path import load_app, source_of
 from rocketray.topology.hosting.code_archive import CodeArchive, pack_code
 from rocketray.topology.hosting.host_plan import HostPlan
+from rocketray.topology.values.topic import Topic
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
+    from rocketray.actors.topics.catalog import TopicConfig
+    from rocketray.topology.app.app import App
 
-__all__ = ["Labels", "parse_labels", "plan_of"]
+__all__ = ["Labels", "parse_labels", "plan_of", "queues_to_read"]
 
 _LARGE_BYTES = 1 << 20
 _IGNORES_GITIGNORE = "RAY_RUNTIME_ENV_IGNORE_GITIGNORE"  # Ray's own variable, for its uploads
@@ -73,3 +76,19 @@ def _tell(code: CodeArchive) -> None:
         )
     if code.left_out:
         progress(f"left out of the upload, with messages or tables: {', '.join(code.left_out)}")
+
+
+def queues_to_read(app: App, existing: Mapping[str, TopicConfig]) -> dict[str, int]:
+    """Return how many queues each topic has, or will be created with, that the app's agents share.
+
+    A broadcast agent shares none: each instance reads all queues.
+    """
+    queues: dict[str, int] = {}
+    for agent in app.agents.values():
+        topic, membership = agent.channel, agent.membership
+        if not isinstance(topic, Topic) or membership is None or membership.is_broadcast:
+            continue
+        declared = topic.partitions or app.conf.topic_partitions
+        for name in topic.matching(existing):
+            queues[name] = existing[name].queues if name in existing else declared
+    return queues

@@ -29,6 +29,7 @@ __all__ = [
     "failures_of",
     "groups_of",
     "idle_instances",
+    "queues_of",
     "show_groups",
     "show_hosts",
     "show_problems",
@@ -57,19 +58,21 @@ def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list
     return [each for each in groups if each.group in names]
 
 
-def idle_instances(
-    hosts: Sequence[Host], groups: Sequence[GroupDescription], consumers: int
-) -> list[str]:
-    """Return a line for each topic with fewer queues than the app has instances."""
-    queues = {
+def queues_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> dict[str, int]:
+    """Return how many queues each topic has whose queues the hosts share."""
+    return {
         each.topic: len(each.offsets)
         for each in groups_of(hosts, groups)
         if not each.is_broadcast and not each.topic.startswith(RETRY_PREFIX)
     }
+
+
+def idle_instances(queues: Mapping[str, int], consumers: int) -> list[str]:
+    """Return a line for each topic of *queues* that has fewer than the app has instances."""
     return [
         f"topic {topic} has {counted(count, 'queue')}, and a queue is read by one instance at a "
-        f"time: {consumers - count} of the {consumers} instances get none of its messages; scale "
-        f"to {count}, or, if keys need not stay in their queues, add queues: rocketray topics "
+        f"time: {consumers - count} of the {consumers} instances get none of its messages; run "
+        f"{count}, or, if keys need not stay in their queues, add queues: rocketray topics "
         f"alter {topic} --queues {consumers}"
         for topic, count in sorted(queues.items())
         if count < consumers

@@ -19,7 +19,7 @@ from rocketray.cli.terminal.output import counted, print_result, progress
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ActorError, ConfigError
 
-from .app_status import failures_of, idle_instances, show_hosts, sinks_of
+from .app_status import failures_of, idle_instances, queues_of, show_hosts, sinks_of
 
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
@@ -73,7 +73,8 @@ def up(
     Each instance has a process of its own, and they share the messages of their groups. The module
     is imported from the current directory, or from Python's path. If an instance fails to start,
     all are ended, and the reason is printed. One that crashes later is restarted. Without --detach
-    the app runs until SIGINT (Ctrl-C) or SIGTERM, and is then drained.
+    the app runs until SIGINT (Ctrl-C) or SIGTERM, and is then drained. A queue is read by one
+    instance at a time; a warning says if a topic has fewer queues than there are instances.
 
     If the app has Spark sinks, one more process runs all of them. A sink that fails is restarted
     from its checkpoint, for as long as the app is up.
@@ -93,7 +94,7 @@ def up(
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
     from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
 
-    from .app_plan import parse_labels, plan_of  # noqa: PLC0415 - the same
+    from .app_plan import parse_labels, plan_of, queues_to_read  # noqa: PLC0415 - the same
 
     import_from(Path.cwd())
     labels = parse_labels(label or ())
@@ -105,15 +106,14 @@ def up(
             return
         with waiting(f"starting {path}"):
             plan, code = plan_of(connection, path, labels)
-            count = consumers or 1
+            declared, count = load_app(path), consumers or 1
+            for line in idle_instances(queues_to_read(declared, connection.topics.all()), count):
+                progress(f"warning: {line}")
             app, handles = hosting.bring_up(
                 plan, count, code=code, detached=detach, is_given_up=is_given_up
             )
         hosts = hosting.find_hosts(connection.cluster, app)
         show_hosts(hosts, as_json=as_json)
-        for line in idle_instances(hosts, connection.groups.all(), count):
-            progress(f"warning: {line}")
-        declared = load_app(path)
         for line in agent_doubts(connection, declared.agents.values()):
             progress(f"warning: {line}")
         if detach:
@@ -233,12 +233,12 @@ def scale(
         _check_is_no_sink(connection.cluster, app)
         hosts = hosts_of(connection.cluster, app)
         _warn_of_changed_code(hosts, app, consumers)
+        for line in idle_instances(queues_of(hosts, connection.groups.all()), consumers):
+            progress(f"warning: {line}")
         with waiting(f"scaling {app}"):
             said = hosting.scale(connection.cluster, app, consumers, signals.event.is_set)
         hosts = hosting.find_hosts(connection.cluster, app)
         show_hosts(hosts, as_json=as_json)
-        for line in idle_instances(hosts, connection.groups.all(), consumers):
-            progress(f"warning: {line}")
     _say_what_is_left(said)
 
 

@@ -11,9 +11,11 @@ import pytest
 import typer
 
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.cli.nodes import app_plan
-from rocketray.cli.nodes.app_plan import parse_labels, plan_of
+from rocketray.cli.nodes.app_plan import parse_labels, plan_of, queues_to_read
 from rocketray.errors import ConfigError
+from rocketray.topology.app.app import App
 from rocketray.topology.hosting import host_plan
 
 APP = "import rocketray as rr\napp = rr.App('shop')\n"
@@ -90,3 +92,27 @@ def test_labels_are_pairs() -> None:
     for text in ("zone", "=b", "zone="):
         with pytest.raises(typer.BadParameter, match="is not KEY=VALUE"):
             parse_labels([text])
+
+
+def test_the_queues_that_instances_share_are_those_of_the_node_or_of_the_declaration() -> None:
+    app = App("shop")
+
+    async def handle(stream: Any) -> None: ...
+
+    for number, topic in enumerate(
+        [
+            app.topic("Orders", "Returns", queues=2),
+            app.topic("Prices"),
+            app.topic(pattern="Old.*"),
+        ]
+    ):
+        app.agent(topic, name=f"a{number}")(handle)
+    app.agent(app.topic("Rates", queues=1), name="all", broadcast=True)(handle)
+    app.agent(app.channel(), name="here")(handle)
+    existing = {name: TopicConfig(name, 4, (), "") for name in ("Returns", "OldOrders", "Unread")}
+    assert queues_to_read(app, existing) == {
+        "Orders": 2,
+        "Returns": 4,
+        "Prices": app.conf.topic_partitions,
+        "OldOrders": 4,
+    }

@@ -14,6 +14,7 @@ from rocketray.cli.nodes.app_status import (
     failures_of,
     groups_of,
     idle_instances,
+    queues_of,
     show_groups,
     show_hosts,
     show_problems,
@@ -259,12 +260,13 @@ def test_more_instances_than_queues_are_warned_about() -> None:
         replace(GROUP, topic="Prices", offsets={0: 0}, is_broadcast=True),
         replace(GROUP, group="audit", topic="Trade", offsets={0: 0}),
     ]
-    assert idle_instances(HOSTS, [GROUP, *others], 4) == []
-    (line,) = idle_instances(HOSTS, [GROUP, *others], 6)
+    queues = queues_of(HOSTS, [GROUP, *others])
+    assert idle_instances(queues, 4) == []
+    (line,) = idle_instances(queues, 6)
     assert line.startswith(
         "topic Orders has 4 queues, and a queue is read by one instance at a time"
     )
-    assert "2 of the 6 instances get none of its messages; scale to 4" in line
+    assert "2 of the 6 instances get none of its messages; run 4, or" in line
     assert line.endswith("rocketray topics alter Orders --queues 6")
 
 
