@@ -72,8 +72,8 @@ class NodeMessages:
     ) -> list[StoredMessage]:
         """Return the topic's messages with a business key or unique key, oldest first.
 
-        They are those of all its queues, or of *queues*: *max_count* at most, and at most 10,000 of
-        each queue.
+        They are those of all its queues, or of *queues*. If there are more than *max_count*, or
+        than 10,000 in a queue, the newest are returned.
 
         Raises:
             InvalidMessageError: *key* is empty, or no text.
@@ -84,23 +84,23 @@ class NodeMessages:
             raise InvalidMessageError(f"the key to look up is {key!r:.80}; give a text: 'order-17'")
         span = max_count, begin_ms, end_ms
         found = self._transport.call_each(self._all(topic, queues), LookupApi.query, key, *span)
-        return _merge(found, max_count)
+        return _in_order(found)[-max_count:]
 
     def query_by_time(
         self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
     ) -> list[StoredMessage]:
         """Return the messages stored from *begin_ms* to *end_ms* inclusive, oldest first.
 
-        They are *max_count* at most, and at most 10,000 of each queue.
+        If there are more than *max_count*, or than 10,000 in a queue, the oldest are returned: the
+        next query begins at the store time of the last one.
 
         Raises:
             ConfigError: *max_count* is not a number from 1, or a time is not one.
         """
         _check_span(max_count, begin_ms, end_ms)
         span = begin_ms, end_ms, max_count
-        return _merge(
-            self._transport.call_each(self._all(topic), LookupApi.query_by_time, *span), max_count
-        )
+        found = self._transport.call_each(self._all(topic), LookupApi.query_by_time, *span)
+        return _in_order(found)[:max_count]
 
     def facts(self, message: StoredMessage) -> StoredFacts:
         """Return the facts that the message's shard has about it, for explanations."""
@@ -137,8 +137,8 @@ def _check_number(name: str, value: object, *, least: int | None = None) -> None
         raise ConfigError(f"{name} is {value!r:.80}; give a whole number{begin}{of_time}")
 
 
-def _merge(answers: Iterable[Sequence[StoredMessage]], max_count: int) -> list[StoredMessage]:
-    """Return the first *max_count* messages of the results of several shards, oldest first."""
+def _in_order(answers: Iterable[Sequence[StoredMessage]]) -> list[StoredMessage]:
+    """Return the messages that several shards found, oldest first."""
     found = [message for answer in answers for message in answer]
     found.sort(key=lambda message: (message.store_timestamp_ms, message.queue_id))
-    return found[:max_count]
+    return found

@@ -67,7 +67,7 @@ class ShardLookups:
     def query(
         self, key: str, max_count: int = QUERY_MAX, begin_ms: int = 0, end_ms: int = 2**63 - 1
     ) -> list[StoredMessage]:
-        """Return the messages with that key, oldest first, including those in a ring until now.
+        """Return the newest messages with that key, oldest first, with those in a ring until now.
 
         A sender that does not know whether a message is stored calls this, and sends it again if
         not.

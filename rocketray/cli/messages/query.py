@@ -18,7 +18,7 @@ from rocketray.cli.arguments.lookup_options import (
 from rocketray.cli.arguments.messages import print_found
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
-from rocketray.cli.terminal.output import progress
+from rocketray.cli.terminal.output import counted, progress
 from rocketray.errors import ConfigError
 from rocketray.views.lookups import found_by_id, found_by_unique_key
 
@@ -55,8 +55,11 @@ def query(
 
     They are printed oldest first. Give one of --id, --key and --unique-key, or a time with --from,
     --to or both; a time also narrows a key. TIME is milliseconds since 1970 or ISO 8601, in local
-    time unless it names a zone. If nothing is found, the exit code is 1, and stderr says so. If
-    there may be more than --max messages, or than the 10,000 that a queue returns, stderr says so.
+    time unless it names a zone. If nothing is found, the exit code is 1, and stderr says so.
+
+    Of more than --max messages, a key shows the newest, and a time without a key the oldest. If
+    there may be more than --max, or than the 10,000 that a queue returns, stderr says so. Example:
+    rocketray query Trade --key order-18
     """
     named = [name for name in (message_id, key, unique_key) if name is not None]
     if len(named) > 1 or not (named or begin_ms is not None or end_ms is not None):
@@ -77,23 +80,26 @@ def query(
                 raise typer.BadParameter(str(error), param_hint="--id") from None
         elif key is not None:
             found = node.messages.query(topic, key, max_count, begin, end)
-            _tell_limit(found, max_count)
+            _tell_limit(found, max_count, "newest")
             found = [message for message in found if key in message.keys]  # not unique keys
         elif unique_key is not None:
             found = found_by_unique_key(node, topic, unique_key)
         else:
             found = node.messages.query_by_time(topic, begin, end, max_count)
-            _tell_limit(found, max_count)
+            _tell_limit(found, max_count, "oldest")
     print_found(found, as_json=as_json)
 
 
-def _tell_limit(found: Sequence[StoredMessage], max_count: int) -> None:
+def _tell_limit(found: Sequence[StoredMessage], max_count: int, which: str) -> None:
     """Say that a look-up may have left messages out."""
     of_a_queue = max(Counter(message.queue_id for message in found).values(), default=0)
     if len(found) >= max_count:
-        progress(f"there may be more than {max_count} messages; see --max, --from and --to")
+        progress(
+            f"shown: the {which} {counted(max_count, 'message')}; there may be more, see --max, "
+            "--from and --to"
+        )
     elif of_a_queue >= _QUEUE_MAX:
         progress(
-            f"there may be more: a queue returns {_QUEUE_MAX:,} messages at most; see --from and "
-            "--to"
+            f"there may be more: a queue returns its {_QUEUE_MAX:,} {which} messages at most; see "
+            "--from and --to"
         )

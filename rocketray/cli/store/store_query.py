@@ -90,7 +90,8 @@ filter; the reference answers of rocketray's own tests use it."""
 
     Give --key, or a time with --from, --to or both; a time also narrows a key. TIME is milliseconds
     since 1970 or ISO 8601, in local time unless it names a zone. If nothing is found, the exit code
-    is 1, and stderr says so.
+    is 1, and stderr says so. Of more than --max messages, a key shows the newest, and a time
+    without a key the oldest.
 
     \b
     With --jsonl, requests come on stdin, a JSON object a line, and each is printed back with its

@@ -54,7 +54,9 @@ def test_the_results_of_all_queues_are_one_list_in_the_order_of_store_times(
             clock.advance(seconds=1)
     found = broker.messages.query("orders", "k")
     assert [int(one.body) for one in found] == [*range(9)]
-    assert broker.messages.query("orders", "k", 4) == found[:4]
+    for count in range(1, 10):  # of a key the newest, whatever their queues; of a time the oldest
+        assert broker.messages.query("orders", "k", count) == found[-count:]
+        assert broker.messages.query_by_time("orders", begin_ms, clock(), count) == found[:count]
     assert broker.messages.query_by_time("orders", begin_ms + 2000, begin_ms + 4000) == found[2:5]
     assert broker.messages.offset_at_time("orders", 2, begin_ms + 5000) == 2
     assert broker.messages.at("orders", found[8].queue_id, found[8].queue_offset) == found[8]
