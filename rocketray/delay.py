@@ -98,7 +98,13 @@ class Placed(NamedTuple, Generic[AnyMessage]):
 
 
 class DelayOptions(TypedDict, total=False):
-    """The delay options of a send; see :meth:`Delay.of`."""
+    """The delay options of a send; one of them, 40 days at most.
+
+    ``delay_level``: RocketMQ's level, 1 to 18.
+    ``delay``: seconds, or a ``timedelta``. 0 and below deliver at once, as in RocketMQ.
+    ``deliver_at``: a ``datetime`` with its zone, or milliseconds since 1970. A time in the past
+    delivers at once, as in RocketMQ.
+    """
 
     delay_level: int | None
     delay: float | timedelta | None
@@ -122,10 +128,11 @@ class Delay:
     ) -> Delay | None:
         """Return the delay that a producer asked for: a level, seconds, a time, or None.
 
-        A time is a ``datetime`` with its zone, or milliseconds since 1970.
+        A time is a ``datetime`` with its zone, or milliseconds since 1970. A time in the past, and
+        a delay of 0 or below, mean now: the message is delivered at once, as in RocketMQ.
 
         Raises:
-            ConfigError: more than one is given, or one has the wrong type.
+            ConfigError: more than one is given, one has the wrong type, or is too far ahead.
         """
         given = [one is not None for one in (delay_level, delay, deliver_at)]
         if not any(given):
