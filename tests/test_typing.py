@@ -26,7 +26,16 @@ class Order(rr.Record, serializer="json"):
 
 
 app = rr.App("shop")
-orders = app.topic("Orders", value_type=Order, tag="order_id")
+orders: rr.Topic[Order] = app.topic("Orders", value_type=Order, tag="order_id")
+plain: rr.Topic = app.topic("Plain")
+
+
+async def of_orders(stream: rr.Stream[Order]) -> None: ...
+
+
+async def of_numbers(stream: rr.Stream[int]) -> None: ...
+
+
 """
 # Each line is added to the program: what mypy says of it, or nothing where it is right.
 LINES = {
@@ -50,6 +59,17 @@ LINES = {
     "app.Table('t', key_type=str, value_type=Order)": "",
     "app.agent(orders, tags='pay')": "",
     "app.agent(orders)(print)": "incompatible",
+    "app.agent(orders)(of_orders)": "",
+    "app.agent(orders)(of_numbers)": 'expected "Callable[[Stream[Order',
+    "app.agent(plain)(of_numbers)": "",
+    "app.agent('Orders')(of_numbers)": "",
+    "app.agent(app.channel())(of_numbers)": "",
+    "app.topic('T', value_type=Order('o'))": 'expected "type[',
+    "print(orders.send(value=Order('o')))": "",
+    "print(orders.send(value=b'serialized'))": "",
+    "orders.send(value=3)": 'expected "Order | bytes | None"',
+    "orders.send(value={'order_id': 'o'})": 'expected "Order | bytes | None"',
+    "print(plain.send(value=3))": "",
     "app.topic('T', quues=2)": 'did you mean "queues"',
     "app.sink(orders, chekpoint='c')": 'did you mean "checkpoint"',
     "app.timer('5 s')": "incompatible",

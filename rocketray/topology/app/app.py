@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeVar, Unpack, overload
 
 import faust
+from faust.types.channels import ChannelT
 
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.groups.assignment import Strategy, check_strategy
@@ -49,7 +50,7 @@ from rocketray.topology.values.group import (
     make_filter,
     make_start,
 )
-from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic
+from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic, Value
 from rocketray.topology.values.wire import group_name
 
 from .agent import Agent
@@ -135,14 +136,16 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         keys: Sequence[str] = (),
         properties: Sequence[str] = (),
         ack: AckMode | None = None,
+        value_type: type[Value] | None = None,
         **options: Unpack[DeclaredTopicOptions],
-    ) -> Topic:
+    ) -> Topic[Value]:
         """Describe a topic; it is created with *queues* queues unless it exists.
 
         *ack* says when its messages count as stored, also those of other senders: "memory" or
         "disk"; by default what the node says. A topic that exists keeps what it has, and a warning
         names the difference.
 
+        *value_type* is the class of the values: str, bytes, a number's, or one of ``rr.Record``.
         *tag*, *keys* and *properties* name fields of the values, for filters to read. The other
         options are Faust's: ``retention``, in seconds or as a timedelta, is how long a topic
         created here keeps its messages; without it, for ever. ``compacting``, ``deleting``,
@@ -155,14 +158,14 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         )
         options.pop("maxsize", None)
         fields = MessageFields(tag, tuple(_names(keys)), tuple(_names(properties)))
-        topic = Topic(self, topics=topics, fields=fields, **options)
+        topic = Topic(self, topics=topics, fields=fields, value_type=value_type, **options)
         for name in topics:
             self.declarations.create_with_ack(name, ack)
         return topic
 
     def agent(
         self,
-        channel: Any = None,
+        channel: Topic[Value] | ChannelT[Value] | str | None = None,
         *,
         tags: str | None = None,
         sql: str | None = None,
@@ -189,7 +192,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         value_type: Any = None,
         schema: Any = None,
         **unknown: Never,
-    ) -> Callable[[Handler], Agent]:
+    ) -> Callable[[Handler[Value]], Agent]:
         """Make an agent of an async function, with one of *tags*, *sql*, *where* and *filter*.
 
         - *filter* is the name of a filter of the topic, as ``"large"`` or ``"large@2"``. Without a
@@ -228,7 +231,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         is_ordered = True if isolated_partitions and not broadcast else ordered
         failures = FailureOptions(max_attempts, dead_letter, is_ordered, suspend, on_decode_error)
 
-        def declare(function: Handler) -> Agent:
+        def declare(function: Handler[Value]) -> Agent:
             check_handler(function)
             agent_name = name or function.__name__
             if isolated_partitions:

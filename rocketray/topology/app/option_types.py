@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from rocketray.filters.sql92 import Dialect
+from rocketray.topology.values.topic import Value
 
 from .stream import Stream
 
 __all__ = ["DeclaredTopicOptions", "Handler", "SinkOptions"]
 
-Handler = Callable[[Stream[Any]], Awaitable[Any] | AsyncIterator[Any]]
+Handler = Callable[[Stream[Value]], Awaitable[Any] | AsyncIterator[Any]]
 """The function of an agent: ``async def``, with or without ``yield``."""
 
 
@@ -23,7 +24,6 @@ class DeclaredTopicOptions(TypedDict, total=False):
     pattern: str | re.Pattern[str] | None
     schema: Any
     key_type: Any
-    value_type: Any
     key_serializer: Any
     value_serializer: Any
     partitions: int | None

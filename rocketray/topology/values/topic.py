@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
 import faust
 from faust.types.tuples import RecordMetadata
@@ -33,13 +33,20 @@ from .fields import MessageFields, property_text, texts
 from .group import GroupMembership
 from .wire import topic_name
 
-__all__ = ["Declarations", "StoredMetadata", "Topic", "announce", "retention_policy"]
+__all__ = ["Declarations", "StoredMetadata", "Topic", "Value", "announce", "retention_policy"]
 
 logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import typing_extensions
+
+    Value = typing_extensions.TypeVar("Value", default=Any)
+else:
+    Value = TypeVar("Value")
+"""The type of a topic's values: its ``value_type``, or any without one."""
 
 
-class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followed
-    """A named topic, or several read as one."""
+class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types are not followed
+    """A named topic, or several read as one; ``Topic[Order]`` has the ``value_type`` Order."""
 
     def __init__(
         self,
@@ -100,7 +107,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         self,
         *,
         key: Any = None,
-        value: Any = None,
+        value: Value | bytes | None = None,
         partition: int | None = None,
         timestamp: float | None = None,
         headers: Any = None,

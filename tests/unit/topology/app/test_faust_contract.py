@@ -30,6 +30,7 @@ from faust.transport.producer import Producer
 from mode import Service
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
+from rocketray.topology.app.app import App
 from rocketray.topology.app.option_types import DeclaredTopicOptions, SinkOptions
 from rocketray.topology.app.settings import arguments_of
 from rocketray.topology.app.sink_spec import SinkSpec
@@ -198,8 +199,7 @@ def test_a_stock_consumer_is_driven_as_faust_drives_its_own() -> None:
 
 
 def test_the_typed_options_of_topics_and_sinks_are_those_that_there_are() -> None:
-    assert set(DeclaredTopicOptions.__annotations__) == set(arguments_of(faust.App.topic)) - {
-        "topics"
-    }
+    of_faust = set(arguments_of(faust.App.topic)) - set(arguments_of(App.topic))
+    assert set(DeclaredTopicOptions.__annotations__) == of_faust
     fields = set(SinkSpec.__dataclass_fields__) - {"name", "function", "topic", "owner"}
     assert set(SinkOptions.__annotations__) == fields
