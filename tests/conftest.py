@@ -29,6 +29,7 @@ from typing import Any
 import hypothesis.core
 import pytest
 from hypothesis.internal.conjecture import providers
+from support import open_nodes
 from support.amounts import ALL, fifth
 from support.heap import Heap
 from support.jvm import QUICK_JAVA, spark_options
@@ -140,6 +141,15 @@ def pytest_runtest_protocol(
     if nextitem is None or nextitem.path != item.path:
         HEAP.shrink()
     return is_done
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Fail a file whose tests leave nodes open; an error of the last one's teardown says so."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        left = open_nodes.left_open()
+        assert not left, f"{item.path.name} leaves nodes open, on {left}; write: with LocalNode(…)"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, Unpack
 
+from support import open_nodes
 from support.wired_fetches import wired
 
 from rocketray.actors.calls.endpoint import run_in_thread
@@ -53,13 +54,19 @@ class LocalNode(node.LocalNode):
         """Whether members join as if on another node."""
         self.gateway = FetchSessions(self, time.monotonic)
         self._threads: dict[str, ShardThreads] = {}
-        super().__init__(data, SIZES, system_clock_ms, rules)
+        self._deliveries = ThreadPoolExecutor(DELIVERIES_AT_ONCE, "deliveries")
+        try:
+            super().__init__(data, SIZES, system_clock_ms, rules)
+        except BaseException:
+            self._stop_threads()
+            raise
         self.calls.in_background = run_in_thread
         self._stop = threading.Event()
         self._filter_thread = threading.Thread(
             target=self.filter.run, args=(self._stop,), daemon=True
         )
         self._filter_thread.start()
+        open_nodes.note(self, data)
 
     @cached_property
     def services(self) -> SystemServices:
@@ -67,7 +74,7 @@ class LocalNode(node.LocalNode):
             self._process(SHARED_PROCESS),
             lambda: self,
             clock_ms=self.clock_ms,
-            submit=ThreadPoolExecutor(DELIVERIES_AT_ONCE).submit,
+            submit=self._deliveries.submit,
         )
         services.start()
         return services
@@ -121,13 +128,28 @@ class LocalNode(node.LocalNode):
         self.close()
 
     def close(self) -> None:
+        self._end_threads()
+        super().close()
+        self._deliveries.shutdown()
+
+    def die(self) -> None:
+        """End without saving anything, as a killed process whose files the kernel closes."""
+        self._end_threads()
+        for process in self.processes.values():
+            process.close()
+        self.filter.close()
+
+    def _end_threads(self) -> None:
+        open_nodes.forget(self)
         self.gateway.close()
         self._stop.set()
         self.filter.wake()
         self._filter_thread.join()
+        self._stop_threads()
+
+    def _stop_threads(self) -> None:
         for threads in self._threads.values():
             threads.stop()
-        super().close()
 
     def _start_process(self, name: str) -> ShardProcess:
         process = super()._start_process(name)

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support import open_nodes
 from support.local_node import LocalNode
 
 
@@ -17,7 +18,12 @@ def closing() -> Iterator[Callable[[LocalNode], None]]:
     """What closes nodes, which is waiting for sleeping threads, while tests go on."""
     closed: list[Future[None]] = []
     with ThreadPoolExecutor(4) as executor:
-        yield lambda local: closed.append(executor.submit(_close, local))
+
+        def close(local: LocalNode) -> None:
+            open_nodes.forget(local)
+            closed.append(executor.submit(_close, local))
+
+        yield close
     for one in closed:
         one.result()
 

@@ -69,12 +69,7 @@ def delete(data: Path, kill_at_call: int) -> bool:
             is_killed = True
         else:
             is_killed = False
-    for process in node.processes.values():  # the kernel closes files of dead processes
-        process.close()
-    node._stop.set()
-    node.filter.wake()
-    node._filter_thread.join()
-    node.filter.close()
+    node.die()
     return is_killed
 
 

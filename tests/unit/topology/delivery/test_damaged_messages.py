@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,15 @@ GOOD = [body for number, body in enumerate(BODIES) if number not in BAD]
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> LocalNode:
+def node(tmp_path: Path) -> Iterator[LocalNode]:
     """A node with twelve messages, of which four were damaged afterwards."""
-    node = LocalNode(tmp_path)
-    node.topics.ensure("T", 1)
-    with node.producer() as producer:
-        properties = {"colour": "green"}
-        producer.send_many("T", [Message("T", body, properties=properties) for body in BODIES])
-    damage(node, [(BODIES[number], BODIES[number].upper()) for number in BAD])
-    return node
+    with LocalNode(tmp_path) as node:
+        node.topics.ensure("T", 1)
+        with node.producer() as producer:
+            properties = {"colour": "green"}
+            producer.send_many("T", [Message("T", body, properties=properties) for body in BODIES])
+        damage(node, [(BODIES[number], BODIES[number].upper()) for number in BAD])
+        yield node
 
 
 def damage(node: LocalNode, changes: list[tuple[bytes, bytes]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -47,7 +48,7 @@ class FailingNode(LocalNode):
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingNode:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingNode]:
     monkeypatch.setattr(DelayService, "step", lambda _, now_ms: now_ms + 60_000)
     monkeypatch.setattr(returns_module, "_REFUSED_RETRY_S", 0.05)
     monkeypatch.setattr(fetcher, "RETRY_LOOK_S", 60.0)
@@ -61,7 +62,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingNode:
         return ensure(topic, *args, **options)
 
     monkeypatch.setattr(node.topics, "ensure", ensure_or_fail)
-    return node
+    with node:
+        yield node
 
 
 @pytest.mark.parametrize("fails", ["making the topic", "reading it"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -52,8 +53,9 @@ class WatchedNode(LocalNode):
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> WatchedNode:
-    return WatchedNode(tmp_path)
+def node(tmp_path: Path) -> Iterator[WatchedNode]:
+    with WatchedNode(tmp_path) as node:
+        yield node
 
 
 def make_app(node: LocalNode, **options: Any) -> App:
