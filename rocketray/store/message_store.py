@@ -448,6 +448,9 @@ class MessageStore:
 
     def _failed(self, what: str, error: Exception) -> StoreError:
         self._damage = f"{what} failed: {error}"
+        if self.is_at_rest:  # then only its owner's timers can find that it failed
+            self.is_at_rest = False
+            self.on_wake()
         return StoreError(
             f"{self.directory}: {self._what()}: check the disk, then open the store again"
         )

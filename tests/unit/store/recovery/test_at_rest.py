@@ -15,7 +15,7 @@ from support.sim_disk import SimDisk
 from support.stores import SMALL, FakeClock, check_whole, kill, message
 
 from rocketray.config import StoreConfig
-from rocketray.errors import StoreFullError, StoreLockedError
+from rocketray.errors import StoreError, StoreFullError, StoreLockedError
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
@@ -239,6 +239,27 @@ def test_a_note_that_cannot_be_taken_back_refuses_the_batch() -> None:
     assert bodies(store) == FIRST_TWO
     disk.before = lambda _name, _path: None
     store.put([message(2)], 0)
+    kill(store)
+
+
+def test_a_store_at_rest_that_fails_has_its_owner_look_at_it() -> None:
+    """Its owner's timers leave a store at rest alone, and nothing else would close it."""
+    disk, woken = killed_at_rest(), list[bool]()
+    store = opened(disk)
+    store.on_wake = lambda: woken.append(store.is_at_rest)
+
+    def fails(name: str, path: Path) -> None:
+        if name == "write" and path == MARK:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.before = fails
+    with pytest.raises(StoreError, match="check the disk"):
+        store.put([message(2)], 0)
+    assert woken[-1] is False
+    assert not store.is_at_rest
+    assert not store.is_sound
+    with pytest.raises(StoreError, match="close the store and open it again"):
+        store.flush()
     kill(store)
 
 
