@@ -332,6 +332,9 @@ class StoreFiles:
         """
         if self._is_foreign:
             return
+        self.log.files.sync_sizes()
+        for queue in self.queues.all():
+            queue.sync_sizes()
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         self._clean_stop.write(self.log, self.queues, self.index, checkpoint)
 

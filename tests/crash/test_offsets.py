@@ -178,6 +178,28 @@ def test_a_queue_that_loses_all_its_messages_each_time_gives_no_offset_twice() -
         disk = next(disk.outcomes(BOUND, random.Random(0))).disk()  # of all, the least
 
 
+@pytest.mark.parametrize("count", [0, 6])
+def test_files_without_content_have_their_size_after_a_clean_stop(count: int) -> None:
+    """No flush reaches a file that was prepared, or one that a power failure left empty."""
+    disk = SimDisk()
+    for life in range(3):
+        store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+        if life == 0:
+            store.put([message(number) for number in range(count or 1)], 0)
+            store.prepare_next()
+            disk.sync(STORE / "commitlog")  # the name is there, and perhaps nothing else
+        if life or count:
+            store.close()
+        else:
+            kill(store)
+        disk = next(disk.outcomes(BOUND, random.Random(0))).disk()  # of all, the least
+    store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+    assert store.recovery is not None
+    assert store.recovery.was_clean
+    assert len(read_all(store, "Trade", 0)) == count
+    kill(store)
+
+
 def test_what_is_flushed_stays_wherever_the_one_before_was_killed() -> None:
     """A directory that a killed process made is there, and its name is perhaps not on disk."""
     kills = 0

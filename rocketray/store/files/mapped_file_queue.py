@@ -97,6 +97,10 @@ class MappedFileQueue:
         if not read_only:
             self._check_sizes()
         self._names_changed = bool(self._starts)  # their creator may have died before a flush
+        self._unsynced = set(self.repaired)
+        """The files whose sizes may not be durable: no flush has reached them."""
+        if repair is not Repair.NOTHING:
+            self._unsynced |= set(self._starts[-2:])  # a written one, and one that was prepared
 
     @property
     def starts(self) -> list[int]:
@@ -183,6 +187,17 @@ class MappedFileQueue:
         """Sync the bytes from *start* to *end* to disk, and the files' names."""
         for file in self.files_between(start, end):
             file.flush()
+            self._unsynced.discard(file.start)
+        self._sync_names()
+
+    def sync_sizes(self) -> None:
+        """Make the sizes of all files durable: a file without content is in no flush.
+
+        Before a clean stop, after which a file of another size counts as damaged.
+        """
+        for start in sorted(self._unsynced.intersection(self._starts)):
+            self._file_system.sync(self.directory / segment_name(start))
+        self._unsynced.clear()
         self._sync_names()
 
     def cut(self, end: int, *, keep: bool) -> int:
@@ -345,6 +360,7 @@ class MappedFileQueue:
         self._sync_names()
         path = self.directory / segment_name(start)
         create_file(self._file_system, path, self.segment_bytes, allocated_bytes)
+        self._unsynced.add(start)
         self._starts.append(start)
         self._names_changed = True
 

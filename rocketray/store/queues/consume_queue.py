@@ -282,6 +282,12 @@ class ConsumeQueue:
             self._flushed = end
         self.sums.cover(end * ENTRY_BYTES)
 
+    def sync_sizes(self) -> None:
+        """See :meth:`MappedFileQueue.sync_sizes`."""
+        self.files.sync_sizes()
+        if self.ext is not None:
+            self.ext.files.sync_sizes()
+
     def close(self) -> None:
         """Unmap the files."""
         self.files.close()
