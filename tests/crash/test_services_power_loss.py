@@ -121,6 +121,9 @@ class Waiting:
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         raise NotImplementedError
 
+    def sync(self, topic: str, queue_id: int) -> None:
+        raise NotImplementedError
+
     def send(self, key: str, delay_ms: int = 60_000) -> tuple[Place, int, str]:
         message = Message("trade", key.encode(), unique_key=key)
         placed = after(message, delay_ms, 0, self.clock.now_ms)

@@ -146,6 +146,9 @@ class Waiting:
         self.arrived.setdefault((topic, queue_id), []).extend(keys)
         self.before("forwarded")
 
+    def sync(self, topic: str, queue_id: int) -> None:
+        self.before(f"sync {topic}/{queue_id}")
+
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         arrived = self.arrived.get((message.topic, queue_id), [])
         return message.properties.get("UNIQ_KEY", "") in arrived

@@ -181,7 +181,8 @@ class _Targets:
     def __init__(self, process: ShardProcess, node: Callable[[], NodeClient]) -> None:
         self._process = process
         links = NodeLinks(node)
-        self.forward, self.is_stored, self.close = links.forward, links.is_stored, links.close
+        self.forward, self.is_stored = links.forward, links.is_stored
+        self.sync, self.close = links.sync, links.close
 
     def waiting(self) -> list[Place]:
         return [

@@ -27,12 +27,14 @@ from rocketray.actors.retries.deliveries import (
     OutboundDeliveries,
     Place,
     Submit,
+    TargetQueues,
     at_once,
     attempt,
     grouped,
+    store_once,
 )
 from rocketray.delay import TIMER_TOPIC, restored
-from rocketray.errors import InvalidMessageError, ShardUnavailableError, TopicNotFoundError
+from rocketray.errors import InvalidMessageError, ShardUnavailableError
 from rocketray.message import ForwardedMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 
@@ -53,7 +55,7 @@ _IDLE_MS = 60_000
 _RECALL_AGAIN_MS = 1000
 
 
-class Targets(Protocol):
+class Targets(TargetQueues, Protocol):
     """The queues where messages wait, and the queues they are delivered to."""
 
     def waiting(self) -> Iterable[Place]:
@@ -61,21 +63,6 @@ class Targets(Protocol):
 
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
         """Return the shard of one of the schedule's own queues, None if it is not open."""
-
-    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        """Store messages, all or none; they are on disk when this returns.
-
-        Called by several threads, by one at a time for each queue. A missing dead-letter topic is
-        created.
-
-        Raises:
-            TopicNotFoundError: the topic is gone.
-            InvalidMessageError, MessageTooLargeError: there is one that the target never accepts.
-            StreamError: the target does not accept them now.
-        """
-
-    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
-        """Return whether the target has exactly this message; raises :class:`StreamError`."""
 
 
 class Schedule:
@@ -185,6 +172,8 @@ class Schedule:
         if (place, offset) in self._doubtful:
             message, queue_id = restored(stored)
             is_late = self._targets.is_stored(message, queue_id)
+            if is_late:
+                self._targets.sync(message.topic, queue_id)
         queue.finish(np.array([offset], np.int64))
         self._recalled.add(place)
         self._doubtful.discard((place, offset))
@@ -337,19 +326,7 @@ class Schedule:
 
     def _store_new(self, target: Place, pairs: Sequence[tuple[DueRow, ForwardedMessage]]) -> None:
         """Store the messages that no attempt with unknown outcome stored before."""
-        new = [
-            message
-            for row, message in pairs
-            if not (row.is_doubtful and self._is_stored(message, target[1]))
-        ]
-        if new:
-            self._targets.forward(*target, new)
-
-    def _is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
-        try:
-            return self._targets.is_stored(message, queue_id)
-        except TopicNotFoundError:
-            return False
+        store_once(self._targets, target, ((message, row.is_doubtful) for row, message in pairs))
 
     def _settle(self, now_ms: int, patience_s: float = 0.0) -> None:
         try:

@@ -6,6 +6,8 @@ and the service that begins one waits for it only briefly, and checks it again l
 Invariants
   1. A target has one delivery at a time, so its messages keep their order.
   2. A target that did not accept everything is paused for a second, then two, up to a minute.
+  3. A message that an earlier attempt stored is not stored again, and counts as delivered only when
+     it is on disk: that attempt may have ended before it was.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketray.errors import (
     InvalidMessageError,
@@ -22,6 +24,7 @@ from rocketray.errors import (
     StreamError,
     TopicNotFoundError,
 )
+from rocketray.message import ForwardedMessage
 
 __all__ = [
     "LOOK_MS",
@@ -31,10 +34,12 @@ __all__ = [
     "OutboundDeliveries",
     "Place",
     "Submit",
+    "TargetQueues",
     "at_once",
     "attempt",
     "grouped",
     "portions",
+    "store_once",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -60,6 +65,53 @@ def at_once(delivery: Callable[[], Any]) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(delivery())
     return future
+
+
+class TargetQueues(Protocol):
+    """The queues that messages are delivered to; called by several threads, each for other queues.
+
+    A topic may be missing (:class:`TopicNotFoundError`), and a queue may not answer now
+    (:class:`StreamError`).
+    """
+
+    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        """Store messages, all or none of them; they are on disk when this returns.
+
+        A missing dead-letter topic is created.
+
+        Raises:
+            InvalidMessageError, MessageTooLargeError: there is one that the target never accepts.
+        """
+
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        """Return whether a queue has exactly this message, perhaps in memory only."""
+
+    def sync(self, topic: str, queue_id: int) -> None:
+        """Bring to disk what a queue has."""
+
+
+def store_once(
+    targets: TargetQueues, place: Place, messages: Iterable[tuple[ForwardedMessage, bool]]
+) -> None:
+    """Store messages in a queue, except those that it has (invariant 3).
+
+    Only those that are in doubt, the second of each pair, are looked for. Raises as *targets*.
+    """
+    pairs = [*messages]
+    new = [
+        message for message, in_doubt in pairs if not (in_doubt and _has(targets, place, message))
+    ]
+    if new:
+        targets.forward(*place, new)
+    elif pairs:
+        targets.sync(*place)
+
+
+def _has(targets: TargetQueues, place: Place, message: ForwardedMessage) -> bool:
+    try:
+        return targets.is_stored(message, place[1])
+    except TopicNotFoundError:
+        return False
 
 
 class Attempt(NamedTuple, Generic[ItemT]):

@@ -170,6 +170,10 @@ class OwnedShard:
         self._filter_doorbell.ring()
         return ack
 
+    def sync(self) -> None:
+        """See ``ShardApi``."""
+        self.writer.flush()
+
     def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
         """Accept batches of producers, or refuse them."""
         self.writer.appends.writable = writable

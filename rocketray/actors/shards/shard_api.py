@@ -145,6 +145,9 @@ class ShardApi(Protocol):
             FileNotFoundError: there is no such half. CorruptRecordError: a frame is damaged.
         """
 
+    def sync(self) -> None:
+        """Bring to disk what is stored, by whatever call; raises :class:`StoreError`."""
+
     def statistics(self) -> ShardStatistics:
         """Return counters and offsets."""
 

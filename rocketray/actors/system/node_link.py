@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.deliveries import Place
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
@@ -59,14 +60,20 @@ class NodeLinks:
             producer.forward(topic, queue_id, messages)
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
-        """Return whether :meth:`forward` stored exactly this message there; raises as it."""
-        node, topic = self.node(), message.topic
+        """Return whether :meth:`forward` stored exactly this message there; raises as it.
+
+        It may be in memory only, until :meth:`sync`.
+        """
         unique_key = message.properties.get(UNIQUE_KEY)
-        queue_id = self._own_queue(topic, queue_id) % node.topics.get(topic).queues
         if unique_key is None:
             return False
-        found = node.messages.query(topic, unique_key, queues=[queue_id])
+        _, queue_id = self._place(message.topic, queue_id)
+        found = self.node().messages.query(message.topic, unique_key, queues=[queue_id])
         return any(map(message.is_stored_as, found))
+
+    def sync(self, topic: str, queue_id: int) -> None:
+        """Bring to disk what is stored where :meth:`forward` stores messages; raises as it."""
+        self.node().shard_calls(*self._place(topic, queue_id)).sync()
 
     def close(self) -> None:
         """Release the rings."""
@@ -74,6 +81,10 @@ class NodeLinks:
             producers, self._producers = self._producers, OrderedDict()
         for producer in producers.values():
             _close(producer)
+
+    def _place(self, topic: str, queue_id: int) -> tuple[TopicConfig, int]:
+        config = self.node().topics.get(topic)
+        return config, self._own_queue(topic, queue_id) % config.queues
 
     @contextmanager
     def _producer(self, target: Place) -> Iterator[NodeProducer]:

@@ -37,9 +37,11 @@ from rocketray.actors.retries.deliveries import (
     OutboundDeliveries,
     Place,
     Submit,
+    TargetQueues,
     at_once,
     attempt,
     portions,
+    store_once,
 )
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS, half_letter
 from rocketray.errors import (
@@ -47,7 +49,6 @@ from rocketray.errors import (
     InvalidNameError,
     StoreError,
     StreamError,
-    TopicNotFoundError,
 )
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.store.age_clock import AgeClock
@@ -71,7 +72,7 @@ from rocketray.transaction import (
 
 from .transaction_state import Decided, Pending, TransactionLimits, TransactionProgress
 
-__all__ = ["Log", "TargetQueues", "TransactionEngine", "TransactionLimits"]
+__all__ = ["Log", "TransactionEngine", "TransactionLimits"]
 
 _LOG = logging.getLogger(__name__)
 _READ_MAX = 1024
@@ -94,19 +95,6 @@ class Log(Protocol):
 
     def store(self, message: Message) -> int:
         """Store a message in queue 0 of a system topic; return its queue offset."""
-
-
-class TargetQueues(Protocol):
-    """The topics of committed messages, dead letters and abandoned halves."""
-
-    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        """Store messages, all or none of them; called by several threads.
-
-        A missing dead-letter topic is created.
-        """
-
-    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
-        """Return whether a queue has exactly this message; called by several threads."""
 
 
 class TransactionEngine:
@@ -384,13 +372,12 @@ class TransactionEngine:
         """Store messages of one queue that are not there (invariant 2); called by any thread."""
 
         def store(part: Sequence[int]) -> None:
-            new = []
-            for offset in part:
-                message = _message(place, self._half(offset))
-                if not (offset in doubtful and self._is_stored(message, place[1])):
-                    new.append(message)
-            if new:
-                self._targets.forward(*place, new)
+            halves = ((offset, self._half(offset)) for offset in part)
+            store_once(
+                self._targets,
+                place,
+                ((_message(place, half), offset in doubtful) for offset, half in halves),
+            )
 
         whole = Attempt[int]([], [], [])
         for part in portions(offsets, lambda offset: self._half(offset).size, _BATCH_BYTES):
@@ -404,12 +391,6 @@ class TransactionEngine:
                 whole.waiting + tried.waiting,
             )
         return whole
-
-    def _is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
-        try:
-            return self._targets.is_stored(message, queue_id)
-        except TopicNotFoundError:
-            return False
 
     def _end(self, offsets: list[int]) -> bool:
         """Write that halves are done, and drop them; return whether that was written."""

@@ -100,6 +100,10 @@ class FakePlaces:
             )  # fmt: skip
         self._maybe_fail()
 
+    def sync(self, topic: str, queue_id: int) -> None:
+        """Everything is, unless it fails."""
+        self._maybe_fail()
+
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         self._maybe_fail()
         return any(map(message.is_stored_as, self.logs.get(f"{message.topic}/{queue_id}", [])))
