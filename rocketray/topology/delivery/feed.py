@@ -24,7 +24,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -64,10 +64,10 @@ _REVOKE_TIMEOUT_S = 5.0
 class QueueTables(Protocol):
     """The receiver of gained and lost queues, for an app's tables."""
 
-    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+    async def gain(self, holder: Feed, queue_ids: Iterable[int]) -> None:
         """Let *holder* read these queues once this returns."""
 
-    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+    async def lose(self, holder: Feed, queue_ids: Iterable[int]) -> None:
         """Record that *holder* no longer reads these queues."""
 
 
@@ -341,8 +341,13 @@ class Feed:
             self._is_held = is_over
             self._window.hold(held=is_over)
 
-    def _is_leased(self) -> bool:
+    @property
+    def is_leased(self) -> bool:
+        """Whether no other member can own the queues."""
         return self._member.is_leased
+
+    def _is_leased(self) -> bool:
+        return self.is_leased
 
     def released(self, delivery: Delivery) -> None:
         """See :class:`~.delivery.Owner`."""
@@ -437,9 +442,10 @@ class Feed:
             await until_through(taken, self._may_keep_queues)
         if any(one.acks.has_returning for one in taken):
             await self._services.returns.flush(_REVOKE_TIMEOUT_S)
-        finished = self.finished()
-        await self._services.flush_sends()
-        self.commit(finished)
+        if self._is_leased():  # else others may have the queues: nothing of this counts any more
+            finished = self.finished()
+            await self._services.flush_sends()
+            self.commit(finished)
         self._ledger.forget(lost)
         await self._lose(lost)
 

@@ -65,7 +65,13 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         return {TP(*queue) for feed in self.app.fetcher.feeds for queue in feed.assignment()}
 
     async def force_commit(self, *_arguments: Any, **_options: Any) -> bool:
-        """Commit what is finished now, after everything that handlers sent so far is stored."""
+        """Commit what is finished now, after everything that handlers sent so far is stored.
+
+        While changes of tables have to wait, because another instance may own their parts, nothing
+        is committed: their messages would count as done.
+        """
+        if not self.app.tables.may_change():
+            return False
         told = self.app.sensors.on_commit_initiated(self)
         finished = [(feed, feed.finished()) for feed in self.app.fetcher.feeds]
         try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from faust.assignor.client_assignment import ClientAssignment
 from faust.exceptions import PartitionsMismatch
@@ -122,7 +122,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         """Return the queue numbers whose parts are here."""
         return [queue_id for queue_id in self._ownership.owned() if queue_id in self._recovered]
 
-    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+    async def gain(self, holder: PartHolder, queue_ids: Iterable[int]) -> None:
         """Recover the parts of these queues, so that *holder* may read them on return.
 
         If it raises, the holder has none of them, and may ask again.
@@ -140,13 +140,17 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             await self.lose(holder, gained)
             raise
 
-    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Release these queues, which *holder* no longer reads; their changes are stored.
+    async def lose(self, holder: PartHolder, queue_ids: Iterable[int]) -> None:
+        """Release these queues, which *holder* no longer reads.
 
+        Its lease runs if their changes are stored, or still can be. If it has lapsed, another
+        instance may have changed the parts since, and changes that are not stored are dropped.
         A part being recovered is dropped by its recovery: another instance may change it from now
         on, even if the queue is gained again before the recovery ends.
         """
         released = self._ownership.release(holder, queue_ids)
+        if not holder.is_leased:
+            self.changes.forget(released)
         lost = released & self._recovered
         self._recovered -= lost
         self._reading -= released
@@ -250,10 +254,18 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
 
     # Changes
 
+    def may_change(self) -> bool:
+        """Return whether no other instance can own the parts that are held here."""
+        return all(one.is_leased for one in self._ownership.holders())
+
     async def flush(self) -> None:
-        """Send every change made until now to the app's outbox."""
+        """Send every change made until now to the app's outbox.
+
+        They wait while another instance may own the parts, whose changes are later ones.
+        """
         async with self._flushing:
-            await self.changes.flush(self._send)
+            if self.may_change():
+                await self.changes.flush(self._send)
 
     async def _send(self, message: Message, queue_id: int) -> None:
         table = self._changelogs[message.topic]
@@ -283,6 +295,14 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
                             await self._recover_part(table, queue_id)
 
 
+class PartHolder(Hashable, Protocol):
+    """A reader of queues, whose messages change the parts of tables."""
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether no other instance can read its queues."""
+
+
 class QueueHolders:
     """The holders of each queue number in this process, which are members of its groups.
 
@@ -293,18 +313,22 @@ class QueueHolders:
     """
 
     def __init__(self) -> None:
-        self._holders: dict[int, set[Hashable]] = {}
+        self._holders: dict[int, set[PartHolder]] = {}
 
     def owned(self) -> list[int]:
         """Return the queue numbers that have a holder."""
         return sorted(self._holders)
 
-    def hold(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+    def holders(self) -> set[PartHolder]:
+        """Return all holders."""
+        return {one for holders in self._holders.values() for one in holders}
+
+    def hold(self, holder: PartHolder, queue_ids: Iterable[int]) -> None:
         """Add *holder* to *queue_ids*."""
         for queue_id in queue_ids:
             self._holders.setdefault(queue_id, set()).add(holder)
 
-    def release(self, holder: Hashable, queue_ids: Iterable[int]) -> set[int]:
+    def release(self, holder: PartHolder, queue_ids: Iterable[int]) -> set[int]:
         """Remove *holder* from *queue_ids*; return those that have no holder any more."""
         for queue_id in queue_ids:
             self._holders.get(queue_id, set()).discard(holder)

@@ -5,13 +5,14 @@ sharding key is the table's key, its body the value; an empty body deletes the k
 change of a key counts, so changes wait in a buffer, where a later one replaces an earlier one, and
 are sent before offsets are committed.
 
-Invariant: a change that a flush had to send is sent, or still in the buffer, however it ends.
+Invariant: a change that a flush had to send is sent, or still in the buffer, however it ends;
+unless it was forgotten, because its queue may have another owner.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
 from faust.events import Event
@@ -65,11 +66,20 @@ class ChangelogBuffer:
     async def flush(self, send: Callable[[Message, int], Awaitable[Any]]) -> None:
         """Give *send* every change that waits now, with its queue."""
         for place in list(self._changes):
-            (_, queue_id, key), change = place, self._changes[place]
+            (_, queue_id, key), change = place, self._changes.get(place)
+            if change is None:
+                continue  # it was forgotten meanwhile
             topic, value = change
             await send(change_message(topic, key, value), queue_id)
-            if self._changes[place] is change:  # no newer change replaced it meanwhile
+            if (
+                self._changes.get(place) is change
+            ):  # else a newer one, or it was forgotten meanwhile
                 del self._changes[place]
+
+    def forget(self, queue_ids: Container[int]) -> None:
+        """Drop the changes of queues, whose messages another instance processes again."""
+        for place in [place for place in self._changes if place[1] in queue_ids]:
+            del self._changes[place]
 
 
 def change_message(topic: Any, key: bytes, value: bytes | None) -> Message:

@@ -116,6 +116,8 @@ class Reader:
                 return
             messages.pop(0)
         if self._table is not None:
+            if not self.member.is_leased:
+                return  # another instance may own the part by now
             self._table.flush()
         self._pending.popleft()
         self._finished[queue_id] = next_offset
@@ -164,7 +166,7 @@ class Reader:
     def _revoke(self, queues: frozenset[tuple[str, int]]) -> None:
         lost = {queue_id for _, queue_id in queues}
         if self._table is not None:
-            self._table.release(lost)
+            self._table.release(lost, is_leased=self.member.is_leased)
         self._pending = deque(one for one in self._pending if one[0] not in lost)
         for queue_id in lost:
             self._last.pop(queue_id, None)

@@ -92,13 +92,15 @@ class Table:
         """Store all changes, before an offset is committed."""
         _at_once(self._changes.flush(self._store))
 
-    def release(self, queue_ids: set[int]) -> None:
+    def release(self, queue_ids: set[int], *, is_leased: bool) -> None:
         """Give parts up; their changes are stored, or their messages come again elsewhere."""
-        if self._held & queue_ids:
+        if self._held & queue_ids and is_leased:
             try:
                 self.flush()
             except (StreamError, OSError):
                 self._changes = ChangelogBuffer()
+        if not is_leased:
+            self._changes.forget(queue_ids)
         self._held -= queue_ids
 
     async def _store(self, message: Message, queue_id: int) -> None:

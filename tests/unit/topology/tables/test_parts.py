@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.local_node import LocalNode
+from support.part_holders import PartHolder
 
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError
@@ -17,7 +18,7 @@ from rocketray.topology.app.app import App
 from rocketray.topology.tables.changelog import change_message
 from rocketray.topology.tables.part_reader import PartReader
 
-ONE, TWO = "feed one", "feed two"
+ONE, TWO = PartHolder(), PartHolder()
 
 
 class Instance:
@@ -158,5 +159,47 @@ def test_a_reading_that_is_cancelled_ends_before_its_log_is_unmapped(
         with pytest.raises(asyncio.CancelledError):
             await gaining
         assert instance.parts() == ([], {})
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_that_was_stopped_overwrites_no_change_of_the_next_owner(
+    instance: Instance,
+) -> None:
+    """Another one read the message again, and a later one; here it had been changed, not stored."""
+
+    async def scenario() -> None:
+        app, owner = instance.app, PartHolder()
+        await instance.gain(owner, {1})
+        app.tables.changes.put(instance.table.changelog_topic, 1, b'"k1"', b"8")
+        owner.is_leased = False  # it was stopped for longer than its lease
+        instance.store(1, "k1", 9)
+        await app.tables.flush()
+        assert not await app.consumer.force_commit(), "its message is not done"
+        await instance.lose(owner, {1})
+        owner.is_leased = True
+        await app.tables.flush()
+        await instance.gain(owner, {1})
+        assert instance.parts() == ([1], {"k1": 9})
+
+    asyncio.run(scenario())
+
+
+def test_changes_wait_for_a_lease_that_comes_back_without_another_owner(
+    instance: Instance,
+) -> None:
+    async def scenario() -> None:
+        app, owner = instance.app, PartHolder()
+        await instance.gain(owner, {1})
+        app.tables.changes.put(instance.table.changelog_topic, 1, b'"k1"', b"8")
+        owner.is_leased = False
+        await app.tables.flush()
+        assert len(app.tables.changes) == 1
+        owner.is_leased = True
+        await app.flush_sends()
+        assert len(app.tables.changes) == 0
+        await instance.lose(owner, {1})
+        await instance.gain(owner, {1})
+        assert instance.parts() == ([1], {"k1": 8})
 
     asyncio.run(scenario())
