@@ -334,7 +334,9 @@ class StoreFiles:
             return
         self.log.files.sync_sizes()
         for queue in self.queues.all():
-            queue.sync_sizes()
+            queue.files.sync_sizes()
+            if queue.ext is not None:
+                queue.ext.files.sync_sizes()
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         self._clean_stop.write(self.log, self.queues, self.index, checkpoint)
 

@@ -98,7 +98,7 @@ class OwnedShard:
             self.device = self.directory.stat().st_dev
             """The disk that the shard is on."""
             self._filter_doorbell = filter_doorbell or Doorbell(filter_doorbell_path(data))
-            self.watch_disk()
+            self._watch_disk()
             self.writer.appends.writable = topic.writable
             self._take_over(producer_rings_directory(data, topic.name, queue_id))
             opened.pop_all()
@@ -193,7 +193,7 @@ class OwnedShard:
             self._prepared_end = end
             self.writer.prepare_next()
 
-    def watch_disk(self) -> None:
+    def _watch_disk(self) -> None:
         """Refuse messages from now on if the disk is too full, or accept them again."""
         self.writer.watch_disk(disk_use(self.directory))
 
@@ -215,7 +215,7 @@ class OwnedShard:
 
     def tidy(self) -> None:
         """Look at the disk, and drop producers that are gone; called from time to time."""
-        self.watch_disk()
+        self._watch_disk()
         if len(self.writer.rings):
             self.writer.rings.forget_closed()
 

@@ -205,7 +205,7 @@ class MappedFileQueue:
 
         With *keep* they are first copied to ``broken/<segment>.broken-<offset>``: a directory of
         its own, because RocketMQ takes every file beside a segment for a segment. The file of *end*
-        is zero from there; the files behind it are removed.
+        is zero from there; the files behind it are removed. At -1 nothing is left.
         """
         count = 0
         for start in reversed(self.starts):
@@ -214,10 +214,6 @@ class MappedFileQueue:
             if start > end:
                 self._remove(start)
         return count
-
-    def clear(self) -> None:
-        """Remove every file."""
-        self.cut(-1, keep=False)
 
     def forget_before(self, offset: int) -> None:
         """Forget the files that end at or before *offset*, except the last file.

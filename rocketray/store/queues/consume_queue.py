@@ -194,7 +194,7 @@ class ConsumeQueue:
 
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries and begin the queue at *queue_offset*; for recovery."""
-        self.files.clear()
+        self.files.cut(-1, keep=False)
         if self.ext is not None:
             self.ext.clear()
         file = self.files.ensure(queue_offset * ENTRY_BYTES, ENTRY_BYTES)
@@ -281,12 +281,6 @@ class ConsumeQueue:
             self.files.flush(self._flushed * ENTRY_BYTES, end * ENTRY_BYTES)
             self._flushed = end
         self.sums.cover(end * ENTRY_BYTES)
-
-    def sync_sizes(self) -> None:
-        """See :meth:`MappedFileQueue.sync_sizes`."""
-        self.files.sync_sizes()
-        if self.ext is not None:
-            self.ext.files.sync_sizes()
 
     def close(self) -> None:
         """Unmap the files."""

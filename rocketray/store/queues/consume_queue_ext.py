@@ -163,7 +163,7 @@ class ConsumeQueueExt:
 
     def clear(self) -> None:
         """Remove every file."""
-        self.files.clear()
+        self.files.cut(-1, keep=False)
         self._end = self._flushed = 0
 
     def cut_tail(self) -> None:
