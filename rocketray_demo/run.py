@@ -26,8 +26,9 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.terminal.progress import ProgressDisplay
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError, StreamError
-from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.hosting import bring_up, end_hosts
+from rocketray.topology.hosting.host_actors import end_hosts
+from rocketray.topology.hosting.host_placement import plan_here
+from rocketray.topology.hosting.hosting import bring_up
 
 from .app import FLIGHT_COLUMNS, PARQUET, app, late_lake, tally_path
 from .data import QUEUES, TOPIC, load_flights
@@ -221,7 +222,7 @@ def _make_topic(connection: Connection, run: RunDirectory) -> None:
 @contextmanager
 def _deployed() -> Iterator[None]:
     """Run the agents in a Ray actor for the block."""
-    plan = HostPlan.here(_APP, DEFAULT_CLUSTER, str(Path.cwd()))
+    plan = plan_here(_APP, DEFAULT_CLUSTER, str(Path.cwd()))
     _, hosts = bring_up(plan, detached=False, with_sinks=False)
     try:
         yield

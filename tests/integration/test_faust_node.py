@@ -28,8 +28,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.app.app import App
 from rocketray.topology.hosting.app_path import load_app
-from rocketray.topology.hosting.host import HostStatus
-from rocketray.topology.hosting.host_plan import HostPlan
+from rocketray.topology.hosting.host_placement import plan_here
+from rocketray.topology.hosting.host_status import HostStatus
 from rocketray.topology.hosting.hosting import bring_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -120,7 +120,7 @@ def statuses(hosts: list[Any]) -> list[HostStatus]:
 def started(node: Node, path: str) -> list[Any]:
     """Two instances of the app at *path*, which end with this process."""
     directory = SUPPORT.parent
-    plan = HostPlan.here(path, DEFAULT_CLUSTER, str(directory))
+    plan = plan_here(path, DEFAULT_CLUSTER, str(directory))
     return bring_up(plan, 2, detached=False)[1]
 
 

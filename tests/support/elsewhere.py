@@ -40,7 +40,7 @@ from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
 from rocketray.actors.retries.retry_records import dead_letter_topic, dead_lettered
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.hosting.host_plan import HostPlan
+from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.hosting import bring_up
 
 CLUSTER = "trade"
@@ -63,7 +63,7 @@ def main(address: str, data: str) -> None:
             producer.send(_TOPIC, b"before", queue_id=queue_id)
     ray.get(find_actor(CLUSTER, COORDINATOR_NAME).open_gateway.remote(""))
     tests = Path(__file__).parent.parent
-    bring_up(HostPlan.here(_APP, CLUSTER, str(tests)), _HOSTS)
+    bring_up(plan_here(_APP, CLUSTER, str(tests)), _HOSTS)
     node_json = node_file(Path(data)).read_text()
     found = {
         "machine": _there(other, socket.gethostname),

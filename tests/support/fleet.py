@@ -36,9 +36,10 @@ from rocketray.actors.topics.log_reader import LogReader
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 from rocketray.names import QueuesPerProcess
-from rocketray.topology.hosting.host import HostStatus
-from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.hosting import bring_up, find_hosts, take_down
+from rocketray.topology.hosting.host_actors import find_hosts, take_down
+from rocketray.topology.hosting.host_placement import plan_here
+from rocketray.topology.hosting.host_status import HostStatus
+from rocketray.topology.hosting.hosting import bring_up
 
 __all__ = [
     "ACTORS",
@@ -122,7 +123,7 @@ class Fleet:
 
     def start_app(self) -> None:
         """The app with the other two groups, on two hosts."""
-        bring_up(HostPlan.here("support.chaos_app:app", DEFAULT_CLUSTER, str(TESTS)), 2)
+        bring_up(plan_here("support.chaos_app:app", DEFAULT_CLUSTER, str(TESTS)), 2)
         self._begin(ORDERED)
         self._begin(CONCURRENT)
 

@@ -9,7 +9,7 @@ from typing import Any
 from rocketray.actors.client.standalone import Client
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.hosting.hosting import find_hosts
+from rocketray.topology.hosting.host_actors import find_hosts
 
 __all__ = ["APP", "FILES", "hosts", "parcels", "take"]
 

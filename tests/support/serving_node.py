@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.client.node_process_api import NodeProcessApi
-from rocketray.actors.cluster.local_service import LocalService
+from rocketray.actors.cluster.local_service import Loaded, LocalService
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.files.runtime_lock import RuntimeLock
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
@@ -19,7 +20,9 @@ __all__ = ["serving"]
 
 
 @contextmanager
-def serving(node: LocalNode) -> Iterator[LocalService]:
+def serving(
+    node: LocalNode, later: Mapping[str, Loaded] = MappingProxyType({})
+) -> Iterator[LocalService]:
     """Answer commands on the node's directory for the time of the block."""
     lock = RuntimeLock(node.data)
     hello = {"data": str(node.data), "cluster": node.cluster}
@@ -27,7 +30,7 @@ def serving(node: LocalNode) -> Iterator[LocalService]:
         NodeProcessApi: _Process(node),
         DeadLettersApi: DeadLetterService(node),
     }
-    service = LocalService(node.data, node.calls, here, hello)
+    service = LocalService(node.data, node.calls, here, hello, later)
     try:
         yield service
     finally:
@@ -43,9 +46,6 @@ class _Process:
 
     def has_files(self, disk: str) -> bool:
         return disk == ""
-
-    def has_apps(self) -> bool:
-        return True
 
     def explain(self, message: str, group: str | None, topic: str | None) -> Explanation:
         return self.node.explain(message, group, topic)

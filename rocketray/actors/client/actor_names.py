@@ -7,10 +7,8 @@ from typing import Any
 from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
 from rocketray.errors import ShardUnavailableError
 
-__all__ = ["APP_PREFIX", "RETRY_AFTER_MS", "actor_or_none", "find_actor", "has_apps"]
+__all__ = ["RETRY_AFTER_MS", "actor_or_none", "find_actor"]
 
-APP_PREFIX = "app:"
-"""What the names of actors begin with that run apps (topology/hosting)."""
 RETRY_AFTER_MS = 1000
 
 
@@ -36,12 +34,3 @@ def actor_or_none(cluster: str, name: str) -> Any:
         return None
     except RayError as error:  # Ray itself is unavailable
         raise ShardUnavailableError(name, RETRY_AFTER_MS, str(error)) from error
-
-
-def has_apps(cluster: str) -> bool:
-    """Return whether actors of the cluster run apps; raise RayError if Ray does not say."""
-    namespace = namespace_of(cluster)
-    return any(
-        each["namespace"] == namespace and each["name"].startswith(APP_PREFIX)
-        for each in ray.util.list_named_actors(all_namespaces=True)
-    )

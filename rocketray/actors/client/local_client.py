@@ -28,7 +28,8 @@ class LocalClient(NodeClient):
     def __init__(self, transport: LocalTransport) -> None:
         """Take over an open *transport*."""
         super().__init__(transport.coordinator_data, transport, cluster=transport.cluster)
-        self._link = transport
+        self.transport = transport
+        """The way of its calls."""
         self._process = client_of(transport, NODE_PROCESS)
         node = client_of(transport, NODE)
         self.problems = node.problems
@@ -37,10 +38,6 @@ class LocalClient(NodeClient):
         """See :meth:`NodeApi.unflushed`."""
         self.scrubs = node.scrubs
         """See :meth:`NodeApi.scrubs`."""
-
-    def has_apps(self) -> bool:
-        """See :meth:`NodeProcessApi.has_apps`."""
-        return self._process.has_apps()
 
     def explain(
         self, message: str, group: str | None = None, topic: str | None = None
@@ -60,7 +57,7 @@ class LocalClient(NodeClient):
 
     def close(self) -> None:
         """End the connection."""
-        self._link.close()
+        self.transport.close()
 
     def __enter__(self) -> Self:
         """Return the client itself; it is closed at the end of the block."""

@@ -21,9 +21,6 @@ class NodeProcessApi(Protocol):
     def has_files(self, disk: str) -> bool:
         """Return whether the files of a disk are on this machine."""
 
-    def has_apps(self) -> bool:
-        """Return whether actors of the cluster run apps, on any machine."""
-
     def explain(self, message: str, group: str | None, topic: str | None) -> Explanation:
         """See :meth:`Connection.explain`."""
 

@@ -8,14 +8,16 @@ process is ended at once. There are at most ``_CONNECTIONS_MAX``: further ones w
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rocketray import __version__
@@ -38,7 +40,6 @@ from rocketray.actors.calls.local_frames import (
 )
 from rocketray.actors.calls.sent_errors import error_to_json
 from rocketray.actors.calls.value_forms import call_form
-from rocketray.actors.client.actor_names import has_apps
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.node_process_api import NodeProcessApi
@@ -56,7 +57,7 @@ from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ConfigError, NodeElsewhereError, StreamError
 from rocketray.filters.subscription import Subscription
 
-__all__ = ["LocalService", "open_service"]
+__all__ = ["Loaded", "LocalService", "open_service"]
 
 _LOG = logging.getLogger(__name__)
 _CONNECTIONS_MAX = 32
@@ -81,6 +82,10 @@ _INTERFACES: dict[str, type] = {
         TransactionsApi,
     )
 }
+Loaded = Callable[[], tuple[type, object]]
+"""Loads a service: returns its interface and its object."""
+_OF_APPS = "rocketray.topology.hosting.apps_service"
+"""The service of the layer above, by its name: its ``served_on`` is called at the first call."""
 
 
 def open_service(data: Path, connection: Connection) -> LocalService | None:
@@ -91,7 +96,8 @@ def open_service(data: Path, connection: Connection) -> LocalService | None:
     }
     hello = {"data": str(connection.data), "cluster": connection.cluster}
     try:
-        return LocalService(data, connection.transport, here, hello)
+        later = {"AppsApi": partial(_load, _OF_APPS, connection.cluster)}
+        return LocalService(data, connection.transport, here, hello, later)
     except OSError as error:
         _LOG.info("commands have to join Ray, as %s: %s", local_socket(data), error)
         return None
@@ -106,10 +112,6 @@ class NodeProcess:
     def has_files(self, disk: str) -> bool:
         """See :meth:`NodeProcessApi.has_files`."""
         return self._connection.transport.has_files(disk)
-
-    def has_apps(self) -> bool:
-        """See :meth:`NodeProcessApi.has_apps`."""
-        return has_apps(self._connection.cluster)
 
     def explain(self, message: str, group: str | None, topic: str | None) -> Explanation:
         """See :meth:`NodeProcessApi.explain`."""
@@ -132,19 +134,23 @@ class LocalService:
         transport: CallTransport,
         here: Mapping[type, object],
         hello: Mapping[str, str],
+        later: Mapping[str, Loaded] = MappingProxyType({}),
     ) -> None:
         """Answer by the objects that are *here*, by interface, else by the actors of *transport*.
 
-        *hello* says what the node is.
+        *hello* says what the node is. Objects that come *later* are loaded when their interface is
+        called by its name for the first time.
 
         Raises:
             OSError: the socket cannot be made, for example because its path is too long.
         """
         self._transport = transport
-        served = ServedObjects()
+        self._interfaces, self._later = dict(_INTERFACES), later
+        self._are_here: set[type] = set()
+        self._objects = ServedObjects()
+        self._here = InProcess(self._objects)
         for interface, found in here.items():
-            served.serve(interface, partial(_as_it_is, found))
-        self._are_here, self._here = here.keys(), InProcess(served)
+            self._serve_here(interface, found)
         self._hello = {"rocketray": __version__, **hello}
         self._free = threading.BoundedSemaphore(_CONNECTIONS_MAX)
         self._is_closed = threading.Event()
@@ -159,6 +165,11 @@ class LocalService:
             with suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+    def _serve_here(self, interface: type, found: object) -> None:
+        self._objects.serve(interface, partial(_as_it_is, found))
+        self._are_here.add(interface)
+        self._interfaces[interface.__name__] = interface
 
     def _accept(self) -> None:
         while True:
@@ -212,7 +223,7 @@ class LocalService:
             return {"error": error_to_json(StreamError(f"{text}its log has the traceback"))}
 
     def _results(self, request: dict[str, Any]) -> list[Any]:
-        endpoints, method, form = _asked(request)
+        endpoints, method, form = self._asked(request)
         try:
             arguments, options = form.read(request.get("given"))
         except ValueError as error:
@@ -222,27 +233,35 @@ class LocalService:
         found = transport.call_each(endpoints, method, *arguments, **options)
         return [form.result.write(each) for each in found]
 
+    def _asked(self, request: dict[str, Any]) -> tuple[Sequence[Endpoint[Any]], Any, Any]:
+        """Return the endpoints of a request, the method, and the form of its calls.
 
-def _as_it_is(found: Any) -> Any:
+        Raises:
+            ConfigError: there is no such call.
+        """
+        try:
+            name = request["interface"]
+            if name not in self._interfaces and name in self._later:
+                self._serve_here(*self._later[name]())
+            interface = self._interfaces[name]
+            method = method_of(interface, request["method"])
+            endpoints: list[Endpoint[Any]] = [
+                Endpoint(str(actor), interface, tuple(key)) for actor, key in request["to"]
+            ]
+            endpoints[0]
+            return endpoints, method, call_form(method)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ConfigError(f"the node's process has no such call: {error!r:.200}") from None
+
+
+def _load(module: str, cluster: str) -> tuple[type, object]:
+    """Return the interface and the object of a service of a layer above."""
+    found: tuple[type, object] = importlib.import_module(module).served_on(cluster)
     return found
 
 
-def _asked(request: dict[str, Any]) -> tuple[Sequence[Endpoint[Any]], Any, Any]:
-    """Return the endpoints of a request, the method, and the form of its calls.
-
-    Raises:
-        ConfigError: there is no such call.
-    """
-    try:
-        interface = _INTERFACES[request["interface"]]
-        method = method_of(interface, request["method"])
-        endpoints: list[Endpoint[Any]] = [
-            Endpoint(str(actor), interface, tuple(key)) for actor, key in request["to"]
-        ]
-        endpoints[0]
-        return endpoints, method, call_form(method)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ConfigError(f"the node's process has no such call: {error!r:.200}") from None
+def _as_it_is(found: Any) -> Any:
+    return found
 
 
 def _listen(path: Path) -> socket.socket:

@@ -17,7 +17,7 @@ from rocketray.cli.arguments.filter_choice import (
     filter_on_node,
 )
 from rocketray.cli.arguments.filter_diffs import diff_lines
-from rocketray.cli.arguments.found_hosts import host_of_member, hosts_there
+from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -50,12 +50,13 @@ from rocketray.views.verdicts import diff_record
 
 if TYPE_CHECKING:
     from rocketray.actors.admin.seeking import Target
+    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.actors.groups.subscription_change import FilterPlan
     from rocketray.actors.groups.subscription_changes import PlanProgress
     from rocketray.filters.subscription import Subscription
-    from rocketray.topology.hosting.hosting import Host
+    from rocketray.topology.hosting.host_status import Host
 
 __all__ = ["migrate", "reset", "seek", "skip"]
 
@@ -242,7 +243,7 @@ def migrate(
         found = migration.migrate(
             connection.groups, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )
-        hosts = _hosts(connection, data) if found is not None and found.outdated else []
+        hosts = _hosts(connection) if found is not None and found.outdated else []
     print_result(
         plan_record(found) | _host_fields(found, hosts),
         "\n".join(_lines(group, topic, found, hosts)),
@@ -276,10 +277,10 @@ def _compare(
     print_line("nothing was changed; leave out --dry-run to do it")
 
 
-def _hosts(node: LocalClient | Connection, data: Path) -> list[Host]:
+def _hosts(node: NodeClient) -> list[Host]:
     """Return the hosts of apps, if Ray says which there are."""
     try:
-        return hosts_there(node, None, data)
+        return apps_of(node).hosts(None)
     except StreamError as error:
         progress(f"warning: the hosts of apps are unknown: {error}")
         return []

@@ -13,6 +13,7 @@ from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
 from rocketray.topology.hosting.app_path import load_app, source_of
 from rocketray.topology.hosting.code_archive import CodeArchive, pack_code
+from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.values.topic import Topic
 
@@ -55,7 +56,7 @@ def plan_of(
                 f"--label chooses among the machines of a cluster; name the cluster, too: "
                 f"rocketray --cluster {cluster} up {path} --label …"
             )
-        return HostPlan.here(path, cluster, str(Path.cwd()), connection.node.get("data")), None
+        return plan_here(path, cluster, str(Path.cwd()), connection.node.get("data")), None
     app = load_app(path)
     source = source_of(path)
     code = None

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.actors.shards.shard_api import ScrubState
-    from rocketray.topology.app.agent import AgentStatistics
+    from rocketray.topology.app.agent_statistics import AgentStatistics
     from rocketray.topology.app.sink_statistics import SinkStatistics
-    from rocketray.topology.hosting.hosting import Host
+    from rocketray.topology.hosting.host_status import Host
 
 __all__ = [
     "failures_of",
     "groups_of",
+    "host_fields",
     "idle_instances",
     "queues_of",
     "show_groups",
@@ -125,7 +126,7 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
     """
     if as_json:
         for host in hosts:
-            print_json(_fields(host))
+            print_json(host_fields(host))
         return
     rows = [
         (
@@ -351,7 +352,8 @@ def _sink_row(host: Host, sink: SinkStatistics) -> tuple[object, ...]:
     )
 
 
-def _fields(host: Host) -> dict[str, Any]:
+def host_fields(host: Host) -> dict[str, Any]:
+    """Return the line of JSON for a host."""
     status, error = host.status, host.last_error
     return {
         "app": host.app,

@@ -12,8 +12,8 @@ import typer
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.completions import complete_apps
-from rocketray.cli.arguments.found_hosts import host_of_member, hosts_of
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
+from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import counted, print_result, progress
 from rocketray.cli.terminal.waiting import waiting
@@ -24,7 +24,8 @@ from .app_status import failures_of, idle_instances, queues_of, show_hosts, sink
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
-    from rocketray.topology.hosting.hosting import Host, HostNumber
+    from rocketray.topology.hosting.apps_api import AppsApi
+    from rocketray.topology.hosting.host_status import Host, HostNumber
 
     from .app_plan import Labels
 
@@ -93,6 +94,7 @@ def up(
     from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - the same
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
     from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
+    from rocketray.topology.hosting.host_actors import find_hosts  # noqa: PLC0415 - the same
 
     from .app_plan import parse_labels, plan_of, queues_to_read  # noqa: PLC0415 - the same
 
@@ -112,7 +114,7 @@ def up(
             app, handles = hosting.bring_up(
                 plan, count, code=code, detached=detach, is_given_up=is_given_up
             )
-        hosts = hosting.find_hosts(connection.cluster, app)
+        hosts = find_hosts(connection.cluster, app)
         show_hosts(hosts, as_json=as_json)
         for line in agent_doubts(connection, declared.agents.values()):
             progress(f"warning: {line}")
@@ -125,25 +127,29 @@ def up(
 
 def _stay_up(cluster: str, app: str, hosts: list[Host], ended: threading.Event) -> list[str]:
     """Tell what fails until a signal; then take the app down, and return what was not drained."""
-    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
-    from rocketray.topology.hosting.code_upload import RENEW_S  # noqa: PLC0415 - the same
+    from rocketray.topology.hosting.code_upload import RENEW_S  # noqa: PLC0415 - imports Ray
+    from rocketray.topology.hosting.host_actors import (  # noqa: PLC0415 - the same
+        find_hosts,
+        take_down,
+    )
+    from rocketray.topology.hosting.hosting import renew_code  # noqa: PLC0415 - Faust
 
     told = {name: said for name, said, _ in failures_of(hosts)}
     renewed_s = time.monotonic()
     while not ended.wait(_LOOK_AGAIN_S):
-        hosts = hosting.find_hosts(cluster, app)
+        hosts = find_hosts(cluster, app)
         if not hosts:
             progress(f"{app} was ended by another command")
             return []
         if time.monotonic() > renewed_s + RENEW_S:
             renewed_s = time.monotonic()
-            hosting.renew_code(hosts)
+            renew_code(hosts)
         for name, said, line in failures_of(hosts):
             if told.get(name) != said:
                 told[name] = said
                 progress(line)
     progress("stopping")
-    return hosting.take_down(hosting.find_hosts(cluster, app))
+    return take_down(find_hosts(cluster, app))
 
 
 def _replace(
@@ -157,16 +163,18 @@ def _replace(
 ) -> None:
     """Replace the hosts of the app at *path* that run other code, and show all hosts."""
     from rocketray.actors.runtime.clock import system_clock_ms  # noqa: PLC0415 - as above
-    from rocketray.topology.hosting import hosting, replacing  # noqa: PLC0415 - the same
+    from rocketray.topology.hosting import replacing  # noqa: PLC0415 - the same
     from rocketray.topology.hosting.app_path import load_app  # noqa: PLC0415 - the same
     from rocketray.topology.hosting.code_version import code_version  # noqa: PLC0415 - the same
+    from rocketray.topology.hosting.host_status import SINKS  # noqa: PLC0415 - the same
 
     from .app_plan import plan_of  # noqa: PLC0415 - the same
 
     app = load_app(path)
     version = code_version(path, system_clock_ms())
-    hosts = hosts_of(connection.cluster, str(app.conf.id))
-    count = sum(host.number != hosting.SINKS for host in hosts)
+    apps = apps_of(connection)
+    hosts = apps.hosts(str(app.conf.id))
+    count = sum(host.number != SINKS for host in hosts)
     if consumers not in (None, count):
         raise ConfigError(
             f"app {app.conf.id!r} has {counted(count, 'host')}, and --replace keeps their number; leave "
@@ -176,7 +184,7 @@ def _replace(
     outdated = _outdated(connection, hosts)
     new = replacing.Replacement(plan, app, version, code, outdated)
     said = replacing.replace_hosts(new, hosts, progress, is_given_up)
-    show_hosts(hosting.find_hosts(connection.cluster, str(app.conf.id)), as_json=as_json)
+    show_hosts(apps.hosts(str(app.conf.id)), as_json=as_json)
     _say_what_is_left(said)
 
 
@@ -202,14 +210,11 @@ def down(
     What their handlers finished is committed first, and is not redelivered. A sink's function for a
     micro-batch runs to completion; any other micro-batch is repeated from the checkpoint.
     """
-    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
-
-    with connect(data) as connection:
-        hosts = hosts_of(connection.cluster, app)
-        said = hosting.take_down(hosts)
-    record = {"app": app, "ended": len(hosts), "notDrained": said}
+    with ask(data) as node, waiting(f"draining {app}"):
+        found = apps_of(node).take_down(app)
+    record = {"app": app, "ended": found.ended, "notDrained": found.not_drained}
     print_result(record, f"{app} is down", as_json=as_json)
-    _say_what_is_left(said)
+    _say_what_is_left(found.not_drained)
 
 
 def scale(
@@ -230,21 +235,22 @@ def scale(
     from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data) as connection, stop_signals() as signals:
-        _check_is_no_sink(connection.cluster, app)
-        hosts = hosts_of(connection.cluster, app)
+        apps = apps_of(connection)
+        _check_is_no_sink(apps, app)
+        hosts = apps.hosts(app)
         _warn_of_changed_code(hosts, app, consumers)
         for line in idle_instances(queues_of(hosts, connection.groups.all()), consumers):
             progress(f"warning: {line}")
         with waiting(f"scaling {app}"):
             said = hosting.scale(connection.cluster, app, consumers, signals.event.is_set)
-        hosts = hosting.find_hosts(connection.cluster, app)
+        hosts = apps.hosts(app)
         show_hosts(hosts, as_json=as_json)
     _say_what_is_left(said)
 
 
 def _warn_of_changed_code(hosts: Sequence[Host], app: str, consumers: int) -> None:
     """Say that new hosts would run other code than those that are up."""
-    from rocketray.topology.hosting.hosting import SINKS  # noqa: PLC0415 - Ray, Faust
+    from rocketray.topology.hosting.host_status import SINKS  # noqa: PLC0415 - not for help
 
     known = [host.status for host in hosts if host.status is not None and host.number != SINKS]
     of_directory = [each for each in known if each.version is not None and not each.plan.code]
@@ -259,10 +265,8 @@ def _warn_of_changed_code(hosts: Sequence[Host], app: str, consumers: int) -> No
         )
 
 
-def _check_is_no_sink(cluster: str, name: str) -> None:
-    from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - Ray, Faust
-
-    hosts = find_hosts(cluster)
+def _check_is_no_sink(apps: AppsApi, name: str) -> None:
+    hosts = apps.hosts(None)
     owners = {host.app: {sink.name for sink in sinks_of(host)} for host in hosts}
     owner = next((app for app, sinks in owners.items() if name in sinks), None)
     if owner is not None and name not in owners:
@@ -273,6 +277,6 @@ def _check_is_no_sink(cluster: str, name: str) -> None:
         )
 
 
-def _say_what_is_left(said: list[str]) -> None:
+def _say_what_is_left(said: Sequence[str]) -> None:
     if said:
         raise ActorError("; ".join(said))

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,6 +16,7 @@ import typer
 
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.node import chosen_place, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
@@ -24,15 +24,16 @@ from rocketray.cluster import Cluster
 from rocketray.errors import ActorError, ConfigError, StoreError
 from rocketray.views.trace_links import check_trace_url
 
+from .app_status import host_fields
+
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
 
-__all__ = ["HostRecords", "console", "doctor_records"]
+__all__ = ["console", "doctor_records", "host_records"]
 
 _PORT = 8480
 _ROCKETRAY = (sys.executable, "-P", "-m", "rocketray")
 _COMMAND_S = 60.0
-_KEPT_S = 10.0  # the command takes two seconds
 
 
 def console(
@@ -93,7 +94,7 @@ def console(
         _opener(place),
         access,
         system_clock_ms,
-        HostRecords(_command(place, "status")),
+        host_records,
         partial(_checks, place),
         traces,
     )
@@ -166,39 +167,9 @@ def _end_at_eof(ended: threading.Event) -> None:
     ended.set()
 
 
-class HostRecords:
-    """The hosts of apps, as ``rocketray status --json`` prints them in a process of its own.
-
-    Hosts are found through Ray, which ends a process that loses it at the wrong moment; the console
-    outlives its node, so on its machine it stays without Ray. Records are kept for ``kept_s``
-    seconds.
-    """
-
-    def __init__(self, command: Sequence[str], kept_s: float = _KEPT_S) -> None:
-        self._command = command
-        self._kept_s = kept_s
-        self._lock = threading.Lock()
-        self._kept: list[dict[str, Any]] = []
-        self._until_s = 0.0
-
-    def __call__(self, node: NodeClient) -> list[dict[str, Any]]:
-        """Return the records; none without a process if the node has no apps.
-
-        Raises:
-            ActorError: the command does not answer.
-        """
-        from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
-
-        if isinstance(node, LocalClient) and not node.has_apps():
-            return []
-        with self._lock:
-            if time.monotonic() >= self._until_s:
-                self._kept = self._asked()
-                self._until_s = time.monotonic() + self._kept_s
-            return self._kept
-
-    def _asked(self) -> list[dict[str, Any]]:
-        return [record for record in _lines_of("status", self._command) if "host" in record]
+def host_records(node: NodeClient) -> list[dict[str, Any]]:
+    """Return the hosts of apps, as ``rocketray status --json`` prints them."""
+    return [host_fields(host) for host in apps_of(node).hosts(None)]
 
 
 def doctor_records(command: Sequence[str]) -> list[dict[str, Any]]:

@@ -308,7 +308,10 @@ def _end_when_lost(node: Node) -> None:
 
 def _take_apps_down(cluster: str) -> None:
     """Drain the apps that are up while the shards still take their offsets and messages."""
-    from rocketray.topology.hosting.hosting import find_hosts, take_down  # noqa: PLC0415 - Faust
+    from rocketray.topology.hosting.host_actors import (  # noqa: PLC0415 - Ray takes a second
+        find_hosts,
+        take_down,
+    )
 
     hosts = find_hosts(cluster)
     if hosts:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketray.cli.arguments.completions import complete_apps
-from rocketray.cli.arguments.found_hosts import hosts_there
+from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, print_line, print_result
@@ -105,7 +104,7 @@ def status(
     if watch and not over:
         raise typer.BadParameter("--watch needs --over of more than 0 seconds")
     with ask(data) as node:
-        view = _View(node, app, data, as_json=as_json)
+        view = _View(node, app, as_json=as_json)
         is_open = view.show(over, clears=watch)
         while watch:
             is_open = view.show(over, clears=watch)
@@ -116,10 +115,8 @@ def status(
 class _View:
     """The status of a node, as often as it is wanted; its rates are those since the last time."""
 
-    def __init__(
-        self, node: LocalClient | Connection, app: str | None, data: Path, *, as_json: bool
-    ) -> None:
-        self._node, self._app, self._data, self._as_json = node, app, data, as_json
+    def __init__(self, node: LocalClient | Connection, app: str | None, *, as_json: bool) -> None:
+        self._node, self._app, self._as_json = node, app, as_json
         self._before: FlowSample | None = None
 
     def show(self, over_s: float | None, *, clears: bool) -> bool:
@@ -138,7 +135,7 @@ class _View:
             unflushed, scrubs = node.unflushed(), node.scrubs()
             groups = _groups_unless_closed(node, problems)
             after = None if over_s == 0 else sample(node, groups, with_lag=True)
-            hosts = hosts_there(node, app, self._data)
+            hosts = apps_of(node).hosts(app)
         chosen = groups if app is None or groups is None else groups_of(hosts, groups)
         if clears:
             self._begin_page()

@@ -13,71 +13,36 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import faust
 from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
-from rocketray.actors.groups.failing import FailingMessage, reason_of
+from rocketray.actors.groups.failing import reason_of
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, NodeElsewhereError
 from rocketray.filters.filter_name import FilterName
 from rocketray.topology.connection import AppNode
-from rocketray.topology.delivery.delivery import NotedFailure, place_of
+from rocketray.topology.delivery.delivery import place_of
 from rocketray.topology.delivery.failure import fail, note_failure
 from rocketray.topology.delivery.feed import FeedStatistics
 from rocketray.topology.delivery.isolation import Isolation
+from rocketray.topology.delivery.noted_failure import NotedFailure
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.topic import Topic
 
+from .agent_statistics import AgentStatistics, HeldQueue
 from .stream import Stream
 
-__all__ = ["Agent", "AgentStatistics", "agent_doubts"]
+__all__ = ["Agent", "agent_doubts"]
 
 logger = logging.getLogger(__name__)
 
 _EVERYTHING = ("", "*")
 _NO_ITEMS = f"'{Stream.__name__}' object is not subscriptable"
-
-
-class HeldQueue(NamedTuple):
-    """A queue that an agent holds at a failing message."""
-
-    topic: str
-    queue_id: int
-    message: FailingMessage
-
-
-@dataclass(frozen=True, slots=True)
-class AgentStatistics:
-    """Counters of one agent since its app started, in messages unless said otherwise.
-
-    - ``failures`` counts exceptions of the handler and of the steps before it; ``decode_failures``
-      are those of decoding.
-    - ``held`` are the queues that are held now at a failing message.
-    - ``sent_back`` messages are redelivered later, ``dead_lettered`` ones are not; both are
-      finished.
-    - ``overdue`` messages were not finished for 15 minutes (overdue.py).
-    - ``damaged`` messages were not delivered: they cannot be read.
-    - ``last_failure`` is the latest of the failures.
-    """
-
-    name: str
-    group: str
-    batches: int
-    received: int
-    finished: int
-    failures: int
-    sent_back: int = 0
-    dead_lettered: int = 0
-    overdue: int = 0
-    damaged: int = 0
-    decode_failures: int = 0
-    held: tuple[HeldQueue, ...] = ()
-    last_failure: NotedFailure | None = None
 
 
 class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followed

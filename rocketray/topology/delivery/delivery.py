@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DeliveredEvent",
     "Delivery",
-    "NotedFailure",
     "Owner",
     "place_of",
     "position_text",
@@ -56,18 +55,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class NotedFailure:
-    """A failure of an agent: when, why, and at which message, if it was at one or a list."""
-
-    time_ms: int
-    reason: str
-    place: MessagePlace | None = None
-
-    def __str__(self) -> str:
-        return self.reason if self.place is None else f"{self.reason} [{self.place}]"
 
 
 @dataclass(slots=True)

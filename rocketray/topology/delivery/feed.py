@@ -41,9 +41,10 @@ from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE
 
-from .delivery import Delivery, NotedFailure, position_text, split, until_through, withdraw
+from .delivery import Delivery, position_text, split, until_through, withdraw
 from .feed_spans import FeedSpans
 from .flow import FlowLimits, SharedWindow, Window
+from .noted_failure import NotedFailure
 from .offset_ledger import OffsetLedger
 from .overdue import NOT_ACKNOWLEDGED, OverdueWatch
 from .returns import Return, Returns

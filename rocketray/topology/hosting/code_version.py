@@ -17,8 +17,6 @@ from pathlib import Path
 
 from rocketray.topology.app.own_code import is_installed
 
-from .app_path import source_of
-
 __all__ = ["CodeVersion", "code_version"]
 
 _SHOWN_DIGITS = 8
@@ -48,6 +46,8 @@ class CodeVersion:
 
 def code_version(path: str, now_ms: int) -> CodeVersion:
     """Return the version of the app at *path*, ``"module:app"``, which was just imported."""
+    from .app_path import source_of  # noqa: PLC0415 - Faust; a version is shown without it
+
     source = source_of(path)
     if source is not None:
         directory = source.directory

@@ -25,52 +25,30 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from rocketray.actors.ray_process.ray_runtime import output_files
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cluster import Cluster
 from rocketray.errors import ActorError, NodeElsewhereError
-from rocketray.topology.app.agent import AgentStatistics
+from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.app import App
 from rocketray.topology.app.app_log import note_worker_log, show_worker_log
 from rocketray.topology.app.running import run_until
-from rocketray.topology.app.sink_statistics import SinkStatistics
 
 from .code_version import CodeVersion, code_version
-from .host_failure import HostFailure, store_failure
+from .host_failure import HostFailure
 from .host_plan import HostPlan
+from .host_status import HostStatus
 from .planned_app import load_planned
+from .stored_failures import store_failure
 
-__all__ = ["FAILED_START_PAUSE_S", "ConsumerHost", "HostStatus", "end_process"]
+__all__ = ["FAILED_START_PAUSE_S", "ConsumerHost", "end_process"]
 
 logger = logging.getLogger(__name__)
 
 CRASH_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 SETTLE_S = 1.0
 FAILED_START_PAUSE_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class HostStatus:
-    """One instance of an app: where it runs, its agents' counters, and the queues it reads.
-
-    ``plan`` is what further hosts need. ``queues`` are pairs of a topic and a queue id. An app that
-    ``has_failed`` starts again soon, in another process. ``logs`` are the files with the process's
-    output, and with its log, on its ``machine``. The host of an app's ``sinks`` has no agents.
-    ``version`` is that of the code, once it is imported.
-    """
-
-    plan: HostPlan
-    machine: str
-    pid: int
-    is_running: bool
-    agents: tuple[AgentStatistics, ...]
-    queues: tuple[tuple[str, int], ...] = ()
-    has_failed: bool = False
-    logs: tuple[str, ...] = ()
-    sinks: tuple[SinkStatistics, ...] = ()
-    version: CodeVersion | None = None
 
 
 def end_process() -> None:

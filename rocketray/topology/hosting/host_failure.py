@@ -1,31 +1,23 @@
 """The failure that ended a host, described so that the app's author finds the place.
 
-A failure outlives its process, as JSON: the process that asks later is another one. The last one
-of each host is stored at Ray's head, in its key-value store, which holds it as long as it holds the
-named actors themselves. Any process that has joined that Ray can read it. A failure's place is
-the last line of the author's own code that the error, or its cause, went through: in the app's
-module or package, else in a file that is neither Python's, nor installed, nor ours.
+A failure outlives its process: the process that asks later is another one (stored_failures.py). Its
+place is the last line of the author's own code that the error, or its cause, went through: in the
+app's module or package, else in a file that is neither Python's, nor installed, nor ours.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import socket
 import sys
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-
-from ray.exceptions import RayActorError, RayError, RuntimeEnvSetupError
-from ray.experimental import internal_kv
 
 from rocketray.topology.app.own_code import is_installed
 
-__all__ = ["HostFailure", "forget_failure", "last_failure", "store_failure", "why_no_answer"]
+__all__ = ["HostFailure"]
 
 _MESSAGE_LIMIT = 2000  # characters; a message may quote the input it failed on
-_NAMESPACE = "rocketray-hosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,43 +82,3 @@ def _nearness(file: str, own: Path | None) -> int:
     if own is not None and path.is_relative_to(own):
         return 2
     return 0 if not path.is_absolute() or is_installed(path) else 1
-
-
-def why_no_answer(error: RayError) -> str:
-    """Return a line on *error*, with which Ray answered for a host that has no process.
-
-    Ray's text ends with the error itself if the process could not be set up.
-    """
-    lines = str(error).splitlines() or [type(error).__name__]
-    address = re.search(r"\bip=([^,)\s]+)", lines[0])
-    if isinstance(error, RuntimeEnvSetupError):
-        return f"Ray cannot set up its code: {lines[-1]}; see runtime_env_agent.log in Ray's logs"
-    if address is not None and lines[-1].startswith("ModuleNotFoundError: "):
-        return (
-            f"the Python of Ray on the machine {address[1]} lacks a package: {lines[-1]}; install "
-            "rocketray there, or choose other machines with --label"
-        )
-    if isinstance(error, RayActorError):
-        return f"its process ended: {lines[0]}"
-    return lines[0]
-
-
-def store_failure(name: str, failure: HostFailure) -> None:
-    """Store *failure* as the last one of the host *name*."""
-    internal_kv._internal_kv_put(  # noqa: SLF001  # Ray has no other
-        name, json.dumps(asdict(failure)), overwrite=True, namespace=_NAMESPACE
-    )
-
-
-def last_failure(name: str) -> HostFailure | None:
-    """Return the last failure of the host *name*; None if there is none that can be read."""
-    text = internal_kv._internal_kv_get(name, namespace=_NAMESPACE)  # noqa: SLF001  # the same
-    try:
-        return None if text is None else HostFailure(**json.loads(text))
-    except (TypeError, ValueError):
-        return None
-
-
-def forget_failure(name: str) -> None:
-    """Delete the failure of the host *name*, which has been removed."""
-    internal_kv._internal_kv_del(name, namespace=_NAMESPACE)  # noqa: SLF001  # the same

@@ -1,8 +1,8 @@
-"""Running apps: their hosts found by name, from any process.
+"""Running apps: their hosts started and scaled, from any process.
 
 A host is a named Ray actor, ``app:ID:NUMBER``; that of the app's sinks is ``app:ID:sinks``. Ray
 knows which exist, on the node and after a restart; the last failure of each is stored separately
-(host_failure.py). Ray must be connected.
+(stored_failures.py). host_actors.py finds and ends them. Ray must be connected.
 
 Invariants
   1. Each number of a running app exists once: a name has one actor. So a sink runs once.
@@ -14,19 +14,12 @@ Invariants
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import ray
 
-from rocketray.actors.client.actor_names import APP_PREFIX
-from rocketray.actors.ray_process.ray_runtime import (
-    GetTimeoutError,
-    RayActorError,
-    namespace_of,
-)
-from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, ConfigError
 from rocketray.topology.app.sink_spec import SinkSpec
 from rocketray.topology.app.spark_need import needing_spark
@@ -35,99 +28,24 @@ from rocketray.topology.app.spark_options import SparkOptions
 from .app_path import load_app
 from .code_archive import CodeArchive
 from .code_upload import renew, upload
-from .host import ConsumerHost, HostStatus
-from .host_failure import HostFailure, forget_failure, last_failure, why_no_answer
-from .host_plan import HostPlan, least_busy, nodes_with
+from .host import ConsumerHost
+from .host_actors import ALIVE, ONCE, end_hosts, find_hosts, take_down, why_not
+from .host_placement import host_options, least_busy, nodes_with
+from .host_plan import HostPlan
+from .host_status import APP_PREFIX, SINKS, Host, HostNumber, actor_name, full_name
+from .stored_failures import forget_failure
 
 __all__ = [
-    "SINKS",
-    "Host",
     "bring_up",
     "check_checkpoints",
-    "end_hosts",
-    "find_hosts",
     "renew_code",
     "scale",
     "start_hosts",
-    "take_down",
 ]
 
-SINKS: Literal["sinks"] = "sinks"
-"""The number of the host of an app's sinks."""
-HostNumber = int | Literal["sinks"]
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 60.0
 _FAILED_STOP_TIMEOUT_S = 10.0
 _START_LOOK_S = 0.5
-_STATUS_TIMEOUT_S = 5.0
-_GONE_TIMEOUT_S = 10.0
-_LOOK_AGAIN_S = 0.1
-_ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
-_UNDRAINED = (
-    "was ended before it was drained, so messages that it had finished may be redelivered",
-    "were ended before they had stopped, so a micro-batch may be repeated",
-)
-_ONCE: Mapping[str, Any] = {"max_task_retries": 0}  # an ended process is not called again
-HostState = Literal["running", "starting", "restarting", "silent"]
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One instance of an app; ``status`` is its own report, if it answers.
-
-    A host that does not answer in time is ``silent``; one that failed is ``restarting`` until the
-    app starts again in a new process. ``last_error`` is its last fatal failure, if it was reported;
-    ``cluster`` is the node's. The host of the app's sinks has the number ``SINKS``.
-    """
-
-    app: str
-    number: HostNumber
-    state: HostState
-    restarts: int
-    status: HostStatus | None
-    last_error: HostFailure | None = None
-    cluster: str = DEFAULT_CLUSTER
-
-    @property
-    def name(self) -> str:
-        """The name of its actor."""
-        return _name(self.app, self.number)
-
-    @property
-    def label(self) -> str:
-        """What it is called in sentences."""
-        which = "the sinks" if self.number == SINKS else f"host {self.number}"
-        return f"{which} of app {self.app!r}"
-
-    @property
-    def full_name(self) -> str:
-        """Its name and its cluster's, for what is stored at Ray's head."""
-        return _full_name(self.cluster, self.name)
-
-
-def find_hosts(cluster: str, app: str | None = None) -> list[Host]:
-    """Return all hosts of a cluster, or those of one app, by app and number."""
-    handles: dict[tuple[str, HostNumber], Any] = {}
-    namespace = namespace_of(cluster)
-    for entry in ray.util.list_named_actors(all_namespaces=True):
-        found, _, number = entry["name"].removeprefix(APP_PREFIX).rpartition(":")
-        is_host = entry["namespace"] == namespace and entry["name"].startswith(APP_PREFIX)
-        handle = _handle(cluster, entry["name"]) if is_host and app in (None, found) else None
-        if handle is not None:
-            handles[found, SINKS if number == SINKS else int(number)] = handle
-    facts = {key: _facts(handles[key]) for key in sorted(handles, key=_order)}
-    asked = {
-        key: handles[key].status.remote() for key, (fact, _) in facts.items() if fact == _ALIVE
-    }
-    if asked:  # Ray refuses to wait for nothing
-        ray.wait(list(asked.values()), num_returns=len(asked), timeout=_STATUS_TIMEOUT_S)
-    hosts = []
-    for key, (fact, restarts) in facts.items():
-        if fact != _DEAD:
-            status = _answer(asked[key]) if key in asked else None
-            last_error = last_failure(_full_name(cluster, _name(*key)))
-            hosts.append(Host(*key, _state(fact, status), restarts, status, last_error, cluster))
-    return hosts
 
 
 def bring_up(
@@ -172,32 +90,6 @@ def renew_code(hosts: Sequence[Host]) -> None:
     for code in {host.status.plan.code for host in hosts if host.status is not None}:
         if code is not None:
             renew(code)
-
-
-def take_down(hosts: Sequence[Host]) -> list[str]:
-    """Drain *hosts*, then end them; return a sentence for each not drained, or still there.
-
-    One whose process has ended has nothing to drain.
-    """
-    found = [
-        (host, handle) for host in hosts if (handle := _handle(host.cluster, host.name)) is not None
-    ]
-    for _, handle in (each for each in found if not _has_process(each[0])):
-        ray.kill(handle)
-    drained = [each for each in found if _has_process(each[0])]
-    reasons = end_hosts([handle for _, handle in drained])
-    said = [
-        f"{host.label} {_UNDRAINED[host.number == SINKS]}: {reason}"
-        for (host, _), reason in zip(drained, reasons, strict=True)
-        if reason
-    ]
-    said.extend(
-        f"{host.label}: its process has not ended; try again"
-        for host in _still_there([host for host, _ in found])
-    )
-    for host in hosts:
-        forget_failure(host.full_name)
-    return said
 
 
 def scale(
@@ -245,7 +137,7 @@ def start_hosts(
     """
     nodes = least_busy(nodes_with(plan.labels), *_nodes_of_hosts(app), len(numbers))
     wanted: list[tuple[HostNumber, type, dict[str, Any]]] = [
-        (number, ConsumerHost, plan.options(node))
+        (number, ConsumerHost, host_options(plan, node))
         for number, node in zip(numbers, nodes, strict=True)
     ]
     if spark is not None:
@@ -254,9 +146,9 @@ def start_hosts(
     handles: dict[str, Any] = {}
     try:
         for number, kind, options in wanted:
-            name = _name(app, number)
+            name = actor_name(app, number)
             actor = ray.remote(kind).options(name=name, lifetime=lifetime, **options)
-            handles[name] = actor.remote(plan, _full_name(plan.cluster, name))
+            handles[name] = actor.remote(plan, full_name(plan.cluster, name))
     except ValueError as error:  # the name is taken
         for handle in handles.values():
             ray.kill(handle)
@@ -268,7 +160,7 @@ def start_hosts(
         await_start(plan.path, list(handles.values()), is_given_up)
     except ActorError:
         for name in handles:
-            forget_failure(_full_name(plan.cluster, name))
+            forget_failure(full_name(plan.cluster, name))
         raise
     return list(handles.values())
 
@@ -281,7 +173,7 @@ def _spark_host(
         from .spark_host import SparkHost  # noqa: PLC0415  # as above
     nodes = nodes_with(plan.labels, spark.num_cpus)
     [node] = least_busy(nodes, *_nodes_of_hosts(app), 1)
-    return SINKS, SparkHost, plan.options(node, spark.num_cpus)
+    return SINKS, SparkHost, host_options(plan, node, spark.num_cpus)
 
 
 def check_checkpoints(sinks: Iterable[SinkSpec]) -> None:
@@ -316,12 +208,12 @@ def await_start(
         ActorError: one failed, with its reason; or not all started in time; or *is_given_up*
             returned True meanwhile.
     """
-    calls = [handle.start.options(**_ONCE).remote() for handle in handles]
+    calls = [handle.start.options(**ONCE).remote() for handle in handles]
     end = time.monotonic() + START_TIMEOUT_S
     waiting, why = calls, ""
     while waiting and not why:
         done, waiting = ray.wait(waiting, num_returns=1, timeout=_START_LOOK_S)
-        why = next(filter(None, map(_why_not, done)), "")
+        why = next(filter(None, map(why_not, done)), "")
         if waiting and not why and is_given_up():
             why = "it was interrupted"
         elif waiting and not why and time.monotonic() > end:
@@ -329,30 +221,6 @@ def await_start(
     if why:
         end_hosts(handles, _FAILED_STOP_TIMEOUT_S)
         raise ActorError(f"app {path!r} did not start: {why}")
-
-
-def end_hosts(handles: Sequence[Any], timeout_s: float = STOP_TIMEOUT_S) -> list[str]:
-    """Drain and end actors; return, for each in order, why it was not drained, or an empty text."""
-    calls = [handle.stop.options(**_ONCE).remote() for handle in handles]
-    if calls:  # Ray refuses to wait for nothing
-        ray.wait(calls, num_returns=len(calls), timeout=timeout_s)
-    reasons = [_why_not(call, timeout_s) for call in calls]
-    for handle in handles:
-        ray.kill(handle)
-    return reasons
-
-
-def _why_not(call: Any, timeout_s: float = 0) -> str:
-    """Return why *call* did not complete; empty if it did."""
-    try:
-        failure: HostFailure | None = ray.get(call, timeout=0)
-    except ray.exceptions.GetTimeoutError:
-        return f"it had not finished after {timeout_s:g} s"
-    except ray.exceptions.RayError as error:
-        return why_no_answer(error)
-    if failure is None:
-        return ""
-    return str(failure) if failure.is_here else f"on {failure.machine}, {failure}"
 
 
 def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
@@ -373,71 +241,12 @@ def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
     )
 
 
-def _handle(cluster: str, name: str) -> Any:
-    try:
-        return ray.get_actor(name, namespace=namespace_of(cluster))
-    except ValueError:
-        return None  # it is gone already
-
-
-def _has_process(host: Host) -> bool:
-    """Return whether the host may have a process to drain."""
-    return host.status is not None or host.state != "restarting"
-
-
-def _still_there(hosts: Sequence[Host]) -> list[Host]:
-    """Return those killed *hosts* that Ray has not removed after some time."""
-    end = time.monotonic() + _GONE_TIMEOUT_S
-    left = list(hosts)
-    while left and time.monotonic() < end:
-        left = [host for host in left if _handle(host.cluster, host.name) is not None]
-        time.sleep(_LOOK_AGAIN_S if left else 0)
-    return left
-
-
-def _facts(handle: Any) -> tuple[str, int]:
-    """Return an actor's state and restarts; without its dashboard Ray has no other way."""
-    fact = ray._private.state.actors(handle._actor_id.hex())  # noqa: SLF001  # as above
-    return (fact["State"], fact["NumRestarts"]) if fact else (_DEAD, 0)
-
-
 def _nodes_of_hosts(app: str) -> tuple[list[str], list[str]]:
     """Return the Ray node of each living host of *app*, and of each of other apps."""
     own: list[str] = []
     others: list[str] = []
     for fact in ray._private.state.actors().values():  # noqa: SLF001  # the same
-        if fact["State"] == _ALIVE and fact["Name"].startswith(APP_PREFIX):
+        if fact["State"] == ALIVE and fact["Name"].startswith(APP_PREFIX):
             is_own = fact["Name"].rpartition(":")[0] == f"{APP_PREFIX}{app}"
             (own if is_own else others).append(fact["Address"]["NodeID"])
     return own, others
-
-
-def _answer(reference: Any) -> HostStatus | None:
-    try:
-        status: HostStatus = ray.get(reference, timeout=0)
-    except (RayActorError, GetTimeoutError):
-        return None
-    return status
-
-
-def _state(fact: str, status: HostStatus | None) -> HostState:
-    if status is not None:
-        if status.has_failed:
-            return "restarting"
-        return "running" if status.is_running else "starting"
-    if fact == "RESTARTING":
-        return "restarting"
-    return "silent" if fact == _ALIVE else "starting"
-
-
-def _full_name(cluster: str, name: str) -> str:
-    return f"{cluster}/{name}"
-
-
-def _name(app: str, number: HostNumber) -> str:
-    return f"{APP_PREFIX}{app}:{number}"
-
-
-def _order(key: tuple[str, HostNumber]) -> tuple[str, bool, HostNumber]:
-    """Sort the hosts of an app by their numbers, and that of its sinks behind them."""
-    return key[0], key[1] == SINKS, key[1]

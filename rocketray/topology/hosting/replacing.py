@@ -23,8 +23,11 @@ from rocketray.topology.app.spark_options import SparkOptions
 from .code_archive import CodeArchive
 from .code_upload import upload
 from .code_version import CodeVersion
-from .host_plan import HostPlan, nodes_with
-from .hosting import SINKS, Host, HostNumber, check_checkpoints, start_hosts, take_down
+from .host_actors import take_down
+from .host_placement import nodes_with
+from .host_plan import HostPlan
+from .host_status import SINKS, Host, HostNumber
+from .hosting import check_checkpoints, start_hosts
 
 __all__ = ["Replacement", "replace_hosts"]
 

@@ -26,10 +26,12 @@ from rocketray.topology.spark.sink_runner import RestartPolicy
 from rocketray.topology.spark.sink_service import SinkService
 
 from .code_version import CodeVersion, code_version
-from .host import FAILED_START_PAUSE_S, HostStatus, end_process
-from .host_failure import HostFailure, store_failure
+from .host import FAILED_START_PAUSE_S, end_process
+from .host_failure import HostFailure
 from .host_plan import HostPlan
+from .host_status import HostStatus
 from .planned_app import enter_directory, load_planned
+from .stored_failures import store_failure
 
 __all__ = ["SparkHost"]
 

@@ -97,7 +97,6 @@ def test_each_answer_is_that_of_a_direct_call(node: LocalNode, client: LocalClie
     assert answers(client) == answers(node)
     assert client.explain("k1", "g") == node.explain("k1", "g")
     assert client.doubts(["Trade"], Subscription("TAG", "b")) == ["Trade: tags 'b'"]
-    assert client.has_apps()
     plan = client.groups.prepare_change("g", "Trade", Subscription("TAG", "a"))
     assert node.groups.all()[0].plan == plan
     client.groups.abort_change("g", "Trade")

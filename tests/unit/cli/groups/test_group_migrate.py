@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.apps import numbers, put
@@ -16,9 +17,8 @@ from support.local_node import LocalNode
 from rocketray.cli.groups import group_changes
 from rocketray.cli.nodes import apps
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.hosting import Host
+from rocketray.topology.hosting.host_status import Host, HostStatus
 
 OLD = Subscription.tags("a")
 PLAN = HostPlan("shop:app", "default")
@@ -30,7 +30,8 @@ HOSTS = [Host("shop", 3, "running", 0, HostStatus(PLAN, "web1", 4711, True, ()))
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
         monkeypatch.setattr(group_changes, "ask", lambda _data: nullcontext(local))
-        monkeypatch.setattr(group_changes, "hosts_there", lambda *_: HOSTS)
+        there = SimpleNamespace(hosts=lambda _: HOSTS)
+        monkeypatch.setattr(group_changes, "apps_of", lambda _: there)
         local.topics.ensure("T", 1)
         yield local
 

@@ -26,12 +26,11 @@ from rocketray.cli.terminal import output
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
 from rocketray.store.recovery.problem import Problem
-from rocketray.topology.app.agent import AgentStatistics
+from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
-from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_failure import HostFailure
 from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.hosting import Host
+from rocketray.topology.hosting.host_status import Host, HostStatus
 
 FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 1_790_000_000_000, "node-2")
 AGENT = AgentStatistics(

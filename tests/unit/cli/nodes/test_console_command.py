@@ -1,42 +1,15 @@
-"""``rocketray console``: where the hosts of apps come from, and refusals."""
+"""``rocketray console``: the checks that it shows, and refusals."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from support.command_server import run_here
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.cli.nodes.console_command import HostRecords, doctor_records
+from rocketray.cli.nodes.console_command import doctor_records
 from rocketray.errors import ActorError
-
-NODE = cast("NodeClient", None)
-PRINTS = """
-import pathlib, sys
-count = pathlib.Path(sys.argv[-1], "count")
-count.write_text(count.read_text() + "x" if count.exists() else "x")
-print('{"app": "shop", "host": 0}')
-print('{"verified": []}')
-"""
-
-
-def test_hosts_are_those_of_status_and_are_kept(tmp_path: Path) -> None:
-    records = HostRecords([sys.executable, "-c", PRINTS, str(tmp_path)])
-    expected: list[dict[str, Any]] = [{"app": "shop", "host": 0}]
-    assert records(NODE) == records(NODE) == expected
-    assert (tmp_path / "count").read_text() == "x"
-    fresh = HostRecords([sys.executable, "-c", PRINTS, str(tmp_path)], kept_s=0)
-    assert fresh(NODE) == fresh(NODE) == expected
-    assert (tmp_path / "count").read_text() == "xxx"
-
-
-def test_a_status_that_fails_is_unknown_and_not_empty(tmp_path: Path) -> None:
-    records = HostRecords([sys.executable, "-c", "import sys; sys.exit('it burns')"])
-    with pytest.raises(ActorError, match="rocketray status failed: it burns"):
-        records(NODE)
 
 
 def test_the_doctor_s_checks_are_its_lines_also_where_one_failed(tmp_path: Path) -> None:

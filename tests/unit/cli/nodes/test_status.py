@@ -15,16 +15,15 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.shards.shard_api import ScrubState
-from rocketray.cli.arguments import found_hosts
 from rocketray.cli.nodes import status
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.hosting import hosting
+from rocketray.topology.hosting import apps_service
 
 
 @pytest.fixture(autouse=True)
 def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray, which would be asked for hosts, does not run here."""
-    monkeypatch.setattr(hosting, "find_hosts", lambda *_: [])
+    monkeypatch.setattr(apps_service, "find_hosts", lambda *_: [])
 
 
 def connect_to(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +41,7 @@ def connect_to(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(node, "unflushed", unflushed, raising=False)
     monkeypatch.setattr(node, "scrubs", scrubs, raising=False)
-    for module, name in ((status, "ask"), (found_hosts, "connect")):
-        monkeypatch.setattr(module, name, lambda _data: nullcontext(node))
+    monkeypatch.setattr(status, "ask", lambda _data: nullcontext(node))
 
 
 @pytest.fixture

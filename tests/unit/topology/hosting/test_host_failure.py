@@ -12,12 +12,8 @@ import pytest
 from ray.exceptions import RayActorError, RayError, RuntimeEnvSetupError
 from ray.experimental import internal_kv
 
-from rocketray.topology.hosting.host_failure import (
-    HostFailure,
-    last_failure,
-    store_failure,
-    why_no_answer,
-)
+from rocketray.topology.hosting.host_failure import HostFailure
+from rocketray.topology.hosting.stored_failures import last_failure, store_failure, why_no_answer
 
 MODULE = """
 import json

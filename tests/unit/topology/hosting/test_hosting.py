@@ -12,13 +12,12 @@ import ray
 
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, ConfigError
-from rocketray.topology.app.agent import AgentStatistics
+from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.sink_spec import SinkSpec
-from rocketray.topology.hosting import hosting
-from rocketray.topology.hosting.host import HostStatus
+from rocketray.topology.hosting import host_actors, hosting
 from rocketray.topology.hosting.host_failure import HostFailure
 from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.hosting import SINKS, Host
+from rocketray.topology.hosting.host_status import SINKS, Host, HostNumber, HostStatus
 
 FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 0)
 NEVER = ray.exceptions.GetTimeoutError("not ready")
@@ -75,7 +74,8 @@ class FakeRay:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     fake = FakeRay()
-    monkeypatch.setattr(hosting, "ray", fake)
+    for module in (hosting, host_actors):
+        monkeypatch.setattr(module, "ray", fake)
     return fake
 
 
@@ -121,10 +121,10 @@ def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
     hosts.append(Host("shop", 4, "restarting", 3, None))
     there: dict[str, Actor] = {host.name: actor for host, actor in zip(hosts, actors, strict=True)}
     forgotten: list[str] = []
-    monkeypatch.setattr(hosting, "_handle", lambda _, name: there.get(name))
-    monkeypatch.setattr(hosting, "_still_there", lambda hosts: hosts[-1:])
-    monkeypatch.setattr(hosting, "forget_failure", forgotten.append)
-    said = hosting.take_down(hosts)
+    monkeypatch.setattr(host_actors, "host_actor", lambda _, name: there.get(name))
+    monkeypatch.setattr(host_actors, "_still_there", lambda hosts: hosts[-1:])
+    monkeypatch.setattr(host_actors, "forget_failure", forgotten.append)
+    said = host_actors.take_down(hosts)
     assert [sentence.partition(":")[0] for sentence in said[:3]] == [
         f"host {number} of app 'shop' was ended before it was drained, so messages that it had "
         "finished may be redelivered"
@@ -197,8 +197,8 @@ def test_the_host_of_sinks_stays_one_when_agents_are_scaled(
 
 
 def test_hosts_are_in_the_order_of_their_numbers_and_that_of_sinks_is_last() -> None:
-    keys: list[tuple[str, hosting.HostNumber]] = [("b", SINKS), ("b", 10), ("a", SINKS), ("b", 9)]
-    assert sorted(keys, key=hosting._order) == [("a", SINKS), ("b", 9), ("b", 10), ("b", SINKS)]
+    keys: list[tuple[str, HostNumber]] = [("b", SINKS), ("b", 10), ("a", SINKS), ("b", 9)]
+    assert sorted(keys, key=host_actors._order) == [("a", SINKS), ("b", 9), ("b", 10), ("b", SINKS)]
 
 
 @pytest.mark.parametrize("checkpoint", [None, "kept/lake"])

@@ -11,9 +11,8 @@ import pytest
 from rocketray.errors import ActorError
 from rocketray.topology.hosting import replacing
 from rocketray.topology.hosting.code_version import CodeVersion
-from rocketray.topology.hosting.host import HostStatus
 from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.hosting import SINKS, Host
+from rocketray.topology.hosting.host_status import SINKS, Host, HostStatus
 from rocketray.topology.hosting.replacing import Replacement, replace_hosts
 
 PLAN = HostPlan("shop:app", "default", "/apps")

@@ -7,20 +7,26 @@ from types import SimpleNamespace
 import pytest
 
 from rocketray.errors import ConfigError
-from rocketray.topology.hosting import host_plan
-from rocketray.topology.hosting.host_plan import HostPlan, least_busy, nodes_with
+from rocketray.topology.hosting import host_placement
+from rocketray.topology.hosting.host_placement import (
+    host_options,
+    least_busy,
+    nodes_with,
+    plan_here,
+)
+from rocketray.topology.hosting.host_plan import HostPlan
 
 NODE = "ray.io/node-id"
 
 
 def test_an_actor_asks_for_one_node_and_when_it_is_gone_for_the_labels() -> None:
     plan = HostPlan("trade:app", "orders", code="gcs://x.zip", labels=(("zone", "b"),))
-    options = plan.options("n1")
+    options = host_options(plan, "n1")
     assert options["label_selector"] == {"zone": "b", NODE: "n1"}
     assert options["fallback_strategy"] == [{"label_selector": {"zone": "b"}}]
     assert options["runtime_env"] == {"working_dir": "gcs://x.zip"}
     assert options["namespace"] == "rocketray-orders"
-    assert "runtime_env" not in HostPlan("trade:app", "orders").options("n1")
+    assert "runtime_env" not in host_options(HostPlan("trade:app", "orders"), "n1")
 
 
 @pytest.mark.parametrize(
@@ -33,11 +39,11 @@ def test_an_actor_asks_for_one_node_and_when_it_is_gone_for_the_labels() -> None
 def test_hosts_that_stay_here_have_the_label_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, label: tuple[str, str], labels: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(host_plan, "label_of_machine", lambda: label)
-    plan = HostPlan.here("trade:app", "default", "/apps")
+    monkeypatch.setattr(host_placement, "label_of_machine", lambda: label)
+    plan = plan_here("trade:app", "default", "/apps")
     assert (plan.directory, plan.labels) == ("/apps", (label,))
-    assert plan.options("n1")["label_selector"] == labels
-    assert plan.options("n1")["fallback_strategy"] == [{"label_selector": dict([label])}]
+    assert host_options(plan, "n1")["label_selector"] == labels
+    assert host_options(plan, "n1")["fallback_strategy"] == [{"label_selector": dict([label])}]
 
 
 def test_nodes_are_chosen_by_label_and_those_that_died_are_not(
@@ -48,7 +54,7 @@ def test_nodes_are_chosen_by_label_and_those_that_died_are_not(
         {"Alive": True, "Labels": {NODE: "n2", "zone": "b"}},
         {"Alive": False, "Labels": {NODE: "n3", "zone": "b"}},
     ]
-    monkeypatch.setattr(host_plan, "ray", SimpleNamespace(nodes=lambda: nodes))
+    monkeypatch.setattr(host_placement, "ray", SimpleNamespace(nodes=lambda: nodes))
     assert nodes_with(()) == ["n1", "n2"]
     assert nodes_with((("zone", "b"),)) == ["n2"]
     with pytest.raises(ConfigError) as raised:
@@ -77,9 +83,9 @@ def test_cpus_that_no_machine_has_are_refused(monkeypatch: pytest.MonkeyPatch) -
     nodes = [
         {"Alive": True, "Labels": {NODE: f"n{cpus}"}, "Resources": {"CPU": cpus}} for cpus in (2, 8)
     ]
-    monkeypatch.setattr(host_plan, "ray", SimpleNamespace(nodes=lambda: nodes))
+    monkeypatch.setattr(host_placement, "ray", SimpleNamespace(nodes=lambda: nodes))
     assert nodes_with((), 4) == ["n8"]
     with pytest.raises(ConfigError, match="no machine of the Ray has 16 CPUs, which the app's"):
         nodes_with((), 16)
     plan = HostPlan("trade:app", "orders")
-    assert (plan.options("n8", 4)["num_cpus"], plan.options("n8")["num_cpus"]) == (4, 0)
+    assert (host_options(plan, "n8", 4)["num_cpus"], host_options(plan, "n8")["num_cpus"]) == (4, 0)
