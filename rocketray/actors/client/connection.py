@@ -19,16 +19,10 @@ from rocketray.actors.calls.endpoint import client_of
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
-from rocketray.actors.fetching.flight_link import FlightLink
-from rocketray.actors.fetching.range_api import place_of
-from rocketray.actors.groups.member_options import FetchCompression, MemberOptions, check_member
-from rocketray.actors.named_filters.joining import join_by_filter
+from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray
-from rocketray.actors.remote.disk_streams import DiskStreams
-from rocketray.actors.remote.fetch_api import FetchApi
-from rocketray.actors.remote.sent_fetches import SentFetches
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
@@ -36,6 +30,7 @@ from rocketray.filters.subscription import Subscription
 
 from .client_ray import CLIENT_RAY
 from .finding import find_cluster, find_node
+from .new_member import new_member
 from .node_api import NODE
 from .ray_transport import RayTransport
 
@@ -43,7 +38,6 @@ __all__ = ["Connection", "lose_node"]
 
 _CONNECTIONS: WeakSet[Connection] = WeakSet()
 """The connections of this process, for :func:`lose_node`."""
-_ALL = Subscription.tags("*")  # stands for a filter that is not known yet
 
 
 def lose_node(data: Path, error: StreamError) -> None:
@@ -151,26 +145,8 @@ class Connection(NodeClient):
         subscription: Subscription | FilterName,
         **options: Unpack[MemberOptions],
     ) -> GroupConsumer:
-        """Return a new member of *group*; see :class:`MemberOptions`.
-
-        The name of a filter is looked up once: see :meth:`NamedFiltersApi.for_group`.
-
-        It maps the queues of disks on its own machine, and fetches those of others from the
-        gateways of their disks.
-        """
-        known = _ALL if isinstance(subscription, FilterName) else subscription
-        check_member(group, topic, known, options)
-        gateway = partial(self._gateway, options.get("fetch_compression"))
-
-        def join(found: Subscription) -> GroupConsumer:
-            streams = DiskStreams(self, group, self.topics.get(topic), gateway)
-            return GroupConsumer(self, group, topic, found, streams=streams, **options)
-
-        return join_by_filter(self.named_filters, group, topic, subscription, join)
-
-    def _gateway(self, compression: FetchCompression | None, disk: str) -> FetchApi:
-        """Return the calls of a disk's gateway."""
-        return SentFetches(FlightLink(client_of(self.transport, place_of(disk))), compression)
+        """Return a new member of *group*; see :func:`new_member`."""
+        return new_member(self, group, topic, subscription, **options)
 
     def explain(
         self, message: str, group: str | None = None, topic: str | None = None

@@ -1,4 +1,4 @@
-"""A client of the node on this machine that does not join Ray: for commands, which end soon."""
+"""A client of the node on this machine that does not join Ray: for commands."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Self, Unpack
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.calls.endpoint import client_of
 from rocketray.actors.explaining.explanation import Explanation
+from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
 from .local_transport import LocalTransport
 from .node_api import NODE
 from .node_process_api import NODE_PROCESS
+from .staying_transport import StayingTransport
 
 if TYPE_CHECKING:
+    from rocketray.actors.consumers.member import GroupConsumer
+    from rocketray.actors.groups.member_options import MemberOptions
     from rocketray.actors.producers.producer import NodeProducer
     from rocketray.actors.producers.producer_options import ProducerOptions
 
@@ -23,9 +27,9 @@ __all__ = ["LocalClient"]
 
 
 class LocalClient(NodeClient):
-    """The calls of a node over its own socket; what :class:`Connection` has, but no members."""
+    """The calls of a node over its own socket, as :class:`Connection` has them over Ray."""
 
-    def __init__(self, transport: LocalTransport) -> None:
+    def __init__(self, transport: LocalTransport | StayingTransport) -> None:
         """Take over an open *transport*."""
         super().__init__(transport.coordinator_data, transport, cluster=transport.cluster)
         self.transport = transport
@@ -54,6 +58,21 @@ class LocalClient(NodeClient):
         from rocketray.actors.producers.producer import NodeProducer  # noqa: PLC0415 - slow
 
         return NodeProducer(self, first_turn=uuid.uuid4().time_low, **options)
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        subscription: Subscription | FilterName,
+        **options: Unpack[MemberOptions],
+    ) -> GroupConsumer:
+        """Return a new member of *group*, which its caller closes; see :func:`new_member`.
+
+        Heartbeats need a :class:`StayingTransport`.
+        """
+        from .new_member import new_member  # noqa: PLC0415 - slow
+
+        return new_member(self, group, topic, subscription, **options)
 
     def close(self) -> None:
         """End the connection."""

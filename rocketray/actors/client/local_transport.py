@@ -49,8 +49,10 @@ _HELLO_S = 2.0
 _HELLO_MAX_BYTES = 64 * 1024
 
 
-def open_local(data: Path) -> LocalTransport | None:
+def open_local(data: Path, silence_max_s: float | None = None) -> LocalTransport | None:
     """Return the transport to the node on *data*; None if this process has to join Ray for it.
+
+    A node's process that takes longer than *silence_max_s* for an answer counts as ended.
 
     Raises:
         ActorError: the node is of another release.
@@ -66,7 +68,7 @@ def open_local(data: Path) -> LocalTransport | None:
     if hello is None:
         link.close()
         return None
-    link.settimeout(None)
+    link.settimeout(silence_max_s)
     if hello.get("rocketray") != __version__:
         link.close()
         raise ActorError(

@@ -49,7 +49,7 @@ from rocketray.actors.fetching.range_api import PlaceApi
 from rocketray.actors.files.paths import local_socket
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.groups.groups_api import GroupsApi
+from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
@@ -60,7 +60,7 @@ from rocketray.filters.subscription import Subscription
 __all__ = ["Loaded", "LocalService", "open_service"]
 
 _LOG = logging.getLogger(__name__)
-_CONNECTIONS_MAX = 32
+_CONNECTIONS_MAX = 128  # a command that consumes keeps one, or two
 _HELLO_S = 10.0
 _RETRY_S = 1.0  # after a connection that could not be accepted, as for too many open files
 _INTERFACES: dict[str, type] = {
@@ -76,6 +76,7 @@ _INTERFACES: dict[str, type] = {
         NodeApi,
         NodeProcessApi,
         PlaceApi,
+        SessionsApi,
         ShardApi,
         ShardProcessApi,
         TopicsApi,

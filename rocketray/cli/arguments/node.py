@@ -1,7 +1,7 @@
 """The connection from a command to the node; Ray is imported here, and only if a command needs it.
 
-Most commands only :func:`ask` the node, over its own socket; those that send, consume or start
-something :func:`connect`.
+Most commands :func:`ask` the node, over its own socket; those that send much or start something
+:func:`connect`.
 
 If the node is gone, Ray does not answer a call. The command would wait for a minute, then Ray ends
 the process without a message meant for users. So a thread checks the node's process, and ends the
@@ -89,18 +89,22 @@ def connect(data: Path, *, stays: bool = False) -> Connection:
     return connection
 
 
-def ask(data: Path) -> LocalClient | Connection:
-    """Return a client of the node on *data*, or of the cluster, for questions and changes.
+def ask(data: Path, *, stays: bool = False) -> LocalClient | Connection:
+    """Return a client of the node on *data*, or of the cluster.
 
-    On the node's machine it uses the node's own socket, without Ray; else it connects. Raises as
-    :func:`connect`.
+    On the node's machine it uses the node's own socket, without Ray; else it connects. A command
+    that *stays* continues when the node is started again. Raises as :func:`connect`.
     """
     from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
     from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - the same
+    from rocketray.actors.client.staying_transport import (  # noqa: PLC0415 - the same
+        StayingTransport,
+    )
 
     place = chosen_place(data)
-    local = open_local(place.resolve()) if isinstance(place, Path) else None
-    return connect(data) if local is None else LocalClient(local)
+    opened = StayingTransport.open if stays else open_local
+    local = opened(place.resolve()) if isinstance(place, Path) else None
+    return connect(data, stays=stays) if local is None else LocalClient(local)
 
 
 def asked_node(data: Path) -> AskedNode[LocalClient | Connection]:

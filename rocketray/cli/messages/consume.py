@@ -13,7 +13,7 @@ from rocketray.cli.arguments.filter_choice import FilterNameOption, chosen_filte
 from rocketray.cli.arguments.lookup_options import parse_place
 from rocketray.cli.arguments.message_format import FormatOption
 from rocketray.cli.arguments.messages import message_printer
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     DataOption,
@@ -109,7 +109,7 @@ def consume(
     if broadcast:
         options["broadcast"] = True
         options["client_id"] = client_id or platform.node()
-    with connect(data, stays=True) as connection, stop_signals() as signals:
+    with ask(data, stays=True) as connection, stop_signals() as signals:
         before = _subscribed(connection.groups.all(), group, topic)
         with connection.consumer(group, topic, chosen, **options) as consumer:
             subscription = consumer.subscription

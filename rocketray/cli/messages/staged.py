@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 
@@ -31,7 +31,7 @@ def staged(
     waits for its driver; if that never decides it, its files are removed after 24 hours. The sums
     are since the gateway of the node started.
     """
-    with connect(data) as connection:
+    with ask(data) as connection:
         found = overview_of(connection, most)
     if as_json:
         for work in found.work:
@@ -74,4 +74,4 @@ def overview_of(node: NodeClient, most: int) -> StagedOverview:
     """Return what is staged or decided on the first disk of a node."""
     from rocketray.actors.staging.staging_client import StagingClient  # noqa: PLC0415 - pyarrow
 
-    return StagingClient(node.ranges.look([]).place).calls.overview(most)
+    return StagingClient(node.service.place()).calls.overview(most)

@@ -15,6 +15,7 @@ from rocketray.cli.terminal.output import (
     print_table,
 )
 from rocketray.names import RETRY_PREFIX
+from rocketray.topology.hosting.host_status import STATUS_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -157,7 +158,7 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
         print_table(_SINK_COLUMNS, sinks)
     for line in _log_lines(hosts):
         print_line(line)
-    for line in _complaints(hosts):
+    for line in (*_unknown(hosts), *_complaints(hosts)):
         print_line("")
         print_line(line)
 
@@ -171,6 +172,15 @@ def _log_lines(hosts: Sequence[Host]) -> list[str]:
     is_of_cluster = any(host.status is not None and not host.status.plan.data for host in logging)
     where = ", with --data DIR on the node's machine" if is_of_cluster else ""
     return ["", f"what they print and log: rocketray logs {names}{where}"]
+
+
+def _unknown(hosts: Sequence[Host]) -> Iterator[str]:
+    for host in hosts:
+        if host.state == "silent":
+            yield (
+                f"{host.app} host {host.number}: its queues and counters are unknown, because it "
+                f"did not answer within {STATUS_TIMEOUT_S:g} s; see: rocketray logs {host.app}"
+            )
 
 
 def _complaints(hosts: Sequence[Host]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from .host_failure import HostFailure
 from .host_status import (
     APP_PREFIX,
     SINKS,
+    STATUS_TIMEOUT_S,
     Host,
     HostNumber,
     HostState,
@@ -33,7 +34,6 @@ from .stored_failures import forget_failure, last_failure, why_no_answer
 __all__ = ["ALIVE", "ONCE", "end_hosts", "find_hosts", "take_down", "why_not"]
 
 STOP_TIMEOUT_S = 60.0
-_STATUS_TIMEOUT_S = 5.0
 _GONE_TIMEOUT_S = 10.0
 _LOOK_AGAIN_S = 0.1
 ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
@@ -58,7 +58,7 @@ def find_hosts(cluster: str, app: str | None = None) -> list[Host]:
     facts = {key: _facts(handles[key]) for key in sorted(handles, key=_order)}
     asked = {key: handles[key].status.remote() for key, (fact, _) in facts.items() if fact == ALIVE}
     if asked:  # Ray refuses to wait for nothing
-        ray.wait(list(asked.values()), num_returns=len(asked), timeout=_STATUS_TIMEOUT_S)
+        ray.wait(list(asked.values()), num_returns=len(asked), timeout=STATUS_TIMEOUT_S)
     hosts = []
     for key, (fact, restarts) in facts.items():
         if fact != _DEAD:

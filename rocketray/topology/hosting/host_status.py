@@ -16,6 +16,7 @@ from .host_plan import HostPlan
 __all__ = [
     "APP_PREFIX",
     "SINKS",
+    "STATUS_TIMEOUT_S",
     "Host",
     "HostNumber",
     "HostState",
@@ -30,6 +31,8 @@ SINKS: Literal["sinks"] = "sinks"
 """The number of the host of an app's sinks."""
 HostNumber = int | Literal["sinks"]
 HostState = Literal["running", "starting", "restarting", "silent"]
+STATUS_TIMEOUT_S = 5.0
+"""A host that does not report within this time is silent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from rocketray.filters.subscription import Subscription
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as local:
-        monkeypatch.setattr(consume, "connect", lambda _data, **_options: nullcontext(local))
+        monkeypatch.setattr(consume, "ask", lambda _data, **_options: nullcontext(local))
         local.topics.ensure("T", 2)
         yield local
 

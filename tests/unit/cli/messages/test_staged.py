@@ -18,7 +18,7 @@ def test_what_is_staged_and_what_is_decided_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Broker(tmp_path) as broker:
-        monkeypatch.setattr(staged, "connect", lambda _data: nullcontext(broker.node))
+        monkeypatch.setattr(staged, "ask", lambda _data: nullcontext(broker.node))
         monkeypatch.setattr(staged, "overview_of", lambda node, most: node.staging.overview(most))
         empty = run_here("staged")
         assert (empty.code, "decided: 0, repeated: 0" in empty.out) == (0, True)

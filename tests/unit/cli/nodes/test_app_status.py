@@ -96,6 +96,12 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
     assert max(map(len, f"{hosts}\n{agents}".splitlines())) <= 80
 
 
+def test_a_host_that_does_not_answer_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    show_hosts([Host("shop", 2, "silent", 0, None)], as_json=False)
+    said = "shop host 2: its queues and counters are unknown, because it did not answer within 5 s"
+    assert said in capsys.readouterr().out
+
+
 def test_programs_see_the_logs_and_what_did_not_decode(capsys: pytest.CaptureFixture[str]) -> None:
     show_hosts(HOSTS[:1], as_json=True)
     host = json.loads(capsys.readouterr().out)

@@ -1,0 +1,51 @@
+"""A new member of a group, for a client of a node, whatever the transport of its calls."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Unpack
+
+from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.fetching.flight_link import FlightLink
+from rocketray.actors.groups.member_options import FetchCompression, MemberOptions, check_member
+from rocketray.actors.named_filters.joining import join_by_filter
+from rocketray.actors.remote.disk_streams import DiskStreams
+from rocketray.actors.remote.fetch_api import FetchApi
+from rocketray.actors.remote.sent_fetches import SentFetches
+from rocketray.filters.filter_name import FilterName
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["new_member"]
+
+_ALL = Subscription.tags("*")  # stands for a filter that is not known yet
+
+
+def new_member(
+    node: NodeClient,
+    group: str,
+    topic: str,
+    subscription: Subscription | FilterName,
+    **options: Unpack[MemberOptions],
+) -> GroupConsumer:
+    """Return a new member of *group*; see :class:`MemberOptions`.
+
+    The name of a filter is looked up once: see :meth:`NamedFiltersApi.for_group`.
+
+    It maps the queues of disks on its own machine, and fetches those of others from the gateways of
+    their disks.
+    """
+    known = _ALL if isinstance(subscription, FilterName) else subscription
+    check_member(group, topic, known, options)
+    gateway = partial(_gateway, node, options.get("fetch_compression"))
+
+    def join(found: Subscription) -> GroupConsumer:
+        streams = DiskStreams(node, group, node.topics.get(topic), gateway)
+        return GroupConsumer(node, group, topic, found, streams=streams, **options)
+
+    return join_by_filter(node.named_filters, group, topic, subscription, join)
+
+
+def _gateway(node: NodeClient, compression: FetchCompression | None, disk: str) -> FetchApi:
+    """Return the calls of a disk's gateway."""
+    return SentFetches(FlightLink(node.at(disk).service), compression)
