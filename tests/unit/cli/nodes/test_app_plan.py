@@ -16,7 +16,7 @@ from rocketray.cli.nodes import app_plan
 from rocketray.cli.nodes.app_plan import parse_labels, plan_of, queues_to_read
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App
-from rocketray.topology.hosting import host_plan
+from rocketray.topology.hosting import host_placement
 
 APP = "import rocketray as rr\napp = rr.App('shop')\n"
 
@@ -79,7 +79,7 @@ def test_on_a_data_directory_hosts_stay_here_and_import_from_it(
     apps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     label = ("rocketray-disk", "d1")
-    monkeypatch.setattr(host_plan, "label_of_machine", lambda: label)
+    monkeypatch.setattr(host_placement, "label_of_machine", lambda: label)
     plan, code = plan_of(connected({"data": "/data"}), "planned.shop:app", ())
     assert (plan.directory, plan.labels, code) == (str(apps), (label,), None)
     assert plan.data == "/data"
