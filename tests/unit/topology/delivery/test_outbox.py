@@ -285,10 +285,10 @@ def test_what_an_app_sends_is_stored_as_its_topic_says(
     synced: list[str] = []
     flush = ShardAppends.flush
 
-    def watched(appends: ShardAppends) -> None:
+    def watched(appends: ShardAppends, *, everything: bool = False) -> None:
         if threading.current_thread().name == "writer":  # before it acknowledges
             synced.append(appends.name)
-        flush(appends)
+        flush(appends, everything=everything)
 
     monkeypatch.setattr(ShardAppends, "flush", watched)
 
