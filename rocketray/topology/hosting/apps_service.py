@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rocketray.actors.client.client_ray import CLIENT_RAY
 from rocketray.actors.ray_process.ray_runtime import RayError
 from rocketray.errors import ActorError, ConfigError
 
@@ -34,6 +35,9 @@ class AppsService:
         return TakenDown(len(hosts), tuple(take_down(hosts)))
 
     def _found(self, app: str | None) -> list[Host]:
+        CLIENT_RAY.check()
+        if (said := CLIENT_RAY.gcs_away()) is not None:  # Ray would wait for it
+            raise ActorError(f"the hosts of apps are unknown: {said}")
         try:
             return find_hosts(self._cluster, app)
         except RayError as error:

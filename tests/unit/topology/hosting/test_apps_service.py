@@ -12,6 +12,7 @@ from support.local_node import LocalNode
 from support.serving_node import serving
 
 from rocketray.actors.calls.endpoint import client_of
+from rocketray.actors.client.client_ray import CLIENT_RAY
 from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.local_transport import open_local
 from rocketray.actors.groups.failing import FailingMessage
@@ -115,6 +116,9 @@ def test_hosts_that_ray_does_not_name_are_unknown_and_not_none(
     monkeypatch.setattr(apps_service, "find_hosts", fail)
     with pytest.raises(ActorError, match="hosts of apps are unknown: Ray does not answer: the GCS"):
         apps_of(client).hosts(None)
+    monkeypatch.setattr(CLIENT_RAY, "gcs_away", lambda: "Ray's GCS at x does not answer")
+    with pytest.raises(ActorError, match="hosts of apps are unknown: Ray's GCS at x does not"):
+        AppsService("default").hosts(None)
 
 
 def test_a_command_reads_hosts_without_ray_and_faust() -> None:
