@@ -53,7 +53,9 @@ class Sent:
     """Whether the node acknowledged that decision."""
     is_acked: bool = False
     is_safe: bool = False
-    """Whether it is on disk, by the node's word."""
+    """Whether it is on disk, by the node's word: in its topic, or where it waits before."""
+    is_placed: bool = False
+    """Whether it is on disk in its topic."""
     may_repeat: bool = False
     """Whether something happened that allows a second copy."""
     losses: int = 0
@@ -78,6 +80,11 @@ class Sent:
     def message(self) -> Message:
         """The message to send."""
         return Message(self.topic, self.body, self.tag, [self.key], self.properties())
+
+    @property
+    def is_safe_there(self) -> bool:
+        """Whether it is on disk in its topic, and not only where it waited before."""
+        return self.is_safe and (self.is_placed or not (self.due_ms or self.decision))
 
     @property
     def is_wanted(self) -> bool:
@@ -180,12 +187,13 @@ class History:
     def flushed(self, topic: str, queue_id: int) -> None:
         """Everything in a queue is on disk."""
         for number in self.there[topic, queue_id].values():
-            self.sent[number].is_safe = True
+            self.sent[number].is_safe = self.sent[number].is_placed = True
 
     def all_safe(self) -> None:
         """Everything acknowledged is on disk: the node was stopped."""
         for sent in self.sent.values():
             sent.is_safe |= sent.is_acked and sent.losses == self.losses
+            sent.is_placed |= sent.is_safe
 
     def may_repeat(self) -> None:
         """A process died or an answer was lost: what was under way may be there twice."""
@@ -258,7 +266,7 @@ class History:
         self.begins[topic, queue_id] = begin
         for offset, number in self.there[topic, queue_id].items():
             is_kept = offset >= begin or topic not in self.expires or self._is_young(number)
-            if is_kept and self.sent[number].is_safe and now.get(offset) != number:
+            if is_kept and self.sent[number].is_safe_there and now.get(offset) != number:
                 raise WrongError(
                     f"message {number} was on disk at {topic}/{queue_id} offset {offset}, where "
                     f"{now.get(offset)} is; the queue begins at {begin}"

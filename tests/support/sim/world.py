@@ -178,7 +178,7 @@ class World:
         return False
 
     def create_topics(self) -> None:
-        """Create the topics that are missing, and see which are new."""
+        """Create the topics that are missing."""
         node = self.node
         with node.acting("client"):
             for topic, retention in USER_TOPICS.items():
@@ -187,7 +187,11 @@ class World:
                     node.topics.ensure(topic, queues, retention=retention)
             with contextlib.suppress(*EXPECTED):
                 node.topics.ensure(CHANGELOG, QUEUES, retention=RetentionPolicy(compacts=True))
-        topics = node.topic_service.all()
+        self._see_topics()
+
+    def _see_topics(self) -> None:
+        """See which topics are new, and whether one is deleted by now."""
+        topics = self.node.topic_service.all()
         self.history.ids = {name: topic.topic_id for name, topic in topics.items()}
         if self.deleting not in (None, self.history.ids.get(SHORT)):  # it was carried out
             self.history.deleted(SHORT)
@@ -294,6 +298,7 @@ class World:
         for part in sorted(node.down):
             node.revive(part)
             self.log.append(f"revived {part}")
+        self._see_topics()
         self.scan()
 
     def flush_process(self, name: str) -> None:
