@@ -48,6 +48,10 @@ class WatchedTables:
         self.ready = asyncio.Event()
         self.ready.set()
         self.failures: list[Exception] = []
+        self.changes_wait = False
+
+    def may_change(self) -> bool:
+        return not self.changes_wait
 
     async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
         self.told.append(("gain", set(queue_ids)))

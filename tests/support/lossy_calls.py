@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardUnavailableError, StreamError
 
 __all__ = ["Loss", "LossyCalls"]
 
@@ -35,7 +36,8 @@ class LossyCalls:
         """Carry out the calls that are late; nobody waits for their answers."""
         late, self._late = self._late, []
         for call in late:
-            call()
+            with suppress(StreamError):
+                call()
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._call, name)

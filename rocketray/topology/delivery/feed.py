@@ -71,6 +71,9 @@ class QueueTables(Protocol):
     async def lose(self, holder: Feed, queue_ids: Iterable[int]) -> None:
         """Record that *holder* no longer reads these queues."""
 
+    def may_change(self) -> bool:
+        """Return False while changes wait, and so do the commits of their messages."""
+
 
 class _Outlet:
     """Passes deliveries on to the queue that the handlers read.
@@ -443,9 +446,10 @@ class Feed:
             await until_through(taken, self._may_keep_queues)
         if any(one.acks.has_returning for one in taken):
             await self._services.returns.flush(_REVOKE_TIMEOUT_S)
-        if self._is_leased():  # else others may have the queues: nothing of this counts any more
-            finished = self.finished()
-            await self._services.flush_sends()
+        may_commit = self._tables is None or self._tables.may_change()
+        finished = self.finished()
+        await self._services.flush_sends()
+        if may_commit:
             self.commit(finished)
         self._ledger.forget(lost)
         await self._lose(lost)

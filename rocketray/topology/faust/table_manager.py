@@ -255,8 +255,8 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
     # Changes
 
     def may_change(self) -> bool:
-        """Return whether no other instance can own the parts that are held here."""
-        return all(one.is_leased for one in self._ownership.holders())
+        """Return whether no other instance can own parts of tables that are held here."""
+        return not self or all(one.is_leased for one in self._ownership.holders())
 
     async def flush(self) -> None:
         """Send every change made until now to the app's outbox.

@@ -174,11 +174,18 @@ def test_a_drain_gives_up_waiting_after_its_grace(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
-def test_a_queue_that_is_taken_away_is_committed_first(node: LocalNode) -> None:
+@pytest.mark.parametrize("changes_wait", [False, True])
+def test_a_queue_that_is_taken_away_is_committed_first_unless_changes_of_tables_wait(
+    node: LocalNode,
+    changes_wait: bool,  # of the parameters
+) -> None:
+    """Committed without their changes, messages would be done, and the tables without them."""
     node.topics.ensure("T", 2)
+    tables = WatchedTables()
+    tables.changes_wait = changes_wait
 
     async def scenario() -> None:
-        async with feeding(node) as (feed, queue, _):
+        async with feeding(node, tables=tables) as (feed, queue, _):
             await until(lambda: len(feed.assignment()) == 2)
             producer = node.producer()
             for queue_id in (0, 1):
@@ -197,8 +204,11 @@ def test_a_queue_that_is_taken_away_is_committed_first(node: LocalNode) -> None:
             lost = 1 - kept
             assert taken[lost].is_withdrawn
             assert not taken[kept].is_withdrawn
-            await until(lambda: node.state.registry.offsets.get("g", "T", lost) == 3)
+            await until(lambda: tables.told[-1] == ("lose", {lost}))
             await asyncio.to_thread(other.close)
+            await until(lambda: len(feed.assignment()) == 2)  # so its heartbeats have arrived
+            committed_there = node.state.registry.offsets.get("g", "T", lost)
+            assert committed_there < 3 if changes_wait else committed_there == 3
 
     asyncio.run(scenario())
 
