@@ -175,7 +175,7 @@ def test_a_drain_gives_up_waiting_after_its_grace(node: LocalNode) -> None:
 
 
 @pytest.mark.parametrize("changes_wait", [False, True])
-def test_a_queue_that_is_taken_away_is_committed_first_unless_changes_of_tables_wait(
+def test_a_queue_that_is_taken_away_is_committed_first(
     node: LocalNode,
     changes_wait: bool,  # of the parameters
 ) -> None:
