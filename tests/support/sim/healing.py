@@ -42,7 +42,7 @@ def heal(world: World) -> None:
         world.act(send)
     last_ms = max((sent.due_ms for sent in world.history.sent.values()), default=0)
     world.clock.set(max(world.clock(), last_ms))  # it may have been set back
-    for _ in range(_ADVANCES_MAX):
+    for advance in range(_ADVANCES_MAX):
         world.clock.advance(seconds=700)
         quiet, at_first = 0, world.history.progress
         for _ in range(_ROUNDS_MAX):
@@ -51,8 +51,9 @@ def heal(world: World) -> None:
             quiet = quiet + 1 if before == world.history.progress else 0
             if quiet >= _QUIET_ROUNDS and _all_have_owners(world):
                 break
-        if world.history.progress == at_first and world.clock() > last_ms + _LONGEST_MS:
-            break
+        is_late = world.clock() > last_ms + _LONGEST_MS
+        if advance and is_late and world.history.progress == at_first:
+            break  # what met a queue that was closed in the first rounds was tried again
     world.scan(must_be_open=True)
     world.check()
     _check_queries(world)

@@ -20,6 +20,7 @@ import os
 import random
 import secrets
 import shutil
+import stat
 import threading
 import time
 import uuid
@@ -257,7 +258,8 @@ class _Calls:
             return
         self._machine.tick(path)
         if self._machine.fails_sync(path):
-            self._machine.files.fail_sync(descriptor)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                self._machine.files.fail_sync(descriptor)
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         self._machine.files.sync(descriptor)
 
