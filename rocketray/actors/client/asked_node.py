@@ -8,7 +8,7 @@ from queue import Empty, LifoQueue
 from typing import Generic, TypeVar
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.errors import NodeNotRunningError
+from rocketray.errors import NodeNotRunningError, StreamError
 
 from .local_client import LocalClient
 from .local_transport import open_local
@@ -57,8 +57,11 @@ class AskedNode(Generic[_NodeT]):
             _close(node)
             self.close()
             raise
-        except BaseException:
+        except StreamError:  # of the object that was called
             self._keep(node)
+            raise
+        except BaseException:
+            _close(node)  # it may have an answer that was not read
             raise
         self._keep(node)
         return found

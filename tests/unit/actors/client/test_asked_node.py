@@ -18,7 +18,7 @@ def test_a_connection_is_used_again_unless_its_node_ended() -> None:
         opened.append(object())
         return opened[-1]
 
-    def fails(error: Exception) -> Any:
+    def fails(error: BaseException) -> Any:
         def question(_: Any) -> None:
             raise error
 
@@ -36,6 +36,9 @@ def test_a_connection_is_used_again_unless_its_node_ended() -> None:
     asked.close()
     assert len(opened) == 3
     assert asked.ask(lambda node: node) is opened[3]
+    with pytest.raises(KeyboardInterrupt):
+        asked.ask(fails(KeyboardInterrupt()))
+    assert asked.ask(lambda node: node) is opened[4], "the last may have an answer of that call"
 
 
 def test_without_a_node_it_says_how_to_start_one(tmp_path: Path) -> None:

@@ -163,16 +163,22 @@ def test_a_reading_that_is_cancelled_ends_before_its_log_is_unmapped(
     asyncio.run(scenario())
 
 
+async def changed_but_not_stored(instance: Instance, value: bytes) -> PartHolder:
+    """Change a key of queue 1, and let the lease lapse; return who reads the queue."""
+    owner = PartHolder()
+    await instance.gain(owner, {1})
+    instance.app.tables.changes.put(instance.table.changelog_topic, 1, b'"k1"', value)
+    owner.is_leased = False
+    return owner
+
+
 def test_an_instance_that_was_stopped_overwrites_no_change_of_the_next_owner(
     instance: Instance,
 ) -> None:
     """Another one read the message again, and a later one; here it had been changed, not stored."""
 
     async def scenario() -> None:
-        app, owner = instance.app, PartHolder()
-        await instance.gain(owner, {1})
-        app.tables.changes.put(instance.table.changelog_topic, 1, b'"k1"', b"8")
-        owner.is_leased = False  # it was stopped for longer than its lease
+        app, owner = instance.app, await changed_but_not_stored(instance, b"8")
         instance.store(1, "k1", 9)
         await app.tables.flush()
         assert not await app.consumer.force_commit(), "its message is not done"
@@ -189,10 +195,7 @@ def test_changes_wait_for_a_lease_that_comes_back_without_another_owner(
     instance: Instance,
 ) -> None:
     async def scenario() -> None:
-        app, owner = instance.app, PartHolder()
-        await instance.gain(owner, {1})
-        app.tables.changes.put(instance.table.changelog_topic, 1, b'"k1"', b"8")
-        owner.is_leased = False
+        app, owner = instance.app, await changed_but_not_stored(instance, b"8")
         await app.tables.flush()
         assert len(app.tables.changes) == 1
         owner.is_leased = True
