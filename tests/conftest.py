@@ -35,6 +35,7 @@ from support.heap import Heap
 from support.jvm import QUICK_JAVA, spark_options
 from support.long_tests import LongTests
 from support.open_files import close_unreachable_files
+from support.patience import patience, settle_patience
 from support.shared_work import compile_tests, share_tables
 from support.spread import FilesAndShared, mixed
 
@@ -48,6 +49,9 @@ SETTINGS = {
 }
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
+settle_patience()
+# Ray ends a start whose raylet is not there in 30 s.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", str(int(patience(30))))
 
 # A slow machine is no failure (tests have a timeout of their own). Hypothesis would take fixed
 # seeds where CI is set, and examples of earlier runs from its database elsewhere.
@@ -117,6 +121,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:  # pytest-timeout's limits are waits, too
+        marker = item.get_closest_marker("timeout")
+        limit_s = float(marker.args[0] if marker else config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(patience(limit_s)), append=False)
     if hasattr(config, "workerinput"):  # one of several processes
         items[:] = mixed(items)
 
