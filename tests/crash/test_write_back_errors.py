@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from support import machine
 
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.mapped_file import MappedFile, create_file
@@ -21,17 +22,16 @@ FILE_BYTES = 8 << 20
 
 
 def run(*command: str | Path) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip(f"NOT TESTED on a failing disk: there is no {command[0]} command here")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"NOT TESTED on a failing disk: {command[0]}: {done.stderr.strip()}")
+        machine.skip("disk image", f"{command[0]}: {done.stderr.strip()}")
 
 
 @contextmanager
 def failing_disk(directory: Path) -> Iterator[Path]:
     """An ext4 file system on a disk that has room for a part of what it promises."""
+    machine.require("mounts")
+    machine.require("disk image")
     with ExitStack() as mounted:
         for name in ("beneath", "disk"):
             (directory / name).mkdir()

@@ -7,9 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.chromium import CHROMIUM, Chromium
+from support.chromium import Chromium
 from support.commands import ONE_PROCESS, rocketray, start_node, stop_node
 from support.console_client import ConsoleClient
+from support.machine import needs
 
 from rocketray.actors.client.asked_node import open_node
 
@@ -17,14 +18,13 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
     pytest.mark.timeout(400),
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (apt: chromium)"),
+    needs("browser"),
 ]
 NOTICE = "document.getElementById('notice').textContent"
 TOTAL = "document.querySelector('[data-stage=scanned] .total').textContent"
 _RESTART_S = 120.0
 
 
-@pytest.mark.long(reason="it starts two nodes, one after the other")
 def test_a_tail_goes_through_the_death_of_its_node(tmp_path: Path) -> None:
     data = tmp_path / "data"
 

@@ -26,7 +26,7 @@ def test_a_node_on_a_disk_that_is_read_only_names_it(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(0o700)
     mount = 'mount --bind -o ro "$1" "$1"'
-    read_only = with_mounts("a disk that is read only", mount, data)
+    read_only = with_mounts(mount, data)
     done = run([*read_only, COMMAND, "start", "--data", str(data)])
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()[1:]
@@ -36,7 +36,7 @@ def test_a_node_on_a_disk_that_is_read_only_names_it(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_named_in_one_line_and_the_node_ends_all_the_same(tmp_path: Path) -> None:
     mount = 'mount -t tmpfs -o size=1m,mode=700 none "$1"'
-    small = with_mounts("a full disk", mount, tmp_path)
+    small = with_mounts(mount, tmp_path)
     done = run([*small, sys.executable, str(SMALL_DISK), str(tmp_path)])
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

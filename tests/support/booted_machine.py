@@ -6,7 +6,6 @@ and gone with it.
 
 from __future__ import annotations
 
-import os
 import secrets
 import subprocess
 import time
@@ -14,13 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from support import machine
 from support.own_mounts import with_mounts
 
 __all__ = ["BootedMachine", "booted_machine"]
 
-_TESTED = "the services of systemd"
-_SYSTEMD = Path("/lib/systemd/systemd")
 _OWN = ("--pid", "--fork", "--kill-child", "--uts", "--ipc", "--net")
 _BOOT_S = 30.0
 _DEVICES = "null:3 zero:5 full:7 random:8 urandom:9"
@@ -59,7 +56,7 @@ umount -l /mnt
 """
 _BOOT = (
     "mount -t cgroup2 none /sys/fs/cgroup && exec env -i container=other PATH=/usr/sbin:/usr/bin "
-    f"{_SYSTEMD} --unit=multi-user.target --show-status=0"
+    f"{machine.SYSTEMD} --unit=multi-user.target --show-status=0"
 )
 
 
@@ -108,14 +105,11 @@ class BootedMachine:
 @contextmanager
 def booted_machine(directory: Path) -> Iterator[BootedMachine]:
     """Boot it in the empty *directory*. Skips where systemd or the rights for it are missing."""
-    groups = _control_groups()
-    if not _SYSTEMD.exists() or groups is None or os.getuid() != 0:
-        missing = "root" if os.getuid() else "systemd, or control groups of version 2,"
-        pytest.skip(f"NOT TESTED {_TESTED}: {missing} would be needed")
-    group = groups / f"rocketray-test-{secrets.token_hex(4)}"
+    machine.require("systemd")
+    group = _control_groups() / f"rocketray-test-{secrets.token_hex(4)}"
     group.mkdir()
     try:
-        before = with_mounts(_TESTED, _MOUNTS, directory, group, names=_OWN)
+        before = with_mounts(_MOUNTS, directory, group, names=_OWN)
         process = subprocess.Popen([*before, "unshare", "--cgroup", "sh", "-c", _BOOT])
         try:
             yield _when_booted(process)
@@ -126,10 +120,10 @@ def booted_machine(directory: Path) -> Iterator[BootedMachine]:
         _remove(group)
 
 
-def _control_groups() -> Path | None:
+def _control_groups() -> Path:
     """Return where those of version 2 are."""
     lines = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    return next((Path(each[1]) for each in lines if each[2] == "cgroup2"), None)
+    return next(Path(each[1]) for each in lines if each[2] == "cgroup2")
 
 
 def _when_booted(process: subprocess.Popen[bytes]) -> BootedMachine:

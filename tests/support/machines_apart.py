@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support import machine
 from support.another_ray import NO_READER, AnotherRay
 from support.own_mounts import with_mounts
 from support.source_tree import ROOT
@@ -117,15 +118,11 @@ class _Network:
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
 
     def _run(self, *command: str) -> None:
-        try:
-            done = subprocess.run(["ip", *command], capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            pytest.skip("NOT TESTED a partition: there is no ip command here")
+        machine.require("network")
+        done = subprocess.run(["ip", *command], capture_output=True, text=True, check=False)
         if done.returncode:
             self.close()
-            pytest.skip(
-                f"NOT TESTED a partition: no network of its own here: {done.stderr.strip()}"
-            )
+            machine.skip("network", done.stderr.strip())
 
 
 class _Machine:
@@ -182,7 +179,7 @@ def apart(
     script = f'hostname "$1"; {mount}' + "".join(
         f'mount -t tmpfs none "${number}"; ' for number in range(4, 4 + len(hidden))
     )
-    return with_mounts("two machines", script, name, disk, data, *hidden, names=_OWN_NAMES)
+    return with_mounts(script, name, disk, data, *hidden, names=_OWN_NAMES)
 
 
 @contextmanager
@@ -292,7 +289,7 @@ def _started(plan: _Plan, network: _Network | None) -> Iterator[MachinesApart]:
         first = None
         if plan.supervised:
             # A head does not start while another process of its machine names its address.
-            alone = with_mounts("two machines", "", names=_OWN_PROCESSES)
+            alone = with_mounts("", names=_OWN_PROCESSES)
             command = [*alone, *plan.head(head.start_words())]
             first = _Machine(command, directory / "r1.log", environ, [])
             running.callback(first.lose)

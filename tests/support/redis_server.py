@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from support import machine
 
 __all__ = ["redis_server"]
 
@@ -23,13 +23,11 @@ def redis_server(directory: Path) -> Iterator[Mapping[str, str]]:
     """Start one; yield the variables with which a head uses it. Skips where there is none."""
     with socket.create_server((_HOST, 0)) as free:
         port = free.getsockname()[1]
+    machine.require("redis")
     command = ["redis-server", "--bind", _HOST, "--port", str(port), "--dir", str(directory)]
-    try:
-        process = subprocess.Popen(
-            [*command, "--appendonly", "yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-    except FileNotFoundError:
-        pytest.skip("NOT TESTED a GCS that keeps its state: there is no redis-server here")
+    process = subprocess.Popen(
+        [*command, "--appendonly", "yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         _await_answer(port)
         yield {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from moto.server import ThreadedMotoServer
+from support import machine
 
 from rocketray.actors.register.register import Register
 
@@ -24,14 +24,6 @@ BUCKET = "registers"
 @contextmanager
 def s3_server() -> Iterator[str]:
     """Serve an S3 with one bucket; its URL."""
-    missing = [name for name in ("moto", "flask_cors", "obstore") if find_spec(name) is None]
-    if missing:
-        pytest.skip(
-            f"NOT TESTED a register in S3: {', '.join(missing)} is missing; install the extras dev "
-            "and register: pip install 'moto[s3]' flask-cors 'rocketray[register]'"
-        )
-    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - it may be missing
-
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:
@@ -57,15 +49,10 @@ def s3_variables(url: str) -> dict[str, str]:
 @contextmanager
 def etcd_server(directory: Path, *options: str, scheme: str = "http") -> Iterator[str]:
     """Run an etcd of one member; the host and port of its clients."""
-    program = shutil.which("etcd")
-    if program is None or find_spec("etcd3gw") is None:
-        pytest.skip(
-            "NOT TESTED a register in etcd: there is no etcd here, or no etcd3gw; "
-            "apt-get install --no-install-recommends etcd-server, pip install 'rocketray[register]'"
-        )
+    machine.require("etcd")
     clients, peers, plain = (f"127.0.0.1:{free_port()}" for _ in range(3))
     command = [
-        *(program, "--data-dir", str(directory), "--logger", "zap", "--log-level", "error"),
+        *("etcd", "--data-dir", str(directory), "--logger", "zap", "--log-level", "error"),
         *("--listen-client-urls", f"{scheme}://{clients}"),
         *("--advertise-client-urls", f"{scheme}://{clients}"),
         *("--listen-peer-urls", f"http://{peers}", "--listen-metrics-urls", f"http://{plain}"),

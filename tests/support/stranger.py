@@ -17,16 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.machine import needs
 
 __all__ = ["STRANGER_UID", "as_stranger", "needs_stranger", "place_of_all"]
 
 STRANGER_UID = 65534
 
-needs_stranger = pytest.mark.skipif(
-    os.getuid() != 0,
-    reason="NOT TESTED what another user of the machine may do: only root can become one",
-)
+needs_stranger = needs("root")
 
 _BECOME_STRANGER = f"""
 import json, os, sys

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import jsonschema
 import pytest
 import yaml
 from support.deployment import DEPLOY, MOUNT, container, documents, path_with
+from support.machine import needs
 from support.source_tree import ROOT
 
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
@@ -246,7 +246,7 @@ def unit(name: str) -> configparser.ConfigParser:
     return parser
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+@needs("systemd-analyze")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     units = [tmp_path / name for name in ("ray.service", "rocketray.service")]
     for each in units:

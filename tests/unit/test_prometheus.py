@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from support.deployment import DEPLOY
+from support.machine import needs
 from support.source_tree import ROOT
 
 from rocketray.actors.api.system_api import TransactionOverview
@@ -146,7 +146,7 @@ def test_panels_do_not_overlap() -> None:
         cells |= own
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@needs("promtool")
 def test_promtool_finds_no_mistake_and_the_figures_of_the_rules() -> None:
     for verb, file in (("check", RULES), ("test", RULES_TEST)):
         done = subprocess.run(

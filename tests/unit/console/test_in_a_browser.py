@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chromium import CHROMIUM, Chromium
+from support.chromium import Chromium
 from support.console_client import ConsoleClient
 from support.console_node import COUNT, LETTERS_OF, console_node
 from support.local_node import LocalNode
+from support.machine import needs
 
 from rocketray.errors import NodeNotRunningError
 from rocketray.message import Message
@@ -40,9 +41,7 @@ FOUND = """axe.run().then(found => found.violations
   .filter(each => ['serious', 'critical'].includes(each.impact))
   .map(each => `${each.id}: ${each.nodes.map(node => node.html.slice(0, 120)).join(' | ')}`))"""
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="Chromium is not installed (apt: chromium)"
-)
+pytestmark = needs("browser")
 Act = Callable[[Chromium, ConsoleClient], Awaitable[None]]
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.amounts import fifth
+from support.amounts import tenth
 from support.local_node import SEGMENT, LocalNode
 
 from rocketray.actors.backups import backup as module
@@ -91,7 +91,7 @@ def test_what_was_acknowledged_before_the_start_is_restored_in_its_place(
     pool = ThreadPoolExecutor(2)
     running = [pool.submit(send), pool.submit(consume)]
     try:
-        for number in range(fifth(15)):
+        for number in range(tenth(15)):
             ended.wait(0.3)
             before = dict(acknowledged)
             backup = tmp_path / f"backup-{number}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.machine import needs
 
 from rocketray.actors.files.private_files import (
     make_directory,
@@ -53,7 +54,7 @@ def test_neither_a_link_nor_a_file_is_a_directory_of_ours(tmp_path: Path) -> Non
     assert not make_private_directory(tmp_path / "file")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+@needs("root")
 def test_what_another_user_made_is_none_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "squatted"
     path.mkdir(mode=0o700)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
+from support.machine import needs
 
 from rocketray.actors.files import paths, runtime_lock
 from rocketray.actors.files.paths import runtime_directory, runtime_link
@@ -177,7 +178,7 @@ def test_a_directory_that_another_user_put_there_is_left_alone_and_not_used(
     assert runtime_directory(data) == usual
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+@needs("root")
 def test_what_another_user_made_keeps_no_start_waiting(tmp_path: Path, memory: Path) -> None:
     data = tmp_path / "d"
     usual = runtime_directory(data)

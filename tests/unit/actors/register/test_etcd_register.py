@@ -20,10 +20,6 @@ from support.register_servers import etcd_server, every_call, free_port
 from rocketray.actors.register.register import open_register
 from rocketray.errors import ConfigError, RegisterUnavailableError
 
-pytest.importorskip(
-    "etcd3gw", reason="NOT TESTED a register in etcd: pip install 'rocketray[register]'"
-)
-
 REQUEST_S = "rocketray.actors.register.etcd_register._REQUEST_S"
 
 

@@ -7,15 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import obstore
 import pytest
 from support.register_servers import BUCKET, every_call, free_port, s3_server, s3_variables
 
 from rocketray.actors.register.register import open_register
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError
-
-obstore = pytest.importorskip(
-    "obstore", reason="NOT TESTED a register in S3: pip install 'rocketray[register]'"
-)
 
 MODULE = "rocketray.actors.register.object_register"
 Use = Callable[[str], None]

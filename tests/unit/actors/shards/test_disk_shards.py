@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from support.machine import skip
 from support.stores import repair
 
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
@@ -299,7 +300,7 @@ def other_disk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             if found.stat().st_dev != tmp_path.stat().st_dev:
                 yield found
                 return
-        pytest.skip("the machine has one disk only")
+        skip("two disks", "all directories are on one")
 
 
 def test_a_disk_that_syncs_slowly_holds_up_no_shard_on_another_disk(

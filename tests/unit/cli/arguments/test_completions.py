@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.machine import require
 
 from rocketray.actors.process_logs.log_index import LogEntry, note_log
 from rocketray.cli.arguments.completions import (
@@ -92,13 +92,11 @@ def test_the_words_of_each_shell() -> None:
 def test_a_real_shell_completes_commands_and_names(
     data: Path, words: list[str], proposed: list[str]
 ) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("there is no bash")
+    require("bash")
     quoted = " ".join(f"'{word}'" for word in ("rocketray", *words))
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [bash, "-c", BASH.format(words=quoted, at=len(words))],
+        ["bash", "-c", BASH.format(words=quoted, at=len(words))],
         env=dict(os.environ) | {"ROCKETRAY_DATA": str(data), "PATH": scripts},
         capture_output=True,
         text=True,

@@ -1,0 +1,95 @@
+"""What a run does not test: in its last line, and red where the full form requires it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from support import machine
+from support.machine import NEEDS, Need, told
+from support.source_tree import ROOT
+
+PROGRAM = """
+import pytest
+from support import machine
+from support.machine import NEEDS, Need, needs, require
+
+NEEDS["gem"] = Need("what takes a gem", lambda: "there is no gem", "ruby")
+
+@needs("gem")
+def test_marked(): ...
+
+def test_asks():
+    require("gem")
+
+def test_of_another_kind():
+    pytest.skip("of another kind")
+
+def test_passes():
+    require("bash")
+"""
+
+
+def run(directory: Path, require: str) -> list[str]:
+    """What a run of that program prints, with the project's plugin alone."""
+    (directory / "test_some.py").write_text(PROGRAM)
+    (directory / "conftest.py").write_text(
+        "from support.not_tested import NotTested\n"
+        "def pytest_configure(config): config.pluginmanager.register(NotTested())\n"
+    )
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "."],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
+            "ROCKETRAY_TEST_REQUIRE": require,
+        },
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_last_line_counts_what_the_machine_lacks(tmp_path: Path) -> None:
+    lines = run(tmp_path, "")
+    assert lines[-2] == "NOT TESTED what takes a gem (gem), 2 tests: there is no gem"
+    assert "1 passed, 1 skipped, 2 not tested in " in lines[-1]
+
+
+def test_where_all_is_required_each_skip_is_red(tmp_path: Path) -> None:
+    lines = run(tmp_path, "all")
+    assert "2 failed, 1 passed, 1 error in " in lines[-1]
+    assert "ROCKETRAY_TEST_REQUIRE=all: this is to be tested here" in lines
+
+
+def test_a_run_begins_with_what_is_missing_and_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(NEEDS, "gem", Need("gems", lambda: "there is no gem", "ruby"))
+    monkeypatch.setitem(NEEDS, "right", Need("a right", lambda: "only root may"))
+    assert told(["gem", "right"]) == [
+        "What will not be tested on this machine, and why:",
+        "  gems: there is no gem",
+        "  a right: only root may",
+        "To test it, too: apt-get install ruby",
+    ]
+    assert told([]) == ["This machine has all that the tests can use."]
+
+
+def test_a_full_disk_and_a_deep_directory_end_the_run_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 60)))
+    full = type("Usage", (), {"used": 90, "free": 10})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    disk, path = machine.obstacles()
+    assert "is 90% full, and nodes refuse messages at 90 %: make room, or name another" in disk
+    assert "is too long for the sockets in it: name a directory of at most" in path
