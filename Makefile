@@ -3,7 +3,8 @@
 #   make demo        run the main job on 336,776 real flights     (options: DEMO_ARGS="--limit 20000")
 #   make check       check a change: style, types, and the tests of what differs from main
 #   make test        run all tests but the long ones              (options: PYTEST_ARGS="-k filters")
-#   make test-slow   run the long ones
+#   make test-slow   run the long ones, with one verdict
+#   make test-rough  run make test as on other people's machines  (options: ROUGH="loops proxy")
 #   make sim         simulate nodes under power failures, kills and faults, for an hour
 #                                                                 (options: SIM_ARGS="--seconds 60")
 #   make lint        check style, formatting and types
@@ -16,7 +17,8 @@
 #   make clean       remove .venv
 #
 # Tests run against the installed wheel, never the source tree, so a stamp in .venv follows the
-# sources. PYTHON=/path/to/python chooses the interpreter of a new .venv.
+# sources. PYTHON=/path/to/python chooses the interpreter of a new .venv;
+# VENV=.venv-other makes and uses another one.
 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -24,11 +26,13 @@ BENCH_ARGS ?=
 KAFKA_ARGS ?=
 ROCKETMQ_ARGS ?=
 SIM_ARGS ?= --seconds 3600
-BIN := .venv/bin
+ROUGH ?=
+VENV ?= .venv
+BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --constraint requirements.lock
 # Numba notices a change of a kernel's own file only, so all are compiled again when one changed.
-KERNEL_CACHE := .venv/lib/python3.*/site-packages/rocketray/kernels/__pycache__
+KERNEL_CACHE := $(VENV)/lib/python3.*/site-packages/rocketray/kernels/__pycache__
 SOURCES := pyproject.toml requirements.lock README.md \
 	$(shell find rocketray rocketray_bench rocketray_demo pyspark_rocketray -name __pycache__ -prune -o -print)
 
@@ -37,10 +41,10 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo check test test-slow sim lint docs site bench corpus interop kafka rocketmq clean
+.PHONY: demo check test test-slow test-rough sim lint docs site bench corpus interop kafka rocketmq clean
 .NOTPARALLEL:
 
-demo: .venv/.demo
+demo: $(VENV)/.demo
 	$(BIN)/rocketray demo $(DEMO_ARGS)
 
 # Four at a time, since many wait: tests/support/spread.py.
@@ -54,74 +58,79 @@ check test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell sh
 
 check: lint
 	@tests=$$(PYTHONPATH=tests $(BIN)/python -m support.check) && \
-		$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile $$tests
+		$(BIN)/pytest -m "not slow and not lint" --numprocesses 2 --dist loadfile $$tests
 
-test: .venv/.dev .venv/spark_classes.jsa
-	$(BIN)/pytest -m "not slow" $(SPREAD) --durations=25 $(PYTEST_ARGS)
+# It begins with what this machine lacks, and ends before the tests where they cannot pass.
+test: $(VENV)/.dev $(VENV)/spark_classes.jsa
+	@PYTHONPATH=tests $(BIN)/python -P -m support.machine
+	$(BIN)/pytest -m "not slow and not lint" $(SPREAD) $(PYTEST_ARGS)
 
-# And all of those random tests of which make test does a fifth: tests/support/amounts.py.
-test-slow: .venv/.dev .venv/spark_classes.jsa
-	$(BIN)/pytest -m slow $(PYTEST_ARGS)
-	ROCKETRAY_TEST_ALL=1 $(BIN)/pytest -m "not slow" tests/property tests/crash tests/unit/filters
+test-slow: $(VENV)/.dev $(VENV)/spark_classes.jsa
+	@PYTHONPATH=tests $(BIN)/python -P -m support.machine
+	@PYTHONPATH=tests $(BIN)/python -P -m support.long_run $(PYTEST_ARGS)
 
-sim: .venv/.dev
+test-rough: $(VENV)/.dev
+	@PYTHONPATH=tests $(BIN)/python -P -m support.rough $(ROUGH)
+
+sim: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -P -m support.sim $(SIM_ARGS)
 
-lint: .venv/.dev
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/pytest -q -m lint tests/test_typing.py
 
 # A dead link fails the build. The pages of the tutorial and the how-to, and the examples, are tests.
-docs: site .venv/.dev
+docs: site $(VENV)/.dev
 	$(BIN)/pytest tests/docs tests/test_docs.py $(PYTEST_ARGS)
 
-site: .venv/.docs
+site: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo "The site is in site/; to search in it, serve it: $(BIN)/python -m http.server --directory site"
 
-bench: .venv/.demo
+bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
-corpus: .venv/.dev
+corpus: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m support.release_corpus
 
-interop: .venv/.dev
+interop: $(VENV)/.dev
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
 
-kafka: .venv/.dev
+kafka: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -P benchmarks/kafka.py $(KAFKA_ARGS)
 
-rocketmq: .venv/.dev
+rocketmq: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -P benchmarks/against_rocketmq.py $(ROCKETMQ_ARGS)
 
-.venv/spark_classes.jsa: | .venv/.dev
+$(VENV)/spark_classes.jsa: | $(VENV)/.dev
 	@echo "Compiling Spark for the tests: 30 seconds, once"
 	@PYTHONPATH=tests $(BIN)/python -P -m support.quick_spark $@
 
 clean:
-	rm -rf .venv site
+	rm -rf .venv .venv-* site
 
-.venv/.made: requirements.lock
+$(VENV)/.made: requirements.lock
 	@'$(PYTHON)' -c '$(USABLE)' 2>/dev/null || { \
 		echo "rocketray needs Python 3.11, 3.12 or 3.13 with its venv module: $(or $(PYTHON),what is on the path) is not that."; \
 		echo "Install it (on Debian and Ubuntu: apt install python3-venv), or name it:"; \
 		echo "    make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; } >&2
-	@echo "[1/3] Making .venv with $$('$(PYTHON)' -V): about 15 seconds"
-	@'$(PYTHON)' -m venv --clear .venv
+	@echo "[1/3] Making $(VENV) with $$('$(PYTHON)' -V): about 15 seconds"
+	@'$(PYTHON)' -m venv --clear $(VENV)
 	@$(INSTALL) --quiet pip setuptools hatchling
 	@touch $@
 
-.venv/.docs: .venv/.made pyproject.toml
+$(VENV)/.docs: $(VENV)/.made pyproject.toml
 	@$(INSTALL) --quiet --group docs
 	@touch $@
 
-.venv/.demo: EXTRAS := demo
-.venv/.dev: EXTRAS := demo,dev,delta,register,rocksdb
-.venv/.demo .venv/.dev: .venv/.made $(SOURCES)
+$(VENV)/.demo: EXTRAS := demo
+$(VENV)/.dev: EXTRAS := demo,dev,delta,register,rocksdb
+$(VENV)/.demo $(VENV)/.dev: $(VENV)/.made $(SOURCES)
 	@echo "[2/3] Installing rocketray[$(EXTRAS)]: $(if $(wildcard $@),seconds,the first time 800 MB and 1 to 5 minutes)"
 	@$(INSTALL) $(if $(wildcard $@),--quiet) --no-build-isolation ".[$(EXTRAS)]"
 	@echo "[3/3] Compiling kernels: about 30 seconds when they changed"
 	@$(if $(filter rocketray/kernels/%,$?),rm -rf $(KERNEL_CACHE))
 	@$(BIN)/python -P -c "from rocketray.kernels import compile_once; compile_once()"
-	@touch .venv/.demo $@
+	@touch $(VENV)/.demo $@

@@ -30,12 +30,13 @@ import hypothesis.core
 import pytest
 from hypothesis.internal.conjecture import providers
 from support import open_nodes
-from support.amounts import ALL, fifth
+from support.amounts import ALL, fifth, tenth
 from support.heap import Heap
 from support.jvm import QUICK_JAVA, spark_options
-from support.long_tests import LongTests
+from support.not_tested import NotTested
 from support.open_files import close_unreachable_files
 from support.patience import patience, settle_patience
+from support.processor_time import ProcessorTime
 from support.shared_work import compile_tests, share_tables
 from support.spread import FilesAndShared, mixed
 
@@ -114,7 +115,8 @@ def pytest_configure(config: pytest.Config) -> None:
         file, _, test = name.partition("::")
         if not (TESTS / file).is_file() or f"def {test}(" not in (TESTS / file).read_text():
             raise pytest.UsageError(f"data/failed_seeds.json: {name} is no test; rename it, too")
-    config.pluginmanager.register(LongTests())
+    config.pluginmanager.register(NotTested())
+    config.pluginmanager.register(ProcessorTime())
     share_tables(config)
     if config.getoption("numprocesses", None):  # the process that starts the others
         compile_tests(config, TESTS)
@@ -184,7 +186,9 @@ def seed(request: pytest.FixtureRequest) -> int:
 def amount(request: pytest.FixtureRequest) -> Callable[[int], int]:
     """How much of a number of steps to do: all with most seeds that failed in the past, else fewer."""
     failed = request.node.callspec.params.get("seed") if hasattr(request.node, "callspec") else None
-    return fifth if failed is None or failed in FIFTH else int
+    if failed is None:
+        return tenth
+    return fifth if failed in FIFTH else int
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
-"""What a type checker says of users' programs: README's pass ``mypy --strict``, slips do not."""
+"""What a type checker says of users' programs: README's pass ``mypy --strict``, slips do not.
+
+It is a part of ``make lint``: without a cache of mypy's it takes half a minute of a processor.
+"""
 
 from __future__ import annotations
 
@@ -115,6 +118,7 @@ async def send() -> None:
 """
 
 
+pytestmark = pytest.mark.lint
 CACHE = ROOT / ".mypy_cache" / "programs"  # kept: half a minute of a processor
 SLIPS = PROGRAM + "\n".join(LINES) + STREAMS
 

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from support.amounts import ALL
 from support.killed_life import LATER_MS, STEPS, TOPICS
+from support.machine import require
 
 from rocketray.actors.files.home import settle_identity
 from rocketray.actors.files.paths import runtime_directory
@@ -75,12 +76,7 @@ def serving(directory: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def server(memory: Path | None) -> Iterator[Server]:
-    try:
-        tried = subprocess.run(["strace", "-qq", "-e", "trace=none", "true"], check=False)
-    except FileNotFoundError:
-        pytest.skip("NOT TESTED a kill at each system call: there is no strace here")
-    if tried.returncode:
-        pytest.skip("NOT TESTED a kill at each system call: this user may trace no process")
+    require("strace")
     with tempfile.TemporaryDirectory(dir=memory) as scratch, serving(Path(scratch)) as server:
         yield server
 
@@ -166,8 +162,8 @@ def differences(found: Found, before: Found, after: Found) -> list[object]:
     return [*wrong, *left, *(before[FILES] & after[FILES] - found[FILES])]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.long(reason="in make test-slow a node is killed two thousand times")
 def test_a_killed_node_is_as_before_a_step_or_after(
     server: Server, tmp_path: Path, rng: Random
 ) -> None:
@@ -194,8 +190,8 @@ def test_a_killed_node_is_as_before_a_step_or_after(
     assert sorted(stored) == [*range(4, 9), 10, *range(22, 26), 99, 99, 99]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.long(reason="in make test-slow a node that starts is killed at each call")
 def test_a_node_that_is_killed_again_while_it_starts_is_the_same(
     server: Server, tmp_path: Path, rng: Random
 ) -> None:

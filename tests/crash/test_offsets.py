@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from support.amounts import fifth
+from support.amounts import tenth
 from support.sim_disk import Bound, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock, kill, message, read_all
 
@@ -28,7 +28,7 @@ CONFIG = StoreConfig(
     index_entries=8,
 )
 BOUND = Bound(all_up_to=0, random_count=1)
-LIVES = fifth(30)
+LIVES = tenth(30)
 STEPS = 40
 OUTCOMES = 20  # of them one is taken
 QUEUES = (0, 1)

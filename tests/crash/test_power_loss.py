@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.amounts import fifth
+from support.amounts import ALL, tenth
 from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock, check_whole, kill, message
 
@@ -41,7 +41,7 @@ QUICK = Bound(all_up_to=16, random_count=4)
 THOROUGH = Bound(
     all_up_to=int(os.environ.get("ROCKETRAY_TEST_CRASH_STATES", "256")), random_count=64
 )
-EVERY = 5 // fifth(5)  # of the longer histories, so many have one that is tried
+EVERY = 1 if ALL else 20  # of the longer histories, so many have one that is tried
 AGAIN_EVERY = 4  # so many disks are recovered twice; all of them in the long form
 
 
@@ -225,7 +225,7 @@ def test_a_power_failure_in_the_middle_of_recovery_is_recovered_from(rng: random
     word = (("put", "dispatch"), ("roll", "flush"), ("put", ""), ("put", ""))
     history = run(word, QUICK, seed=7)
     failures = 0
-    for outcome in history.outcomes[:: max(len(history.outcomes) // fifth(20), 1)]:
+    for outcome in history.outcomes[:: max(len(history.outcomes) // tenth(20), 1)]:
         for calls in itertools.count():
             disk = outcome.disk()
             disk.before = power_fails_after(calls)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from support.amounts import fifth
+from support.amounts import tenth
 from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock
 
@@ -40,7 +40,7 @@ CONFIG = StoreConfig(
     index_entries=8,
 )
 BOUND = Bound(all_up_to=64, random_count=16)
-QUICK = Bound(all_up_to=fifth(20), random_count=fifth(10))
+QUICK = Bound(all_up_to=tenth(20), random_count=tenth(10))
 
 
 class SimLog:

@@ -1,7 +1,8 @@
 """The pages of the tutorial, those of the how-to with commands, and the examples do what they show.
 
 All of them are run on one node, each in a directory of its own. Blocks of the language ``console``
-are compared with what they print; the commands of ``sh`` blocks succeed.
+are compared with what they print; the commands of ``sh`` blocks succeed. ``make test`` runs the
+first page, the ``sh`` blocks and the first example; ``make docs`` and ``make test-slow`` run all.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from rocketray.topology.spark.file_sink_log import committed_files
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(1200),
-    pytest.mark.long(reason="each page starts and stops programs, and waits for a real redelivery"),
 ]
 
 DOCS = ROOT / "docs"
@@ -124,7 +124,13 @@ def spark(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneS
         yield OneSpark(directory, environ)
 
 
-@pytest.mark.parametrize("page", [*TUTORIAL, *HOW_TO], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[] if page.stem == "first-app" else pytest.mark.slow)
+        for page in (*TUTORIAL, *HOW_TO)
+    ],
+)
 def test_a_page_does_what_it_shows(
     page: Path, node: Node, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -196,7 +202,7 @@ def test_every_block_of_the_tutorial_is_run() -> None:
                 "real time     order-17: logistics, on its way",
             ],
         ),
-        (
+        pytest.param(
             "sql_filters",
             [
                 "medium      order-1",
@@ -204,8 +210,9 @@ def test_every_block_of_the_tutorial_is_run() -> None:
                 "by air      order-3",
                 "by air      order-4",
             ],
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             "ordered_failures",
             [
                 "account a: step 1 booked, attempt 1",
@@ -214,12 +221,14 @@ def test_every_block_of_the_tutorial_is_run() -> None:
                 "account a: step 4 booked, attempt 1",
                 "account b: step 2 booked, attempt 1",
             ],
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             "several_machines",
             [f"{HERE} handles {number} of {HERE}, queue {number % 4}" for number in (0, 3, 19)],
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             "windowed_counts",
             [
                 "eu: 12 in the window from 1700000000",
@@ -227,6 +236,7 @@ def test_every_block_of_the_tutorial_is_run() -> None:
                 "eu: 15 in the window from 1700000000",
                 "us: 9 in the window from 1700000000",
             ],
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -248,6 +258,7 @@ def test_an_example_prints_what_its_agents_get(
         assert len(re.findall(r"order-\d$", printed, re.MULTILINE)) == 4
 
 
+@pytest.mark.slow
 def test_the_spark_example_writes_each_payment_once(spark: OneSpark) -> None:
     command = "python", str(EXAMPLES / "spark_sink.py")
     for times in (1, 2):
@@ -258,6 +269,7 @@ def test_the_spark_example_writes_each_payment_once(spark: OneSpark) -> None:
         assert lines == ["o-1: 120.0"] * times + ["o-3: 7.0"] * times
 
 
+@pytest.mark.slow
 def test_the_lake_of_flights_has_what_pandas_finds(spark: OneSpark) -> None:
     make_flights = runpy.run_path(str(EXAMPLES / "flights_data.py"))["make_flights"]
     made = pd.DataFrame(make_flights(3000, seed=2013))
@@ -304,6 +316,7 @@ def delta_rows(directory: Path) -> int:
     return len(DeltaTable(directory / DELTA).to_pyarrow_table(columns=["carrier"]))
 
 
+@pytest.mark.slow
 def test_the_lake_of_trade_has_what_pandas_finds(spark: OneSpark) -> None:
     command, log = ("python", str(EXAMPLES / "trade_lake.py")), spark.directory / "trade.log"
     log.touch()

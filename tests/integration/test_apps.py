@@ -220,6 +220,7 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     assert hosts(run) == []
 
 
+@pytest.mark.slow
 def test_sinks_are_up_in_one_host_of_their_own(run: CommandServer, directory: Path) -> None:
     up = run("up", "lakes:app", "--detach", "--json")
     assert [(host["host"], host["restarts"]) for host in up.lines()] == [(0, 0), ("sinks", 0)]
@@ -288,6 +289,7 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
     assert said.count("Traceback (most recent call last)") <= 2  # with what it was raised from
 
 
+@pytest.mark.slow
 def test_a_filter_that_failed_is_shown_of_a_group_without_an_app(run: CommandServer) -> None:
     run("topics", "create", "Trade", "--queues", "1")
     run("send", "Trade", "x", "--property", "amount=abc")
@@ -305,6 +307,7 @@ def test_a_filter_that_failed_is_shown_of_a_group_without_an_app(run: CommandSer
     )
 
 
+@pytest.mark.slow
 def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(
     run: CommandServer, directory: Path, environ: dict[str, str]
 ) -> None:
@@ -345,6 +348,7 @@ def test_an_app_that_fails_at_its_start_is_told_with_its_reason_and_not_up(
     assert hosts(run) == []
 
 
+@pytest.mark.slow
 def test_a_host_that_fails_at_each_restart_says_why_and_can_be_taken_down(
     run: CommandServer, directory: Path
 ) -> None:

@@ -42,9 +42,6 @@ def running(data: Path, log: Path) -> Iterator[Commands]:
 
 
 @pytest.mark.parametrize("is_started_again", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.long(
-    reason="a node starts, in the long form twice, each time with other closed queues"
-)
 def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
     tmp_path: Path, *, is_started_again: bool
 ) -> None:

@@ -30,7 +30,7 @@ def check(report: dict[str, Any], directory: Path) -> None:
     assert all(query["found"] > 0 and query["ms"] > 0 for query in report["queries"])
 
 
-@pytest.mark.long(reason="a node and Spark start, and the whole job runs")
+@pytest.mark.slow
 def test_a_slice_of_the_data_agrees_with_brute_force(tmp_path: Path) -> None:
     done = rocketray("demo", "--json", "--limit", str(ROWS), timeout_s=400, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,6 @@ from support.machines_apart import THERE, apart
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(600),
-    pytest.mark.long(reason="a Ray and a node on it start twice"),
 ]
 _READY_S = 120.0
 

@@ -150,9 +150,6 @@ def test_an_app_in_this_process(node: Node) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.long(
-    reason="failed messages come again after 10 s, and an instance is killed, then crashes"
-)
 def test_apps_as_actors_share_the_work_and_survive_kills(
     node: Node, connection: Connection
 ) -> None:
@@ -314,6 +311,7 @@ def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]
     program.process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["lake_app"], indirect=True)
 def test_main_runs_a_node_agents_and_sinks_and_a_signal_ends_all_without_a_traceback(
     program: Program,

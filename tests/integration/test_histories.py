@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from support.machine import require
 from support.nemesis import DISKS, KILLS, PAUSES
 from support.own_mounts import with_mounts
 
@@ -46,7 +46,7 @@ def judge(directory: Path, rng: Random, strikes: Sequence[str], before: Sequence
     assert found["violations"] == [], "\n".join(found["chronicle"])
 
 
-@pytest.mark.long(reason="a dozen processes start, and four are killed while messages flow")
+@pytest.mark.slow
 def test_a_history_with_kills_keeps_all_promises(tmp_path: Path, rng: Random) -> None:
     judge(tmp_path, rng, rng.sample(KILLS, 4))
 
@@ -72,8 +72,7 @@ def test_a_history_of_pauses_and_a_set_clock_keeps_all_promises(
 def test_a_history_with_a_slow_disk_keeps_all_promises(
     tmp_path: Path, seed: int, number: int
 ) -> None:
-    if shutil.which("strace") is None:
-        pytest.skip("NOT TESTED a slow disk under kills: there is no strace here")
+    require("strace")
     rng = Random(seed + number)
     judge(tmp_path, rng, ["slow", *rng.sample(KILLS, 3), "slow", *rng.sample(KILLS, 2)])
 
@@ -85,6 +84,6 @@ def test_a_history_with_full_memory_and_a_full_disk_keeps_all_promises(
 ) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    before = with_mounts("full memory and a full disk under kills", SMALL, data)
+    before = with_mounts(SMALL, data)
     rng = Random(seed + number)
     judge(tmp_path, rng, [*DISKS, *rng.sample(KILLS, 3), *DISKS, *rng.sample(KILLS, 2)], before)

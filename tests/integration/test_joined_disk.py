@@ -46,7 +46,6 @@ def consumed(cluster: Cluster, filled: dict[str, Any]) -> dict[str, Any]:
     return cluster.drive("consume", tuple(cluster.machines.on_second()))
 
 
-@pytest.mark.long(reason="two raylets and two nodes start; the tests below go on with them")
 def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(
     cluster: Cluster, filled: dict[str, Any], consumed: dict[str, Any]
 ) -> None:
@@ -100,6 +99,7 @@ def test_actors_that_were_killed_return_to_their_disk_with_all_that_they_had(
     assert killed["offsets"] == [EACH] * 4
 
 
+@pytest.mark.slow
 def test_spark_and_ray_data_use_the_queues_of_both_disks_from_the_second_machine(
     cluster: Cluster,
 ) -> None:
@@ -112,6 +112,7 @@ def test_spark_and_ray_data_use_the_queues_of_both_disks_from_the_second_machine
     assert read["copied to"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_a_tail_and_a_console_show_the_queues_of_both_disks(cluster: Cluster) -> None:
     address = "--ray-address", cluster.machines.address
@@ -145,6 +146,7 @@ def test_a_tail_and_a_console_show_the_queues_of_both_disks(cluster: Cluster) ->
     assert (places, record["complete"], record["unread"]) == (expected, True, [])
 
 
+@pytest.mark.slow
 def test_a_table_of_an_app_is_rebuilt_on_the_machine_without_its_changelog(
     cluster: Cluster,
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_table_of_an_app_is_rebuilt_on_the_machine_without_its_changelog(
     assert counted == {"first": {"blue": 1, "red": 2}, "second": {"blue": 2, "red": 4}}
 
 
+@pytest.mark.slow
 def test_a_stock_app_reads_the_queues_of_both_disks_from_the_second_machine(
     cluster: Cluster,
 ) -> None:
@@ -229,6 +232,7 @@ def test_the_backups_of_both_disks_are_restored_as_a_cluster_beside_the_original
     assert copy == cluster.drive("state")
 
 
+@pytest.mark.slow
 def test_one_program_on_each_machine_handles_each_reading_once(cluster: Cluster) -> None:
     example = str(ROOT / "examples" / "several_machines.py")
     address = cluster.machines.address
@@ -311,7 +315,7 @@ def _silence(cluster: Cluster, watch: Watch) -> dict[str, Any]:
     return silence
 
 
-@pytest.mark.long(reason="three processes of an app start, on two machines that share two cores")
+@pytest.mark.slow
 def test_an_app_that_one_machine_has_is_run_by_hosts_on_both(cluster: Cluster) -> None:
     """The hosts that are left are those of the next test, in which one's machine is lost."""
     second = cluster.machines.on_second
@@ -344,6 +348,7 @@ def _hosts(said: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.slow
 def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:
     (queues,) = (each["queues"] for each in cluster.topology() if each.get("disk") == cluster.disk)
     cluster.machines.lose_second()
@@ -375,6 +380,7 @@ def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluste
     assert "parcels is down" in cluster.ask("down", "parcels").out
 
 
+@pytest.mark.slow
 def test_mistakes_with_a_disk_are_named_and_change_nothing(cluster: Cluster) -> None:
     second = tuple(cluster.machines.on_second())
     cluster.stop("second", cluster.data, prefix=second)

@@ -107,7 +107,7 @@ def groups(connection: Connection, *arguments: str) -> list[dict[str, Any]]:
     return run_here("groups", *arguments, "--json", "--data", connection.data).lines()
 
 
-@pytest.mark.long(reason="members and hosts start, and the lease of those that are stopped expires")
+@pytest.mark.slow
 def test_who_was_stopped_hands_out_nothing_that_others_own_and_who_leaves_repeats_nothing(
     connection: Connection, stack: ExitStack, rng: Random
 ) -> None:

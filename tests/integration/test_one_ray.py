@@ -97,6 +97,7 @@ def told_of(connection: Connection, begin: str) -> bool:
     return any(line.startswith(begin) for line in connection.problems())
 
 
+@pytest.mark.slow
 def test_what_a_killed_node_left_is_ended_by_the_next_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,6 +133,7 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
         assert send_one(second) == 4
 
 
+@pytest.mark.slow
 def test_a_cluster_continues_on_an_empty_directory_with_its_register(
     tmp_path: Path, rng: Random
 ) -> None:

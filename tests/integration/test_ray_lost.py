@@ -182,6 +182,7 @@ def start_again(data: Path, log: Path, joined: AnotherRay) -> str:
     return log.read_text()
 
 
+@pytest.mark.slow
 @ONE_OR_BOTH
 def test_a_node_in_a_program_says_that_its_ray_is_lost_and_gives_the_directory_back(
     tmp_path: Path, server: str

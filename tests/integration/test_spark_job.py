@@ -38,12 +38,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess
         )
 
 
+@pytest.mark.slow
 def test_a_python_called_by_its_path_finds_the_source(
     job: subprocess.CompletedProcess[str],
 ) -> None:
     assert job.stdout.split() == ["20", "0"], job.stderr
 
 
+@pytest.mark.slow
 def test_a_doubtful_filter_is_warned_about(job: subprocess.CompletedProcess[str]) -> None:
     (line,) = [line for line in job.stderr.splitlines() if "one-tag" in line]
     assert line.endswith("'pay|order' is one tag, since only || separates tags; write pay || order")

@@ -21,9 +21,7 @@ STRIKES = int(os.environ.get("ROCKETRAY_TEST_SPARK_STRIKES", "16"))
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300 + 60 * STRIKES)]
 
 
-@pytest.mark.long(
-    reason="two JVMs of Spark start one after another, and ten strikes are waited for"
-)
+@pytest.mark.slow
 def test_each_row_is_in_topic_and_table_once_whatever_is_killed(
     connection: Connection, rng: Random
 ) -> None:

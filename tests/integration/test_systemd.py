@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.long(reason="a node, and a Ray, start three times"),
 ]
 _USER = "rocketray"
 _BIN = "/opt/rocketray/bin"

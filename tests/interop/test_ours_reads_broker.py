@@ -114,7 +114,6 @@ def scene(rocketmq: RocketMQ) -> Iterator[Scene]:
         yield Scene(config, before, served, beside, killed, directory, at_last, keys)
 
 
-@pytest.mark.long(reason="a broker starts twice, and tells the name server 10 s after each start")
 def test_what_lies_there_is_read_beside_the_running_broker(scene: Scene) -> None:
     assert scene.beside.keys() >= OWN
     assert ("SCHEDULE_TOPIC_XXXX", 0) in scene.beside

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.amounts import fifth
+from support.amounts import tenth
 from support.stores import SMALL, FakeClock, message
 
 from rocketray.config import StoreConfig
@@ -201,5 +201,5 @@ def open_and_check(copy: Path, store: Store, done: Damage) -> str:
 def test_nobody_misses_a_message_in_silence(
     store: Store, tmp_path: Path, rng: random.Random
 ) -> None:
-    ends = [run(store, tmp_path / "copy", rng) for _ in range(fifth(DAMAGES))]
+    ends = [run(store, tmp_path / "copy", rng) for _ in range(tenth(DAMAGES))]
     assert {"harmless", "repaired", "refused", "a record"} == set(ends)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
-from support.amounts import examples, fifth
+from support.amounts import examples, tenth
 from support.expressions import messages, trees
 from support.random_sql import PROPERTY_NAMES, random_expression, random_message, spans_of
 
@@ -22,7 +22,7 @@ from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.message import decode_text
 
 MESSAGES = 20_000
-EXPRESSIONS = fifth(1_000)
+EXPRESSIONS = tenth(1_000)
 ROWS = 1_000  # messages for each expression: a million pairs in all
 
 
@@ -62,7 +62,7 @@ def test_random_pairs_have_one_answer(rng: random.Random) -> None:
 
 def are_seen(states: Counter[int]) -> bool:
     """Whether each state was seen often; some need an expression that is seldom drawn."""
-    return all(states[state] > fifth(10) * ROWS for state in State if state is not State.ODD)
+    return all(states[state] > tenth(10) * ROWS for state in State if state is not State.ODD)
 
 
 def differing(
@@ -96,7 +96,7 @@ def test_bytes_that_are_not_utf8_are_read_as_the_store_reads_them(rng: random.Ra
         b"\xed\xb0\xbf",
         b"\xf0\x90",
     ]
-    for _ in range(fifth(300)):
+    for _ in range(tenth(300)):
         compiled = random_compiled(rng)
         vectorized = VectorizedExpression(compiled)
         raw = [

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from ray import cloudpickle
-from support.amounts import fifth
+from support.amounts import tenth
 from support.shards import REGIONS, TAGS, Shards
 
 import rocketray as rr
@@ -118,7 +118,7 @@ def test_random_reads_return_what_a_plain_filter_does(
     shards: Shards, messages: list[StoredMessage], rng: random.Random
 ) -> None:
     every = [*source(shards).get_projection_map(), "msgId", "shardingKey"]
-    for _ in range(fifth(100)):
+    for _ in range(tenth(100)):
         draw, columns = Draw.of(rng), rng.sample(every, rng.randint(1, len(every)))
         read = source(shards, columns=columns, **draw.options())
         assert rows(read, rng.randint(1, 5)) == [
