@@ -291,16 +291,21 @@ class RegisterUnavailableError(ActorError):
 
 
 class SupersededError(ActorError):
-    """Another coordinator has taken over the documents of a register; this one saves no more."""
+    """Another coordinator has taken over the documents of a register; this one saves no more.
 
-    def __init__(self, address: str, document: str) -> None:
-        super().__init__(address, document)
+    ``taker`` is where that one runs, "" if that is not known.
+    """
+
+    def __init__(self, address: str, document: str, taker: str = "") -> None:
+        super().__init__(address, document, taker)
         self.address = address
         self.document = document
+        self.taker = taker
 
     def __str__(self) -> str:
+        runs = f"runs on {self.taker} and " if self.taker else ""
         return (
-            f"another coordinator has taken over: it saved {self.document!r} in the register "
+            f"another coordinator has taken over: it {runs}saved {self.document!r} in the register "
             f"{self.address}, and this one saves nothing more; use the node that was started last"
         )
 

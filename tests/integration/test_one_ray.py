@@ -6,19 +6,21 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest import mock
 
 import pytest
-from support.fleet import wait_until
+from support.patience import patience, wait_until
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME
+from rocketray.actors.calls.endpoint import COORDINATOR_NAME, disk_in
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster import node as node_module
-from rocketray.actors.cluster import standby
+from rocketray.actors.cluster import standby, superseded
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
@@ -57,6 +59,41 @@ def _own_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level=logging.ERROR)
         yield
         ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _ends_what_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that failed leaves no node, and no actor, to the next one."""
+    begun: list[Node] = []
+    start = Node._start
+
+    def noted_start(node: Node) -> None:
+        start(node)
+        begun.append(node)
+
+    monkeypatch.setattr(Node, "_start", noted_start)
+    yield
+    for node in begun:
+        with node._ending:
+            if not node._stopped.is_set() and node.lost() is None:
+                kill(node)
+    wait_until(lambda: not [ray.kill(each) for each in named_actors()], lambda: "actors are left")
+
+
+def kill(node: Node) -> None:
+    """As by SIGKILL: nothing is stopped, and the kernel gives the lock back."""
+    node._stopped.set()
+    node._let_go_of_memory()
+    node._let_go_of_directory()
+
+
+def named_actors() -> list[Any]:
+    """All of the Ray, whatever their cluster."""
+    found = []
+    for each in ray.util.list_named_actors(all_namespaces=True):
+        with suppress(ValueError):  # it has ended in the meantime
+            found.append(ray.get_actor(each["name"], namespace=each["namespace"]))
+    return found
 
 
 def actors() -> list[str]:
@@ -116,9 +153,7 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
     assert "to join it with this directory as a further disk, give its name" in told
     assert len(told.splitlines()) == 1
     assert send_one(killed) == 2
-    killed._stopped.set()  # as by SIGKILL: nothing is stopped, and the kernel gives the lock back
-    killed._let_go_of_memory()
-    killed._let_go_of_directory()
+    kill(killed)
     with Node(first, SECOND) as second:  # also when it has another name now
         assert f"ending actors that an earlier node on {first} left on this Ray: " in caplog.text
         assert actors() == []
@@ -188,20 +223,32 @@ def test_a_cluster_continues_on_an_empty_directory_with_its_register(
         "Audit",
         "New",
     }
-    wait_until(lambda: node.lost() is not None, lambda: "the node does not end")
-    told = f"the node on {second} ends: another coordinator has taken over: "
-    assert (node.lost() or "").startswith(told)
+    said = wait_until(node.lost, "the node does not end") or ""
+    told = "another coordinator has taken over, and the cluster continues with"
+    assert said.startswith(f"the node on {second} ends: {told} {elsewhere} of elsewhere as its ")
     with pytest.raises(NodeNotRunningError, match="another coordinator has taken over"):
         node.connection()
     joined.stop()
     assert actors() == []
 
 
+def waits_no_longer(node: Node) -> None:
+    """The standby of a node takes a coordinator that does not answer now for lost."""
+    assert node._standby is not None
+    node._standby._due_s = 0.0
+
+
+def actors_of(disk: str) -> list[str]:
+    return [name for name in actors() if disk_in(name) == disk]
+
+
 def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator stops to answer; then the node of its disk starts again, and stops."""
-    monkeypatch.setattr(standby, "TAKE_OVER_S", 1.0)
+    for name in ("TAKE_OVER_S", "START_S"):  # a coordinator that is only slow stays
+        monkeypatch.setattr(standby, name, patience(getattr(standby, name)))
+    monkeypatch.setattr(superseded, "START_S", standby.START_S)
     (tmp_path / "register").mkdir()
     url = (tmp_path / "register").as_uri()
     options = NodeOptions(queues_per_process="shared", register=url)
@@ -216,9 +263,11 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
     coordinator = ray.get_actor(COORDINATOR_NAME, namespace=namespace_of(DEFAULT_CLUSTER))
     pid = ray.get(coordinator.pid.remote())
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: node.lost() is not None, lambda: "the first node does not end")
+    waits_no_longer(other)
+    said = wait_until(node.lost, "the first node does not end") or ""
     told = f"its coordinator did not answer for some time, and runs on {joined} of "
-    assert (node.lost() or "").startswith(f"the node on {first} ends: {told}")
+    assert said.startswith(f"the node on {first} ends: {told}")
+    assert actors_of("") == [COORDINATOR_NAME]
     with other.connection() as connection:
         assert connection.disks.coordinator_place().uuid == here
         assert offsets(connection) == {0: 1}
@@ -235,7 +284,9 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
         assert len(connection.messages.query_by_time("New", 0, 2**62)) == 1
         assert len(connection.messages.query_by_time("Far", 0, 2**62)) == 1
         assert not connection.problems()
-    wait_until(lambda: COORDINATOR_NAME in actors(), lambda: "no standby starts a coordinator")
+    wait_until(lambda: other._standby and not other._standby._of, "no standby misses it")
+    waits_no_longer(other)
+    wait_until(lambda: COORDINATOR_NAME in actors(), "no standby starts a coordinator")
     other.stop()
     assert actors() == []
     monkeypatch.setattr(node_module, "_AWAIT_S", 1.0)

@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, object] = {
     "difference": "added: b",
     "address": "s3://bucket/cluster",
     "document": "topics",
+    "taker": "/srv/second of machine2",
 }
 
 

@@ -5,9 +5,8 @@ start   lock DATA/node.lock, start or join Ray, then filter actor, coordinator, 
 join    where the cluster has its coordinator on another disk: lock, join Ray, filter actor; then
         the coordinator takes the disk into the cluster, and starts its shards there
 stop    the same backwards; all acknowledged messages are on disk on return
-lost    when its Ray does not answer any more (ray_watch.py), a thread ends the processes of the
-        node's own Ray and releases the directory. Every call of this process to the node raises the
-        same error from then on
+lost    when its Ray does not answer (ray_watch.py) or its coordinator ended (superseded.py), a
+        thread ends its processes and releases the directory. Then every call of this process raises
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +37,7 @@ from rocketray.actors.process_logs.log_index import drop_lost_logs
 from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
+    RayActorError,
     RayError,
     RayTaskError,
     has_ray,
@@ -59,7 +59,7 @@ from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.topics import TOPICS
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.data_directory import data_directory
-from rocketray.errors import ConfigError, NodeNotRunningError, SupersededError
+from rocketray.errors import ConfigError, NodeNotRunningError, StreamError
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .coordinator_settings import CoordinatorSettings
@@ -70,7 +70,6 @@ from .node_options import NodeOptions, settle_rules
 from .one_node import (
     coordinator_elsewhere,
     end_actors,
-    end_superseded,
     make_room,
     start_actor,
     stop_actors,
@@ -84,6 +83,7 @@ from .registered_documents import (
 )
 from .shard_process_actor import ShardProcessActor
 from .standby import Standby
+from .superseded import end_own_actors, has_ended, why_superseded
 
 __all__ = ["Node", "ensure_node"]
 
@@ -122,8 +122,10 @@ class Node:
         self._lost: str | None = None
         self._standby: Standby | None = None
         self._service: LocalService | None = None
+        self._register: RegisterOfStart | None = None
         self._superseded: Any = None
         """The call that returns when another coordinator has taken over the register."""
+        self._stopping = threading.Event()
         self._stopped = threading.Event()
         self._ending = threading.Lock()
         try:
@@ -245,6 +247,8 @@ class Node:
     def _begin(self) -> None:
         """Start the actors of a cluster whose coordinator is on this disk."""
         rules, register = settle_rules(self.data, self._options), self._options.register
+        if register is not None:
+            self._register = RegisterOfStart(register, uuid.uuid4().hex)
         if not self._starts_ray:
             make_room(self._home, takes_over=register is not None)
         self._filter = start_actor(
@@ -267,7 +271,7 @@ class Node:
                 self._options.queues_per_process,
                 self._options.scrub_rate,
             ),
-            None if register is None else RegisterOfStart(register, uuid.uuid4().hex),
+            self._register,
             is_alone=True,
             groups=WAITING_GROUP,
         )
@@ -308,20 +312,23 @@ class Node:
         )
 
     def lost(self) -> str | None:
-        """Return why the node has ended by itself, and what to do; None while its Ray answers."""
+        """Return why the node has ended by itself, and what to do; None while it runs."""
         return self._lost
 
     def _keep_watch(self) -> None:
         while not self._stopped.wait(_WATCH_INTERVAL_S):
             with self._ending:
-                if self._stopped.is_set():
+                if self._stopped.is_set() or self._end_if_lost():
                     return
-                if (what := self._watch.lost()) is not None:
-                    self._give_up(what)
-                    return
-                if (what := self._coordinator_end()) is not None:
-                    self._end_for(what)
-                    return
+
+    def _end_if_lost(self) -> bool:
+        """End the node if its Ray or its coordinator is lost; return whether it has ended."""
+        if self._lost is None:
+            if (what := self._watch.lost()) is not None:
+                self._give_up(what)
+            elif self._register is not None and has_ended(self._superseded):
+                self._end_superseded(self._register)
+        return self._lost is not None
 
     def _give_up(self, what: str) -> None:
         """Leave a Ray that is lost.
@@ -349,33 +356,22 @@ class Node:
         if self._owns_ray:
             leave_ray(is_lost=True)
 
-    def _coordinator_end(self) -> str | None:
-        """Return why the coordinator has ended for good; None while it may run."""
-        if self._superseded is None or not ray.wait([self._superseded], timeout=0)[0]:
-            return None
-        try:
-            return str(ray.get(self._superseded))
-        except RayError as error:
-            lines = str(error).splitlines()
-            told = [line for line in lines if SupersededError.__name__ in line]  # at its restart
-            return told[-1].partition(": ")[2] if told else f"its coordinator has ended: {lines[0]}"
-
-    def _end_for(self, what: str) -> None:
-        """End, as another coordinator has the cluster."""
+    def _end_superseded(self, register: RegisterOfStart) -> None:
+        """End, as the coordinator is lost, and perhaps runs elsewhere now."""
         node_file(self.data).unlink(missing_ok=True)
-        said = f"the node on {self.data} ends: {what}"
+        said = f"the node on {self.data} ends: its coordinator has ended"
         lose_node(self._first_data, NodeNotRunningError(said))
-        leaves, self._leaves_actors = self._leaves_actors, False
         try:
-            standby = end_superseded(self._home, self._coordinator) if leaves else None
-            if standby is not None:
-                said = (
-                    f"the node on {self.data} ends: its coordinator did not answer for some time, "
-                    f"and runs on {standby.data} of {standby.machine} now; start this node again, "
-                    "and it takes the coordinator back"
-                )
-            self._release()
+            with ExitStack() as stack:
+                stack.callback(self._release)
+                if self._leaves_actors:
+                    self._leaves_actors = False  # or the release would end them by their names
+                    end_own_actors(self._home.cluster, self._coordinator, self._filter)
+            said = why_superseded(self._home, register, self._stopping)
+        except (RayError, StreamError) as error:
+            said = f"{said}, and {error}"
         finally:
+            lose_node(self._first_data, NodeNotRunningError(said))
             self._lost = said
 
     def connection(self) -> Connection:
@@ -391,9 +387,10 @@ class Node:
         """Stop all actors; all their data is on disk on return.
 
         Raises:
-            NodeNotRunningError: its Ray is lost.
+            NodeNotRunningError: its Ray is lost, or another coordinator has its cluster.
         """
         self._check_ray()
+        self._stopping.set()
         node_file(self.data).unlink(missing_ok=True)
         try:
             if self._home.is_joined:
@@ -403,6 +400,11 @@ class Node:
             else:
                 for actor in (self._coordinator, self._filter):
                     self._get(actor.stop.remote())
+        except RayActorError:
+            with self._ending:
+                self._end_if_lost()
+            self._check_ray()
+            raise
         finally:
             with self._ending:
                 self._stopped.set()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rocketray.actors.calls.endpoint import (
@@ -31,8 +32,8 @@ __all__ = [
     "coordinator_elsewhere",
     "end_actors",
     "end_coordinator",
-    "end_superseded",
     "make_room",
+    "names_of",
     "start_actor",
     "stop_actors",
     "stop_coordinator",
@@ -43,6 +44,23 @@ _ANSWER_S = 10.0
 _END_S = 20.0
 _STOP_S = 60.0
 _LOOK_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """What is known of who has a cluster; None for each actor that is not there or is silent.
+
+    A standby may have the coordinator, while the filter actor is the first disk's. So the filter's
+    home tells who has the names of a first disk, and not who has the coordinator.
+    """
+
+    coordinator: Home | None = None
+    filter_actor: Home | None = None
+
+    @property
+    def home(self) -> Home | None:
+        """The home of the coordinator, else that of the filter actor."""
+        return self.coordinator or self.filter_actor
 
 
 def make_room(home: Home, *, takes_over: bool = False) -> None:
@@ -57,16 +75,16 @@ def make_room(home: Home, *, takes_over: bool = False) -> None:
             is unknown.
     """
     if home.is_joined:
-        if _names(home.cluster, home.disk):
+        if names_of(home.cluster, home.disk):
             _end_left(home.cluster, home)
         return
     for cluster in _other_clusters(home.cluster):
-        owner = _owner(cluster)
+        owner = _owner(cluster).home
         if owner is not None and owner.uuid == home.uuid:  # it was started by another name
             _end_left(cluster, home)
     end = time.monotonic() + _END_S
-    while _names(home.cluster):
-        owner = _owner(home.cluster)
+    while names_of(home.cluster):
+        owner = _owner(home.cluster).home
         if owner is not None and owner.uuid == home.uuid:
             _end_left(home.cluster, home)
         elif owner is not None and owner.is_joined and takes_over:
@@ -88,26 +106,13 @@ def coordinator_elsewhere(home: Home, wait_s: float) -> Home | None:
     end = time.monotonic() + wait_s
     while True:
         is_there = actor_or_none(home.cluster, COORDINATOR_NAME) is not None
-        owner = _owner(home.cluster) if is_there else None
+        owner = _owner(home.cluster).home if is_there else None
         if owner is not None:
             is_own = owner.uuid == home.uuid and not owner.is_joined
             return None if is_own else owner
         if time.monotonic() > end:
             return None
         time.sleep(_LOOK_AGAIN_S)
-
-
-def end_superseded(home: Home, coordinator: Any) -> Home | None:
-    """End the actors of the first disk at *home*, unless another first disk has their names.
-
-    Of the coordinators, *coordinator* alone is ended. Return the home of a standby that has taken
-    it over.
-    """
-    ray.kill(coordinator)
-    owner = _owner(home.cluster)
-    if owner is not None and (owner.is_joined or owner.uuid == home.uuid):
-        end_actors(home.cluster, but=COORDINATOR_NAME)
-    return owner if owner is not None and owner.is_joined else None
 
 
 def stop_coordinator(cluster: str) -> None:
@@ -131,12 +136,12 @@ def end_coordinator(cluster: str) -> None:
     Raises:
         ActorError: it does not end.
     """
-    _end(cluster, lambda: [name for name in _names(cluster) if name == COORDINATOR_NAME])
+    _end(cluster, lambda: [name for name in names_of(cluster) if name == COORDINATOR_NAME])
 
 
 def _end_left(cluster: str, home: Home) -> None:
     """End the actors that an earlier node of this directory left in *cluster*."""
-    names = ", ".join(_names(cluster, home.disk))
+    names = ", ".join(names_of(cluster, home.disk))
     _LOG.warning("ending actors that an earlier node on %s left on this Ray: %s", home.data, names)
     end_actors(cluster, home.disk)
 
@@ -181,7 +186,7 @@ def _name_is_taken(cluster: str, owner: Home | None = None) -> ActorError:
     """Return the error for a second node of one cluster."""
     whose = "a node" if owner is None else f"the node on {owner.data} of {owner.machine}"
     return ActorError(
-        f"cluster {cluster!r} on this Ray is {whose} already ({', '.join(_names(cluster))}); to "
+        f"cluster {cluster!r} on this Ray is {whose} already ({', '.join(names_of(cluster))}); to "
         f"join it with this directory as a further disk, give its name with --cluster {cluster}; "
         "else stop that one, give this one another name with --cluster, or leave --ray-address "
         "out: the node then starts a Ray of its own"
@@ -194,7 +199,7 @@ def stop_actors(home: Home) -> None:
     Raises:
         ActorError: some do not stop in time.
     """
-    names = _names(home.cluster, home.disk)
+    names = names_of(home.cluster, home.disk)
     for kind in (GATEWAY_NAME, process_actor(""), FILTER_NAME):  # the filter's process is the agent
         actors = [find_actor(home.cluster, name) for name in names if name.startswith(kind)]
         stopping = [actor.stop.remote() for actor in actors]
@@ -215,7 +220,7 @@ def end_actors(cluster: str, disk: str = "", *, but: str = "") -> None:
     Raises:
         ActorError: some do not end.
     """
-    _end(cluster, lambda: [name for name in _names(cluster, disk) if name != but])
+    _end(cluster, lambda: [name for name in names_of(cluster, disk) if name != but])
 
 
 def _end(cluster: str, left: Callable[[], list[str]]) -> None:
@@ -231,8 +236,8 @@ def _end(cluster: str, left: Callable[[], list[str]]) -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _names(cluster: str, disk: str = "") -> list[str]:
-    """Return the names of the actors of a disk."""
+def names_of(cluster: str, disk: str = "") -> list[str]:
+    """Return the names of the actors of a disk on this Ray."""
     found = ray.util.list_named_actors(all_namespaces=True)
     namespace = namespace_of(cluster)
     names = sorted(each["name"] for each in found if each["namespace"] == namespace)
@@ -245,14 +250,16 @@ def _other_clusters(cluster: str) -> set[str]:
     return {name for each in found if (name := cluster_of(each["namespace"]))} - {cluster}
 
 
-def _owner(cluster: str) -> Home | None:
-    """Return the place of the coordinator, or if that does not answer, the home of the filter."""
-    for name in (COORDINATOR_NAME, FILTER_NAME):
-        try:
-            actor = find_actor(cluster, name)
-            asked = actor.place.remote() if name == COORDINATOR_NAME else actor.home.remote()
-            found: Home = ray.get(asked, timeout=_ANSWER_S)
-        except (RayError, ShardUnavailableError, AttributeError):  # the last: of an older version
-            continue
-        return found
-    return None
+def _owner(cluster: str) -> _Owner:
+    """Ask the coordinator for its place, and if that does not answer, the filter for its home."""
+    place = _answer(cluster, COORDINATOR_NAME, "place")
+    return _Owner(place, None if place is not None else _answer(cluster, FILTER_NAME, "home"))
+
+
+def _answer(cluster: str, name: str, method: str) -> Home | None:
+    try:
+        asked = getattr(find_actor(cluster, name), method).remote()
+        found: Home = ray.get(asked, timeout=_ANSWER_S)
+    except (RayError, ShardUnavailableError, AttributeError):  # the last: of an older version
+        return None
+    return found

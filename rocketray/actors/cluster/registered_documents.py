@@ -32,7 +32,7 @@ from rocketray.actors.files.file_documents import Documents, FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import config_directory, coordinator_directory, filters_file
 from rocketray.actors.files.state_files import read_state, write_json
-from rocketray.actors.register.documents import RegisterDocuments
+from rocketray.actors.register.documents import DocumentWriter, RegisterDocuments
 from rocketray.actors.register.register import Register, open_register
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
 from rocketray.file_form import FileForm
@@ -47,6 +47,7 @@ __all__ = [
     "has_coordinated",
     "state_directory",
     "take_over",
+    "taker_of",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -77,14 +78,17 @@ class _Used:
 class RegisteredDocuments:
     """The documents of one coordinator in a register; for any thread."""
 
-    def __init__(self, data: Path, register: Register, start_id: str = "") -> None:
+    def __init__(
+        self, data: Path, register: Register, start_id: str = "", *, home: Home | None = None
+    ) -> None:
         """Copy to the directory *data* what is saved; :meth:`take_over` comes before a save."""
         self._register = register
-        self._documents = RegisterDocuments(register, start_id)
+        self._documents = RegisterDocuments(register, start_id, home=home)
         self._copies = FileDocuments(data)
         self._copying = threading.Lock()
         self._late: dict[str, object] = {}  # the values whose copy failed, by name
         self._failed: RegisterUnavailableError | None = None
+        self._taker = ""
         self.superseded = threading.Event()
         """Set when another coordinator is found to have taken over."""
 
@@ -117,7 +121,7 @@ class RegisteredDocuments:
 
     def end(self) -> SupersededError:
         """Return the error of a coordinator that was superseded."""
-        return SupersededError(self._register.address, _LAST)
+        return SupersededError(self._register.address, _LAST, self._taker)
 
     def look(self) -> None:
         """Find out whether the register answers, and whether the documents are still its own.
@@ -156,7 +160,8 @@ class RegisteredDocuments:
         except RegisterUnavailableError as error:
             self._failed = error
             raise
-        except SupersededError:
+        except SupersededError as error:
+            self._taker = error.taker
             self.superseded.set()
             raise
 
@@ -209,6 +214,17 @@ def check_standby(url: str, cluster: str, cluster_id: str = "") -> None:
         )
 
 
+def taker_of(register: RegisterOfStart) -> DocumentWriter | None:
+    """Return who has taken the documents over from that start; None while nobody has.
+
+    Raises:
+        RegisterUnavailableError: the register does not answer.
+        StoreError: the document is damaged, or of another version.
+    """
+    writer = RegisterDocuments(open_register(register.url)).writer(_LAST)
+    return None if writer is None or writer.start_id == register.start_id else writer
+
+
 def state_directory(home: Home) -> Path:
     """Return the directory of what a coordinator at *home* keeps on its disk; raises as that."""
     return coordinator_directory(home.directory()) if home.is_joined else home.directory()
@@ -233,7 +249,7 @@ def take_over(home: Home, register: RegisterOfStart) -> RegisteredDocuments:
     if home.is_joined:
         check_standby(url, home.cluster, home.cluster_id)
     check_register(data, url, home.cluster, home.uuid)
-    documents = RegisteredDocuments(data, open_register(url), start_id)
+    documents = RegisteredDocuments(data, open_register(url), start_id, home=home)
     used = _used(data)
     before = "" if used is None else used.start_id
     documents.take_over(is_again=used is not None and before == start_id)

@@ -2,7 +2,7 @@
 
 It needs the register of the cluster. Ray restarts a coordinator whose machine runs, and a standby
 waits for that. After ``TAKE_OVER_S`` without an answer it ends the coordinator, and starts one on
-its own machine, from the register. One that was started elsewhere has ``_START_S`` to answer.
+its own machine, from the register. One that was started elsewhere has ``START_S`` to answer.
 
 The queues of the first disk are unavailable until its machine returns. Then the node of the first
 disk ends that coordinator, and starts its own (node.py).
@@ -35,7 +35,7 @@ from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .one_node import end_coordinator, start_actor, stop_coordinator
 from .registered_documents import RegisterOfStart, check_standby
 
-__all__ = ["Standby"]
+__all__ = ["START_S", "Standby"]
 
 _LOG = logging.getLogger(__name__)
 TAKE_OVER_S = 20.0
@@ -44,7 +44,7 @@ _SPREAD_S = 2.0
 """By so much the waits of several standbys differ, so that one of them is first."""
 _LOOK_INTERVAL_S = 1.0
 _ANSWER_S = 5.0
-_START_S = 60.0
+START_S = 60.0
 """How long the start of a coordinator may take, on a machine that starts a node."""
 
 
@@ -123,7 +123,7 @@ class Standby:
                 return
             if actor_id_of(actor) != self._of:
                 self._of = actor_id_of(actor)
-                self._expect_within(_START_S)
+                self._expect_within(START_S)
             self._asked = actor.place.remote()
         if ray.wait([self._asked], timeout=_LOOK_INTERVAL_S)[0]:
             asked, self._asked = self._asked, None
@@ -158,5 +158,5 @@ class Standby:
         except ActorError as error:
             _LOG.info("another node was faster: %s", error)
             return
-        ray.get(coordinator.place.remote(), timeout=_START_S)
+        ray.get(coordinator.place.remote(), timeout=START_S)
         _LOG.warning("the coordinator of cluster %s runs here now", cluster)

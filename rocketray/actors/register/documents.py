@@ -1,9 +1,12 @@
 """The coordinator's state in a register: named JSON documents, each in numbered versions.
 
-    NAME/00000000000000000012   a version: zlib of {"version": 1, "writer": ID, "value": …}
+    NAME/00000000000000000012   a version: zlib of {"version": 1, "writer": ID, "home": {"data": …,
+                                "machine": …, "uuid": …, "isJoined": BOOL}, "value": …}
 
 The highest number is the document; "value" is null if it was removed. A writer is one
-:class:`RegisterDocuments`, of one coordinator. A new coordinator *seals* each document before it
+:class:`RegisterDocuments`, of one coordinator, and "home" is the disk on whose machine that runs:
+it tells a coordinator that lost the documents who has them. It decides nothing, and is not known if
+the key is missing. A new coordinator *seals* each document before it
 decides anything: it creates the next version, with the same value and its own writer.
 
 Invariants
@@ -42,6 +45,7 @@ from typing import Any, NoReturn, TypeVar
 
 import orjson
 
+from rocketray.actors.files.home import Home
 from rocketray.actors.files.state_files import JSON_MAX_BYTES
 from rocketray.errors import RegisterUnavailableError, StoreError, StreamError, SupersededError
 from rocketray.file_form import FileForm, UnknownVersionError
@@ -49,7 +53,7 @@ from rocketray.file_form import FileForm, UnknownVersionError
 from .register import Register, check_create_only
 from .register_keys import check_size
 
-__all__ = ["RegisterDocuments"]
+__all__ = ["DocumentWriter", "RegisterDocuments"]
 
 _T = TypeVar("_T")
 _FORM = FileForm("NAME/NUMBER")
@@ -61,29 +65,40 @@ _DAMAGE = (StreamError, ArithmeticError, AttributeError, LookupError, TypeError,
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentWriter:
+    """Who wrote a document: a coordinator of that start of its node, at ``home`` if it is known."""
+
+    start_id: str
+    home: Home | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Version:
     """A version of a document; number 0 and no writer if the document never existed."""
 
     number: int
     writer: str
     value: Any
+    home: Home | None = None
 
 
 class RegisterDocuments:
     """The documents of one coordinator, or of a reader; for any thread."""
 
-    def __init__(self, register: Register, start_id: str = "") -> None:
+    def __init__(self, register: Register, start_id: str = "", *, home: Home | None = None) -> None:
         """Use *register*; a coordinator calls :meth:`take_over` before it loads and saves.
 
         *start_id* is that of the start of a node, which the processes of its coordinator share.
+        *home* is that of the disk on whose machine the coordinator runs.
         """
         self._register = register
+        self._home = None if home is None else _home_json(home)
         self._start = f"{start_id}/"
         self._writer = f"{self._start}{uuid.uuid4().hex}"
         self._numbers: dict[str, int] = {}  # of the newest versions, by document
         self._former: set[str] = set()  # the writers of the versions before the seals
         self._lock = threading.Lock()
-        self._lost = ""  # the document that another coordinator was found to have taken over
+        self._lost: SupersededError | None = None  # what another coordinator has taken over
 
     def take_over(self, names: Iterable[str], *, is_again: bool = False) -> None:
         """Seal the documents, all that the coordinator will save: no earlier one saves any more.
@@ -113,6 +128,16 @@ class RegisterDocuments:
         """Return whether a coordinator of another start had the documents before this one did."""
         return any(not writer.startswith(f"{start_id}/") for writer in self._former)
 
+    def writer(self, name: str) -> DocumentWriter | None:
+        """Return who wrote the newest version of a document, None if it never existed.
+
+        Raises as :meth:`load` does for a reader.
+        """
+        newest = self._newest(name)
+        if not newest.writer:
+            return None
+        return DocumentWriter(newest.writer.partition("/")[0], newest.home)
+
     def load(self, name: str, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
         """Return *parse* of a document, None if it does not exist, or was removed.
 
@@ -124,7 +149,7 @@ class RegisterDocuments:
         """
         newest = self._newest(name)
         if name in self._numbers and newest.writer != self._writer:
-            self._stop(name)
+            self._stop(name, newest.home)
         if newest.value is None:
             return None
         place = self._place(name, newest.number)
@@ -165,7 +190,7 @@ class RegisterDocuments:
         for _ in range(_ATTEMPTS_MAX):
             newest = self._newest(name)
             if is_again and not newest.writer.startswith(self._start):
-                self._stop(name)
+                self._stop(name, newest.home)
             if newest.writer == self._writer:  # a seal, of which this object did not learn
                 return newest.number
             if newest.writer:
@@ -188,18 +213,18 @@ class RegisterDocuments:
                 return number
             if found is None:  # removed; or refused because of a call that had no effect
                 self._check_newest(name, number)
-            elif self._is_own(name, number, found):
+            elif (present := self._readable(name, number, found)).writer == self._writer:
                 self._numbers[name] = number  # of an earlier save, with unknown outcome
             else:
-                self._stop(name)
+                self._stop(name, present.home)
         raise self._too_busy(name)
 
-    def _is_own(self, name: str, number: int, content: bytes) -> bool:
-        """Return whether this object wrote a version; one that it cannot read is another's."""
+    def _readable(self, name: str, number: int, content: bytes) -> _Version:
+        """Return a version; one that this object cannot read has another writer."""
         try:
-            return self._decoded(name, number, content).writer == self._writer
+            return self._decoded(name, number, content)
         except StoreError:
-            return False
+            return _Version(number, "", None)
 
     def _check_newest(self, name: str, number: int) -> list[int]:
         """Return the lower numbers of a document; stop if there is a higher one than *number*."""
@@ -209,13 +234,14 @@ class RegisterDocuments:
         return [each for each in numbers if each < number]
 
     def _check_owner(self) -> None:
-        if self._lost:
-            self._stop(self._lost)
+        if self._lost is not None:
+            raise SupersededError(*self._lost.args)
 
-    def _stop(self, name: str) -> NoReturn:
+    def _stop(self, name: str, taker: Home | None = None) -> NoReturn:
         """Save nothing any more."""
-        self._lost = name
-        raise SupersededError(self._register.address, name)
+        there = "" if taker is None else f"{taker.data} of {taker.machine}"
+        self._lost = SupersededError(self._register.address, name, there)
+        raise SupersededError(*self._lost.args)
 
     def _newest(self, name: str) -> _Version:
         for _ in range(_ATTEMPTS_MAX):
@@ -233,7 +259,7 @@ class RegisterDocuments:
         return sorted(int(part) for part in parts if _NUMBER.fullmatch(part))
 
     def _encoded(self, name: str, value: object) -> bytes:
-        version = _FORM.of({"writer": self._writer, "value": value})
+        version = _FORM.of({"writer": self._writer, "home": self._home, "value": value})
         content = orjson.dumps(version, option=orjson.OPT_NON_STR_KEYS)
         if len(content) > JSON_MAX_BYTES:
             raise StoreError(
@@ -249,7 +275,8 @@ class RegisterDocuments:
         place = self._place(name, number)
         try:
             found = _FORM.content(orjson.loads(_decompressed(content)), place)
-            return _Version(number, str(found["writer"]), found["value"])
+            home = _home(found.get("home"))
+            return _Version(number, str(found["writer"]), found["value"], home)
         except UnknownVersionError:
             raise
         except (*_DAMAGE, zlib.error) as error:
@@ -267,6 +294,24 @@ class RegisterDocuments:
 
 def _key(name: str, number: int) -> str:
     return f"{name}/{number:020}"
+
+
+def _home_json(home: Home) -> dict[str, object]:
+    return {
+        "data": home.data,
+        "machine": home.machine,
+        "uuid": home.uuid,
+        "isJoined": home.is_joined,
+    }
+
+
+def _home(kept: Any) -> Home | None:
+    """Return the home of a version's writer; None if it is not known, whatever is there instead."""
+    try:
+        data, disk, machine = (str(kept[name]) for name in ("data", "uuid", "machine"))
+        return Home(data, disk, machine, is_joined=bool(kept["isJoined"]))
+    except _DAMAGE:
+        return None
 
 
 def _decompressed(content: bytes) -> bytes:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,6 +26,7 @@ from rocketray.actors.cluster.registered_documents import (
     RegisterOfStart,
     check_register,
     take_over,
+    taker_of,
 )
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.joined_cluster import note_joined
@@ -267,6 +269,22 @@ def test_a_coordinator_that_is_started_again_takes_over_from_its_former_process_
             fleet.take_over("one", "first")
     fleet.take_over("two", "second").look()
     fleet.take_over("one", "third").look()  # its operator has started the node again
+
+
+def test_the_register_tells_who_took_a_start_over_and_nobody_before_the_seal(fleet: Fleet) -> None:
+    ours = RegisterOfStart(fleet.url, "ours")
+    documents = fleet.take_over("one", "ours")
+    assert taker_of(ours) is None
+    fleet.take_over("one", "ours").save("topics", {"version": 1})
+    assert taker_of(ours) is None, "Ray started the coordinator again"
+    documents = fleet.take_over("one", "ours")
+    fleet.take_over("two", "theirs")
+    taker = taker_of(ours)
+    assert taker is not None
+    assert (taker.start_id, taker.home) == ("theirs", replace(fleet.home("two"), cluster="default"))
+    with pytest.raises(SupersededError, match=f"it runs on {fleet.path}/two of two and saved"):
+        documents.look()
+    assert documents.end().taker == f"{fleet.path}/two of two"
 
 
 def test_an_idle_coordinator_finds_out_by_looking(fleet: Fleet) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.dict_register import DictRegister
 
+from rocketray.actors.files.home import Home
 from rocketray.actors.register import documents as module
-from rocketray.actors.register.documents import RegisterDocuments
+from rocketray.actors.register.documents import DocumentWriter, RegisterDocuments
 from rocketray.errors import (
     ConfigError,
     RegisterUnavailableError,
@@ -20,6 +22,8 @@ from rocketray.errors import (
 )
 from rocketray.file_form import UnknownVersionError
 
+HERE = Home("/first", "00000000-0000-0000-0000-000000000001", "here")
+THERE = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)
 FIRST = "topics/00000000000000000001"
 
 
@@ -99,6 +103,59 @@ def test_a_coordinator_that_was_superseded_saves_nothing_more(register: DictRegi
         old.take_over(["topics"])
     assert new.load("topics", same) == {"a": 1}
     new.save("topics", {"a": 3})
+
+
+@pytest.mark.parametrize("finds_out", ["load", "save", "is started again"])
+def test_who_has_taken_over_is_known_from_his_seal(register: DictRegister, finds_out: str) -> None:
+    """Without a call to the coordinator, which need not answer yet; and it stays known."""
+    old = RegisterDocuments(register, "old", home=HERE)
+    old.take_over(["disks", "topics"])
+    again = RegisterDocuments(register, "old", home=HERE)
+    RegisterDocuments(register, "new", home=THERE).take_over(["disks", "topics"])
+    calls: dict[str, Callable[[], object]] = {
+        "load": lambda: old.load("topics", same),
+        "save": lambda: old.save("topics", {}),
+        "is started again": lambda: again.take_over(["topics"], is_again=True),
+    }
+    with pytest.raises(SupersededError, match="it runs on /joined of there and saved") as caught:
+        calls[finds_out]()
+    stopped = again if finds_out == "is started again" else old
+    with pytest.raises(SupersededError) as later:
+        stopped.save("disks", {})
+    assert later.value.args == caught.value.args
+    assert caught.value.taker == "/joined of there"
+
+
+def test_a_reader_is_told_who_wrote_a_document(register: DictRegister) -> None:
+    reader = RegisterDocuments(register)
+    assert reader.writer("topics") is None
+    one = RegisterDocuments(register, "one", home=HERE)
+    one.take_over(["topics"])
+    assert reader.writer("topics") == DocumentWriter("one", HERE)
+    two = RegisterDocuments(register, "two", home=THERE)
+    two.take_over(["topics"])
+    for count in range(10):
+        assert reader.writer("topics") == DocumentWriter("two", THERE)
+        two.save("topics", {"a": count})
+
+
+@pytest.mark.parametrize(
+    "home",
+    [{}, {"home": None}, {"home": "/joined"}, {"home": []}, {"home": {"data": "/joined"}}],
+)
+def test_a_version_that_does_not_tell_its_home_is_read(
+    register: DictRegister, home: dict[str, Any]
+) -> None:
+    """The first releases wrote none."""
+    register.keys[FIRST] = stored(version=1, writer="one/1", value={"a": 1}, **home)
+    reader = RegisterDocuments(register)
+    assert reader.load("topics", same) == {"a": 1}
+    assert reader.writer("topics") == DocumentWriter("one", None)
+    again = RegisterDocuments(register, "two")
+    with pytest.raises(SupersededError) as caught:
+        again.take_over(["topics"], is_again=True)
+    assert caught.value.taker == ""
+    assert str(caught.value).startswith("another coordinator has taken over: it saved 'topics' in")
 
 
 def test_a_superseded_coordinator_is_found_also_where_its_number_was_removed(
