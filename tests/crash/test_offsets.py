@@ -154,13 +154,14 @@ def run(seed: int) -> History:
 
 
 def test_no_queue_offset_is_given_twice(seed: int) -> None:
-    removed = given = 0
-    for number in range(LIVES):
+    removed = given = number = 0
+    while number < LIVES or not removed:  # few lives may remove no file
+        assert number < 10 * LIVES
         history = run(seed * 1000 + number)
         removed += history.removed
         given += len(history.given)
-    assert removed > 0
-    assert given > LIVES * 100
+        number += 1
+    assert given > number * 100
 
 
 def test_a_queue_that_loses_all_its_messages_each_time_gives_no_offset_twice() -> None:

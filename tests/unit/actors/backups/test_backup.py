@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.amounts import tenth
 from support.local_node import SEGMENT, LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.backups import backup as module
 from rocketray.actors.backups.backup import back_up
@@ -91,6 +92,7 @@ def test_what_was_acknowledged_before_the_start_is_restored_in_its_place(
     pool = ThreadPoolExecutor(2)
     running = [pool.submit(send), pool.submit(consume)]
     try:
+        wait_until(lambda: min(acknowledged.values()) > 0)
         for number in range(tenth(15)):
             ended.wait(0.3)
             before = dict(acknowledged)
@@ -111,7 +113,6 @@ def test_what_was_acknowledged_before_the_start_is_restored_in_its_place(
         ended.set()
         for each in running:
             each.result()
-    assert min(acknowledged.values()) > 0
 
 
 def everything(data: Path) -> dict[str, list[tuple[int, bytes]]]:
