@@ -27,8 +27,11 @@ class SharedNode:
         self._node: Node | None = None
 
     def get(self, directories: pytest.TempPathFactory) -> Node:
-        """Return the node; started in a directory of its own unless it runs already."""
-        if self._node is None:
+        """Return the node; started in a directory of its own unless it runs already.
+
+        One that a failed test has lost is followed by another one.
+        """
+        if self._node is None or self._node.lost() is not None:
             data = directories.mktemp("node") / "data"
             options = NodeOptions(num_cpus=2, shard_sizes=_SMALL, queues_per_process="shared")
             self._node = Node(data, options)
@@ -40,7 +43,8 @@ class SharedNode:
         is_last = nextitem is None or work_of(nextitem.nodeid) != NODE
         if self._node is not None and is_last:
             node, self._node = self._node, None
-            node.stop()
+            if node.lost() is None:
+                node.stop()
 
 
 def pytest_configure(config: pytest.Config) -> None:

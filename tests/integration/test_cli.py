@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from support.command_server import CommandServer
 from support.commands import COMMAND, ONE_PROCESS, rocketray
+from support.patience import patience, wait_until
 from support.stores import GOLDEN_STORE, open_golden
 
 from rocketray.actors.files.paths import local_socket
@@ -47,7 +48,7 @@ def node(environ: dict[str, str]) -> Iterator[dict[str, Any]]:
         yield json.loads(process.stdout.readline())
     finally:
         process.send_signal(signal.SIGTERM)
-        left = process.communicate(timeout=60)[0]
+        left = process.communicate(timeout=patience(60))[0]
     assert (process.returncode, left) == (0, b"")
     assert not Path(environ["ROCKETRAY_DATA"], "node.json").exists()
 
@@ -79,7 +80,7 @@ def test_a_node_says_where_it_runs_and_keeps_its_directory(
 def test_a_node_serves_the_metrics_that_the_command_prints(
     node: dict[str, Any], run: CommandServer
 ) -> None:
-    with urllib.request.urlopen(node["metrics"], timeout=60) as answer:
+    with urllib.request.urlopen(node["metrics"], timeout=patience(60)) as answer:
         served = answer.read().decode()
     names = re.findall("^# TYPE (.*)$", served, re.MULTILINE)
     assert "rocketmq_topic_number gauge" in names
@@ -163,17 +164,16 @@ def test_a_message_is_found_by_everything_it_was_sent_with(run: CommandServer) -
 def test_a_message_is_delivered_later_unless_it_is_recalled(run: CommandServer) -> None:
     run("topics", "create", "Later", "--queues", "1")
     [kept] = run("send", "Later", "kept", "--delay-level", "1", "--json").lines()
-    [recalled] = run("send", "Later", "recalled", "--delay", "8s", "--json").lines()
-    over = time.monotonic() + 8.5
+    for delay_s in (8, 60, 240):  # on a slow machine it may be delivered before it is recalled
+        [recalled] = run("send", "Later", "recalled", "--delay", f"{delay_s}s", "--json").lines()
+        over_s = time.monotonic() + delay_s
+        done = run("recall", recalled["recallHandle"])
+        if done.code == 0:
+            break
+    assert (done.code, done.out) == (0, "recalled: it will not be delivered\n")
     month = str(time.time_ns() // 1_000_000 + 30 * 86_400_000)
     assert "rocketray recall" in run("send", "Later", "month", "--deliver-at", month).out
-    done = run("recall", recalled["recallHandle"])
-    assert (done.code, done.out) == (0, "recalled: it will not be delivered\n")
-    deadline = time.monotonic() + 60
-    while (done := run("query", "Later", "--from", "0", "--json")).code == 1:
-        assert time.monotonic() < deadline
-    found = done.lines()
-    assert [message["properties"]["UNIQ_KEY"] for message in found] == [kept["msgId"]]
+    wait_until(lambda: kept["msgId"] in delivered(run))
     done = run("recall", kept["recallHandle"])
     assert (done.code, done.out) == (1, "too late: it was delivered, or recalled before\n")
     assert "is not a recall handle" in run("recall", "nonsense").err
@@ -181,8 +181,16 @@ def test_a_message_is_delivered_later_unless_it_is_recalled(run: CommandServer) 
     assert run("send", "Later", "x", "--delay", "none").code == 2
     assert run("send", "Later", "x", "--delay", "1s", "--delay-level", "1").code == 2
     assert "SCHEDULE_TOPIC_XXXX" not in run("topics", "list").out
-    time.sleep(max(0.0, over - time.monotonic()))
-    assert run("query", "Later", "--from", "0", "--json").lines() == found
+    time.sleep(max(0.0, over_s - time.monotonic()))
+    [after] = run("send", "Later", "after", "--delay", "1s", "--json").lines()
+    wait_until(lambda: after["msgId"] in delivered(run))
+    assert recalled["msgId"] not in delivered(run)
+
+
+def delivered(run: CommandServer) -> set[str]:
+    """The keys of the messages that the topic has by now."""
+    lines = run("query", "Later", "--from", "0", "--json").out.splitlines()
+    return {json.loads(line)["properties"]["UNIQ_KEY"] for line in lines}
 
 
 def test_dead_letters_are_listed_shown_and_redriven(run: CommandServer) -> None:
@@ -224,7 +232,7 @@ def test_lines_are_sent_in_order_and_consumed_by_groups(
     assert list(acks[0]) == ["offsetMsgId", "msgId", "queueId", "queueOffset"]
     group = ("consume", "Lines", "--group", "sql", "--sql", "i BETWEEN 10 AND 19", "--json")
     some = run(*group, "--max", "3").lines()
-    rest = run(*group, "--timeout", "3").lines()
+    rest = run(*group, "--max", "7").lines()
     assert len(some) == 3
     assert {message["properties"]["i"] for message in some + rest} == set(map(str, range(10, 20)))
     assert len(some + rest) == 10, "what was printed is not printed again"
@@ -262,12 +270,12 @@ def test_lines_are_sent_in_order_and_consumed_by_groups(
 
 def test_a_class_filter_is_named_by_its_path(run: CommandServer) -> None:
     run("topics", "create", "Flights", "--queues", "1")
-    for departure in (2330, 1200):
+    for departure in (1200, 2330):
         run("send", "Flights", json.dumps({"dep_time": departure}))
     where = ("--where", "rocketray_demo.predicates:is_red_eye")
-    [one] = run("consume", "Flights", "--group", "c", *where, "--timeout", "3").out.splitlines()
+    [one] = run("consume", "Flights", "--group", "c", *where, "--max", "1").out.splitlines()
     assert "2330" in one
-    refused = run("consume", "Flights", "--group", "d", "--where", "os:system", "--timeout", "3")
+    refused = run("consume", "Flights", "--group", "d", "--where", "os:system", "--max", "1")
     assert refused.code == 1
     assert "rocketray start --allow-predicates os" in refused.err
     assert "d" not in [group["group"] for group in run("groups", "list", "--json").lines()]

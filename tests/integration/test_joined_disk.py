@@ -19,6 +19,7 @@ from support.commands import COMMAND, ONE_PROCESS
 from support.disk_cluster import NAME, Cluster, Watch, cluster_of_two
 from support.joined_apps import FILES
 from support.machines_apart import ELSEWHERE
+from support.patience import patience, wait_until
 from support.source_tree import ROOT
 
 from rocketray.actors.files.home import identity_of
@@ -138,10 +139,10 @@ def test_a_tail_and_a_console_show_the_queues_of_both_disks(cluster: Cluster) ->
         base, _, token = link.partition("/?token=")
         shown = f"{base}/tail.json?topic=Trade&kind=SQL92&filter=amount%3E%3D48"
         asked = Request(shown, headers={"Authorization": f"Bearer {token}"})
-        with urlopen(asked, timeout=60) as answer:
+        with urlopen(asked, timeout=patience(60)) as answer:
             record = json.load(answer)
     finally:
-        console.communicate(timeout=60)
+        console.communicate(timeout=patience(60))
     places = sorted([one["queueId"], one["queueOffset"]] for one in record["messages"])
     assert (places, record["complete"], record["unread"]) == (expected, True, [])
 
@@ -244,15 +245,13 @@ def test_one_program_on_each_machine_handles_each_reading_once(cluster: Cluster)
             command = [*prefix, sys.executable, example]
             programs.append(subprocess.Popen(command, stdout=output, stderr=output, env=environ))
     try:
-        deadline = time.monotonic() + 60
-        while len(handled := _handled(logs)) < 40:
-            assert time.monotonic() < deadline, [log.read_text() for log in logs]
-            time.sleep(0.2)
+        wait_until(lambda: len(_handled(logs)) >= 40, lambda: [log.read_text() for log in logs])
+        handled = _handled(logs)
     finally:
         for program in programs:
             program.terminate()
         for program in programs:
-            program.wait(60)
+            program.wait(patience(60))
     assert handled == _handled(logs)
     assert sorted(set(handled)) == sorted(handled)
     machines = {socket.gethostname(), ELSEWHERE}
@@ -307,7 +306,7 @@ def _silence(cluster: Cluster, watch: Watch) -> dict[str, Any]:
     os.kill(coordinator, signal.SIGCONT)
     silence["coordinator stopped for 15 s"] = watch.ask("silence")
     cluster.machines.lose_second()
-    cluster.nodes["second"].wait(60)
+    cluster.nodes["second"].wait(patience(60))
     time.sleep(10)
     cluster.machines.start_second()
     cluster.start_second()
@@ -352,7 +351,7 @@ def _hosts(said: str) -> list[dict[str, Any]]:
 def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:
     (queues,) = (each["queues"] for each in cluster.topology() if each.get("disk") == cluster.disk)
     cluster.machines.lose_second()
-    cluster.nodes["second"].wait(60)
+    cluster.nodes["second"].wait(patience(60))
     away = cluster.drive("away")
     assert (away["sent"], away["taken"]) == (2, 2)
     assert len(away["problems"]) == 1

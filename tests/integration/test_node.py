@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 import ray
 from ray.core.generated import gcs_pb2
+from support.patience import patience, wait_until
 from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
@@ -30,13 +32,14 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import config_directory, filters_file, node_file, shard_directory
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, namespace_of
+from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, RayError, namespace_of
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.delay import Delay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError
 from rocketray.filters.consumer_filter_data import read_filters
+from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 
@@ -62,23 +65,33 @@ class Helper:
 
     def wait(self) -> list[int]:
         """Wait for its end; the numbers that it printed in whole lines."""
-        self.process.wait(120)
+        self.process.wait(patience(120))
+        return self.printed()
+
+    def printed(self) -> list[int]:
+        """The numbers that it printed in whole lines so far."""
         return [int(line) for line in self._output.read_text().split("\n")[:-1]]
 
 
 def read_all(
     connection: Connection, topic: str, tags: str, enough: Callable[[set[int]], bool]
 ) -> list[int]:
-    """Every body that a new group gets until *enough*; fails after a minute."""
+    """Every body that a new group gets until *enough*."""
+    group = f"reader-{time.monotonic_ns()}"
+    with connection.consumer(group, topic, Subscription.tags(tags)) as member:
+        return read_until(member, lambda bodies: enough(set(bodies)))
+
+
+def read_until(member: GroupConsumer, enough: Callable[[list[int]], bool]) -> list[int]:
+    """Every body that a member gets until *enough*."""
     bodies: list[int] = []
-    deadline = time.monotonic() + 60
-    with connection.consumer(
-        f"reader-{time.monotonic_ns()}", topic, Subscription.tags(tags)
-    ) as member:
-        while not enough(set(bodies)) and time.monotonic() < deadline:
-            for batch in member.poll(0.5):
-                bodies += map(int, batch.bodies())
-    assert enough(set(bodies)), f"{len(bodies)} messages came"
+
+    def read() -> bool:
+        for batch in member.poll(0.5):
+            bodies.extend(map(int, batch.bodies()))
+        return enough(bodies)
+
+    wait_until(read, lambda: f"{len(bodies)} messages came")
     return bodies
 
 
@@ -159,10 +172,7 @@ def test_what_a_killed_producer_was_told_is_stored(
 ) -> None:
     connection.topics.ensure("Killed", 2)
     process = Helper(tmp_path / "out", "producer_process.py", node.data, "Killed", 0, 10_000_000)
-    deadline = time.monotonic() + 60
-    while sum(s.messages for s in connection.shard_statistics("Killed")) < 5_000:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: sum(s.messages for s in connection.shard_statistics("Killed")) >= 5_000)
     acknowledged = set(process.kill())
     bodies = read_all(connection, "Killed", "*", lambda found: found >= acknowledged)
     assert len(acknowledged) > 1_000
@@ -178,10 +188,7 @@ def test_a_killed_shard_loses_and_repeats_nothing(
     process = Helper(tmp_path / "out", "producer_process.py", node.data, topic, 0, count)
     shard = ray.get_actor(process_actor(f"{topic}:0"), namespace=namespace_of(DEFAULT_CLUSTER))
     for target in range(5_000, count, 20_000):
-        deadline = time.monotonic() + 60
-        while connection.shard_statistics(topic)[0].max_queue_offset < target:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(partial(has_come_to, connection, topic, target))
         before = ray.get(shard.pid.remote())
         os.kill(before, signal.SIGKILL)
         _wait_for_new_pid(shard, before)
@@ -190,6 +197,11 @@ def test_a_killed_shard_loses_and_repeats_nothing(
     assert acknowledged == list(range(count))
     bodies = read_all(connection, topic, "even", lambda found: len(found) >= count // 2)
     assert bodies == list(range(0, count, 2))
+
+
+def has_come_to(connection: Connection, topic: str, count: int) -> bool:
+    """Whether so many messages of a topic are stored."""
+    return sum(each.max_queue_offset for each in connection.shard_statistics(topic)) >= count
 
 
 @KILLS
@@ -227,32 +239,34 @@ def test_a_killed_process_of_system_topics_delivers_every_delayed_message_once(
     connection.topics.ensure(topic, 2)
     count = 2_000
     with connection.producer() as producer:
-        recalled = producer.send(topic, b"-1", delay=20)
+        recalled = producer.send(topic, b"-1", delay=3600)  # it is not due in this test
         assert recalled.recall_handle is not None
         delays = [Delay(delay_ms=1_000 + number * 3) for number in range(count)]
         messages = [Message(topic, b"%d" % number, "even") for number in range(count)]
         producer.begin_many(topic, messages, delays=delays).result()
         assert producer.recall(recalled.recall_handle)
     host = find_actor(DEFAULT_CLUSTER, services_of(""))
-    for _ in range(kills):
-        time.sleep(2)
+    for block in range(kills):
+        some = count * (block + 1) // (kills + 2)
+        wait_until(partial(has_come_to, connection, topic, some))
         before = ray.get(host.pid.remote())
         os.kill(before, signal.SIGKILL)
         _wait_for_new_pid(host, before)
     bodies = read_all(connection, topic, "even", lambda found: len(found) >= count)
     assert sorted(bodies) == list(range(count))
-    assert not connection.delays.recall(recalled.recall_handle)
+    assert not connection.delays.recall(recalled.recall_handle), "it was recalled before the kills"
 
 
 def _wait_for_new_pid(actor: ray.actor.ActorHandle, before: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    """Wait until another process answers for *actor*."""
+
+    def is_back() -> bool:
         try:
-            if ray.get(actor.pid.remote(), timeout=30) != before:
-                return
-        except ray.exceptions.RayActorError:
-            time.sleep(0.1)
-    pytest.fail("the actor did not come back within a minute")
+            return bool(ray.get(actor.pid.remote(), timeout=patience(10)) != before)
+        except RayError:  # it has ended, or does not answer yet
+            return False
+
+    wait_until(is_back, "the actor does not come back")
 
 
 def test_a_killed_member_is_replaced_and_nothing_is_missed(
@@ -265,15 +279,11 @@ def test_a_killed_member_is_replaced_and_nothing_is_missed(
         ]
         producer.send_many("Members", messages)
     first = Helper(tmp_path / "out", "member_process.py", node.data, "Members", "survivors", "even")
-    time.sleep(6)
+    wait_until(first.printed, "the first member gets nothing")
     got = first.kill()
-    bodies: list[int] = []
-    deadline = time.monotonic() + 60
+    wanted = set(range(0, 20_000, 2))
     with connection.consumer("survivors", "Members", Subscription.tags("even")) as second:
-        wanted = set(range(0, 20_000, 2))
-        while set(got) | set(bodies) != wanted and time.monotonic() < deadline:
-            for batch in second.poll(0.5):
-                bodies += map(int, batch.bodies())
+        bodies = read_until(second, lambda bodies: set(got) | set(bodies) >= wanted)
     assert set(got) | set(bodies) == wanted
 
 
@@ -288,12 +298,8 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
             os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
         for number in range(20):
             producer.send("Back", b"%d" % number, properties={"n": str(number)})
-        found: list[bytes] = []
-        deadline = time.monotonic() + 60
-        while len(found) < 10 and time.monotonic() < deadline:
-            for batch in member.poll(0.5):
-                found += batch.bodies()
-    assert found == [b"%d" % number for number in range(10, 20)]
+        found = read_until(member, lambda bodies: len(bodies) >= 10)
+    assert found == [*range(10, 20)]
     filters = read_filters(config_directory(node.data) / "consumerFilter.json")
     assert filters["Back"]["back"].subscription.expression == "n >= 10"
 
@@ -310,9 +316,9 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Conne
         assert isinstance(member, GroupConsumer)
         for round_ in range(2):
             assert connection.topics.set_bitmaps("Bits", "on").bitmaps == "on"
-            deadline = time.monotonic() + 60
-            while not filters.exists() and time.monotonic() < deadline:
-                time.sleep(0.1)  # a member that was silent for long is told of a little later
+            wait_until(
+                filters.exists
+            )  # a member that was silent for long is told of a little later
             assert connection.shard_statistics("Bits")[0].keeps_bitmaps
             assert "bits" in read_filters(filters)["Bits"]
             time.sleep(0.01)  # what is stored in the millisecond in which a filter is born passes
@@ -322,12 +328,8 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Conne
                 for n in range(1000)
             ]
             producer.send_many("Bits", messages)
-            deadline = time.monotonic() + 60
-            while len(found) < 5 * (round_ + 1) and time.monotonic() < deadline:
-                for batch in member.poll(0.5):
-                    found += map(int, batch.bodies())
-            while (member.counters() - before).scanned < 1000 and time.monotonic() < deadline:
-                member.poll(0.1)
+            found += read_until(member, lambda bodies: len(bodies) >= 5)
+            wait_until(partial(has_scanned, member, before))
             assert (member.counters() - before).bloom_rejected == 995
             if round_:
                 break
@@ -338,6 +340,12 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Conne
             assert connection.shard_statistics("Bits")[0].epoch > old
     assert found == [*range(5), *range(1000, 1005)]
     connection.topics.delete("Bits")
+
+
+def has_scanned(member: GroupConsumer, before: FilterCounters) -> bool:
+    """Whether it has read all of the thousand messages since then; it reads as it polls."""
+    member.poll(0.1)
+    return (member.counters() - before).scanned >= 1000
 
 
 def test_tables_and_calls_reach_the_same_log(
@@ -433,18 +441,20 @@ def test_explain_finds_what_is_not_in_its_topic_yet_and_knows_after_a_restart(
         skipped = producer.send("Why", b"")
     [group] = [each for each in connection.groups.all() if each.group == "why"]
     moves = plan_moves(connection, [group], to="latest")
-    carry_out(connection.groups, moves, 30, who="a test")
+    carry_out(connection.groups, moves, patience(30), who="a test")
     os.kill(ray.get(find_actor(DEFAULT_CLUSTER, COORDINATOR_NAME).pid.remote()), signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with contextlib.suppress(ShardUnavailableError):
-            assert connection.groups.journal("why")
-            break
-        time.sleep(0.1)
+    wait_until(partial(has_journal, connection, "why"))
     assert connection.explain(sent[2].offset_message_id, "why").cause is Cause.DELIVERED
     told = connection.explain(skipped.message_id, "why")
     assert told.cause is Cause.SKIPPED
     assert told.steps[-1].detail.endswith("by a test")
+
+
+def has_journal(connection: Connection, group: str) -> bool:
+    """Whether the coordinator, which may be starting again, knows the group's past."""
+    with contextlib.suppress(ShardUnavailableError):
+        return bool(connection.groups.journal(group))
+    return False
 
 
 def test_a_node_that_was_stopped_starts_with_all_it_had_and_another_process_joins(
@@ -459,7 +469,7 @@ def test_a_node_that_was_stopped_starts_with_all_it_had_and_another_process_join
         [sys.executable, str(SUPPORT / "restart_node.py"), str(tmp_path / "data")],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=patience(200),
         check=False,
         env=environment,
     )

@@ -11,6 +11,7 @@ import pytest
 from support.commands import ONE_PROCESS
 from support.disk_cluster import Cluster, Watch, two_machines
 from support.machines_apart import ELSEWHERE
+from support.patience import patience, wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -27,10 +28,8 @@ def coordinator_is_on(cluster: Cluster, machine: str) -> bool:
 
 
 def await_coordinator(cluster: Cluster, machine: str) -> None:
-    deadline = time.monotonic() + 120
-    while not coordinator_is_on(cluster, machine):
-        assert time.monotonic() < deadline, cluster.said("first")
-        time.sleep(0.5)
+    is_there = partial(coordinator_is_on, cluster, machine)
+    wait_until(is_there, partial(cluster.said, "first"), within_s=120)
 
 
 def test_the_cluster_continues_without_the_machine_of_its_first_disk(
@@ -56,7 +55,7 @@ def test_the_cluster_continues_without_the_machine_of_its_first_disk(
             await_coordinator(cluster, here)
             silence = {"taken over": time.monotonic() - lost_s, "machine lost": watch.ask("far")}
             meanwhile = cluster.drive("without_the_first")
-            cluster.nodes["second"].wait(60)
+            cluster.nodes["second"].wait(patience(60))
             cluster.machines.start_second()
             start_first_disk(prefix=tuple(cluster.machines.on_second()))
             await_coordinator(cluster, ELSEWHERE)

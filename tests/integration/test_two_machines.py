@@ -10,14 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import COMMAND, ONE_PROCESS
+from support.commands import COMMAND, ONE_PROCESS, await_ready
 from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
+from support.patience import patience
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(360), pytest.mark.slow]
 ASK = Path(__file__).parent.parent / "support" / "elsewhere.py"
@@ -39,11 +39,7 @@ class Running:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, env=dict(machines.environ)
             )
-        deadline = time.monotonic() + 90
-        while "ready: pid" not in self.said():
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        await_ready(self.process, self.said)
 
     def said(self) -> str:
         """What it printed so far."""
@@ -62,7 +58,7 @@ def node() -> Iterator[Running]:
         try:
             yield running
             running.process.send_signal(signal.SIGTERM)
-            assert running.process.wait(60) == 0, running.said()
+            assert running.process.wait(patience(60)) == 0, running.said()
         finally:
             running.process.kill()
             running.process.wait()
@@ -72,8 +68,9 @@ def node() -> Iterator[Running]:
 def found(node: Running) -> dict[str, Any]:
     command = [sys.executable, str(ASK), node.machines.address, str(node.data)]
     environ = dict(node.machines.environ)
+    limit_s = patience(200)
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environ, timeout=200, check=False
+        command, capture_output=True, text=True, env=environ, timeout=limit_s, check=False
     )
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

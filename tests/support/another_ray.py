@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.patience import patience
+
 __all__ = ["NO_READER", "AnotherRay", "another_ray", "planned_ray", "runs"]
 
 NO_READER = "--include-log-monitor=false"
@@ -130,8 +132,9 @@ def _texts(pid: int, name: str) -> list[str]:
 
 
 def _run(command: list[str], environ: Mapping[str, str]) -> None:
+    limit_s = patience(120)
     done = subprocess.run(
-        command, env=dict(environ), capture_output=True, text=True, timeout=120, check=False
+        command, env=dict(environ), capture_output=True, text=True, timeout=limit_s, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

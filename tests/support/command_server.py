@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from support.patience import patience
+
 from rocketray.cli import main
 
 __all__ = ["CommandServer", "Done", "run_here"]
@@ -89,7 +91,7 @@ class CommandServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=patience(60))
 
 
 def _serve() -> None:

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from support.patience import patience, wait_until
 
 __all__ = ["COMMAND", "ONE_PROCESS", "printed", "rocketray", "start_node", "stop_node"]
 
@@ -31,7 +32,7 @@ def rocketray(
         [COMMAND, *map(str, arguments)],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
-        timeout=timeout_s,
+        timeout=patience(timeout_s),
         env=dict(environ or os.environ),
         cwd=cwd,
         check=False,
@@ -56,15 +57,22 @@ def start_node(
         process = subprocess.Popen(
             command, stdout=output, stderr=output, env=dict(environ or os.environ)
         )
-    deadline = time.monotonic() + 90
-    while "ready: pid" not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    await_ready(process, log.read_text)
     return process
+
+
+def await_ready(node: subprocess.Popen[bytes], said: Callable[[], str]) -> None:
+    """Wait until a node has *said* that it is ready."""
+
+    def is_ready() -> bool:
+        is_there = "ready: pid" in said()
+        assert is_there or node.poll() is None, said()
+        return is_there
+
+    wait_until(is_ready, said, within_s=90)
 
 
 def stop_node(node: subprocess.Popen[bytes]) -> None:
     """Stop a node as its operator does; it ends without an error."""
     node.send_signal(signal.SIGTERM)
-    assert node.wait(60) == 0
+    assert node.wait(patience(60)) == 0

@@ -6,16 +6,16 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from support.command_server import CommandServer, Done
-from support.commands import COMMAND, ONE_PROCESS
+from support.commands import COMMAND, ONE_PROCESS, await_ready
 from support.machines_apart import OTHERS, MachinesApart, machines_apart
+from support.patience import patience, wait_until
 
 from rocketray.actors.files.home import settle_identity
 
@@ -58,19 +58,16 @@ class Cluster:
             environ = dict(self.machines.environ)
             node = subprocess.Popen(command, stdout=output, stderr=output, env=environ)
         self.nodes[machine] = node
-        deadline = time.monotonic() + 90
-        while "ready: pid" not in self.said(machine):
-            assert node.poll() is None, self.said(machine)
-            assert time.monotonic() < deadline, self.said(machine)
-            time.sleep(0.1)
+        await_ready(node, partial(self.said, machine))
 
     def await_said(self, said: str, count: int, *logs: str) -> None:
         """Wait until what keeps each machine running, "r1" or "r2", has said that so many times."""
-        deadline = time.monotonic() + 240
         paths = [self.directory / f"{name}.log" for name in logs]
-        while min(path.read_text().count(said) for path in paths) < count:
-            assert time.monotonic() < deadline, [path.read_text() for path in paths]
-            time.sleep(0.1)
+        wait_until(
+            lambda: min(path.read_text().count(said) for path in paths) >= count,
+            lambda: [path.read_text() for path in paths],
+            within_s=240,
+        )
 
     def start_second(self) -> None:
         """Start the node on the second machine."""
@@ -83,7 +80,7 @@ class Cluster:
     def stop(self, machine: str, data: Path, prefix: tuple[str, ...] = ()) -> None:
         """Stop a node in order, by the process id in its lock."""
         self.enter([*prefix, "sh", "-c", f"kill -TERM $(grep -o '[0-9]*' '{data}/node.lock')"])
-        assert self.nodes.pop(machine).wait(60) == 0, self.said(machine)
+        assert self.nodes.pop(machine).wait(patience(60)) == 0, self.said(machine)
 
     def said(self, machine: str) -> str:
         """What a node printed so far."""
@@ -100,7 +97,7 @@ class Cluster:
             stderr=subprocess.STDOUT,
             text=True,
             env=dict(self.machines.environ),
-            timeout=120,
+            timeout=patience(120),
             check=False,
         )
         assert done.returncode == code, done.stdout
@@ -108,7 +105,8 @@ class Cluster:
 
     def enter(self, command: list[str]) -> None:
         """Run a command on the second machine."""
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        limit_s = patience(60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
         assert done.returncode == 0, done.stderr
 
     def drive(self, phase: str, prefix: tuple[str, ...] = (), name: str = NAME) -> dict[str, Any]:
@@ -143,7 +141,7 @@ class Cluster:
         """End its commands, drivers and nodes."""
         self._stack.close()
         for driver in self._drivers.values():
-            driver.communicate(timeout=60)
+            driver.communicate(timeout=patience(60))
         for node in self.nodes.values():
             node.kill()
             node.wait()
@@ -157,7 +155,7 @@ def _answer(driver: subprocess.Popen[str], line: str) -> Any:
         driver.stdin.write(line + "\n")
         driver.stdin.flush()
     said = driver.stdout.readline()
-    assert said, f"the driver has ended with {driver.wait(60)}"
+    assert said, f"the driver has ended with {driver.wait(patience(60))}"
     return json.loads(said)
 
 
@@ -191,7 +189,7 @@ class Watch:
 
     def end(self) -> dict[str, Any]:
         """Return what became of all messages."""
-        said, _ = self._driver.communicate(timeout=120)
+        said, _ = self._driver.communicate(timeout=patience(120))
         found: dict[str, Any] = json.loads(said.splitlines()[-1])
         return found
 

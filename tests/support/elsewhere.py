@@ -11,8 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from support.commands import COMMAND
+from support.patience import patience, wait_until
 
 from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
@@ -44,7 +45,6 @@ from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.hosting import bring_up
 
 CLUSTER = "trade"
-_AGAIN_S = 60.0
 _TOPIC, _HOSTED, _FAR, _QUEUES = "Trade", "Hosted", "Far", 4
 _APP = "support.least_app:app"
 _HOSTS = 2  # they stay on this machine
@@ -156,12 +156,15 @@ def _use(address: str) -> dict[str, Any]:
         for number in range(20):
             producer.send(_FAR, b"%d" % number, keys="far", tags="pay" if number % 2 else "order")
         futures = [producer.send_async(_FAR, b"async") for _ in range(200)]
-        stored = {future.result(30).offset_message_id for future in futures}
+        stored = {future.result(patience(30)).offset_message_id for future in futures}
         with client.consumer("far", _FAR, Subscription.tags("pay")) as member:
             bodies: list[bytes] = []
-            deadline = time.monotonic() + _AGAIN_S
-            while len(bodies) < 10 and time.monotonic() < deadline:
-                bodies += [body for batch in member.poll(1.0) for body in batch.bodies()]
+
+            def read() -> bool:
+                bodies.extend(body for batch in member.poll(1.0) for body in batch.bodies())
+                return len(bodies) >= 10
+
+            wait_until(read, lambda: bodies)
         return {
             "stored": len(stored),
             "paid": sorted(map(int, bodies)),
@@ -176,7 +179,7 @@ def _use(address: str) -> dict[str, Any]:
                 [COMMAND, "--cluster", CLUSTER, "--ray-address", address, "topics", "list"],
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=patience(120),
                 check=False,
             ).stdout,
         }
@@ -216,21 +219,23 @@ def _kill_and_await() -> None:
     killed = _actors()
     for pid, _ in killed.values():
         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + _AGAIN_S
-    while any(_actors().get(name, (pid,))[0] == pid for name, (pid, _) in killed.items()):
-        assert time.monotonic() < deadline, (killed, _actors())
-        time.sleep(0.1)
+    wait_until(
+        lambda: all(_actors().get(name, (pid,))[0] != pid for name, (pid, _) in killed.items()),
+        lambda: (killed, _actors()),
+    )
 
 
 def _count(connection: Connection) -> int:
     """How many messages the node has in the end: each queue is asked until it answers."""
-    deadline = time.monotonic() + _AGAIN_S
-    while True:
-        try:
-            return len(connection.messages.query_by_time(_TOPIC, 0, 2**62))
-        except ShardUnavailableError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    found: list[int] = []
+
+    def asked() -> bool:
+        with suppress(ShardUnavailableError):
+            found.append(len(connection.messages.query_by_time(_TOPIC, 0, 2**62)))
+        return bool(found)
+
+    wait_until(asked)
+    return found[0]
 
 
 main(*sys.argv[1:])

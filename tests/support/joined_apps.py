@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+
+from support.patience import wait_until
 
 from rocketray.actors.client.standalone import Client
 from rocketray.errors import StreamError
@@ -35,7 +37,6 @@ async def count(stream):
 }
 """The modules of the app, which counts parcels by their keys in a table."""
 _KEYS = [f"key-{number}" for number in range(16)]
-_WAIT_S = 60.0
 
 
 def parcels(client: Client) -> dict[str, Any]:
@@ -43,10 +44,10 @@ def parcels(client: Client) -> dict[str, Any]:
 
     Both of its hosts own queues before.
     """
-    deadline = time.monotonic() + _WAIT_S
-    while not all(host.status and host.status.queues for host in find_hosts(client.cluster, APP)):
-        assert time.monotonic() < deadline, find_hosts(client.cluster, APP)
-        time.sleep(0.2)
+    wait_until(
+        lambda: all(host.status and host.status.queues for host in find_hosts(client.cluster, APP)),
+        lambda: find_hosts(client.cluster, APP),
+    )
     with client.producer() as producer:
         for key in _KEYS:
             producer.send("Parcels", b"a parcel", keys=key, sharding_key=key)
@@ -62,14 +63,15 @@ def parcels(client: Client) -> dict[str, Any]:
 
 def hosts(client: Client, count: int) -> Sequence[tuple[str, str]]:
     """Return the state and the machine of each of *count* hosts of the app, when all run."""
-    deadline = time.monotonic() + _WAIT_S
-    while True:
+    said: list[tuple[str, str]] = []
+
+    def run() -> bool:
         found = find_hosts(client.cluster, APP)
-        said = [(host.state, host.status.machine if host.status else "") for host in found]
-        if [state for state, _ in said] == ["running"] * count:
-            return said
-        assert time.monotonic() < deadline, found
-        time.sleep(0.5)
+        said[:] = [(host.state, host.status.machine if host.status else "") for host in found]
+        return [state for state, _ in said] == ["running"] * count
+
+    wait_until(run, lambda: said)
+    return said
 
 
 def take(
@@ -78,12 +80,13 @@ def take(
     """Read *count* messages of a topic as a member of *group*; return their bodies."""
     bodies: list[str] = []
     with client.consumer(group, topic, subscription) as member:
-        deadline = time.monotonic() + _WAIT_S
-        while len(bodies) < count and time.monotonic() < deadline:
-            try:
+
+        def read() -> bool:
+            with suppress(StreamError):  # a queue is unavailable
                 for batch in member.poll(1.0):
-                    bodies += [body.decode() for body in batch.bodies()]
+                    bodies.extend(body.decode() for body in batch.bodies())
                     member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-            except StreamError:
-                time.sleep(0.1)  # a queue is unavailable
+            return len(bodies) >= count
+
+        wait_until(read, lambda: f"{len(bodies)} of {count} messages came: {bodies}")
     return bodies

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ import faust
 import ray
 from support.fork_server import serve
 from support.joined_apps import hosts, parcels, take
-from support.traffic import Traffic, gap, wait_for
+from support.patience import patience, wait_until
+from support.traffic import Traffic, gap
 
 import rocketray as rr
 from rocketray.actors.api.node_client import lag_of
@@ -119,9 +121,9 @@ def later(client: Client) -> dict[str, Any]:
             waited.append([_is_on(client, topic.disk_of(queue_id), *place) for place in places])
         open_one = producer.begin()
         producer.send(topic.name, b"open", transaction=open_one, queue_id=1)
-        wait_for(lambda: client.transactions.overview(10).undecided == 1)
+        wait_until(lambda: client.transactions.overview(10).undecided == 1)
         open_one.rollback()
-    wait_for(lambda: len(client.messages.query(topic.name, "later")) == 6)
+    wait_until(lambda: len(client.messages.query(topic.name, "later")) == 6)
     return {
         "beside": waited,
         "arrived": sorted(one.queue_id for one in client.messages.query(topic.name, "later")),
@@ -138,10 +140,10 @@ def kill(client: Client) -> dict[str, Any]:
     nodes = {each["NodeID"] for each in ray.nodes() if each["Alive"]}
     for pid, _ in before.values():
         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + _WAIT_S
-    while any(_of_joined().get(name, (pid,))[0] == pid for name, (pid, _) in before.items()):
-        assert time.monotonic() < deadline, (before, _of_joined())
-        time.sleep(0.1)
+    wait_until(
+        lambda: all(_of_joined().get(name, (pid,))[0] != pid for name, (pid, _) in before.items()),
+        lambda: (before, _of_joined()),
+    )
     after = _of_joined()
     return {
         "same machine": {name: node == before[name][1] for name, (_, node) in after.items()},
@@ -153,8 +155,8 @@ def kill(client: Client) -> dict[str, Any]:
 def away(client: Client) -> dict[str, Any]:
     """Use the cluster while the second machine is away."""
     here = [queue for queue, disk in enumerate(client.topics.get(TOPIC).disks) if not disk]
-    wait_for(lambda: any("does not answer" in line for line in client.problems()))
-    with client.producer(ack="disk", timeout_s=10) as producer:
+    wait_until(lambda: any("does not answer" in line for line in client.problems()))
+    with client.producer(ack="disk", timeout_s=patience(10)) as producer:
         begin_s = time.monotonic()
         for queue_id in here:
             producer.send(TOPIC, b"while away", keys="away", tags="pay", queue_id=queue_id)
@@ -202,7 +204,7 @@ def away(client: Client) -> dict[str, Any]:
 def without_the_first(client: Client) -> dict[str, Any]:
     """Use the cluster while the machine of the first disk is away, and the coordinator elsewhere."""
     topic = client.topics.create("Meanwhile", 2)
-    with client.producer(ack="disk", timeout_s=10) as producer:
+    with client.producer(ack="disk", timeout_s=patience(10)) as producer:
         for number in range(10):
             producer.send(topic.name, b"%d" % number)
     taken = len(take(client, "new", Subscription.tags("*"), 10, topic.name))
@@ -210,7 +212,7 @@ def without_the_first(client: Client) -> dict[str, Any]:
         producer.send(topic.name, b"delayed", keys="later", delay_level=1)
         with producer.begin() as transaction:
             producer.send(topic.name, b"committed", keys="later", transaction=transaction)
-    wait_for(lambda: len(client.messages.query(topic.name, "later")) == 2)
+    wait_until(lambda: len(client.messages.query(topic.name, "later")) == 2)
     return {
         "taken": taken,
         "redelivered": _redelivered(client, topic.name),
@@ -241,7 +243,7 @@ def _redelivered(client: Client, topic: str) -> int:
 async def _run_until(app: faust.App, is_done: asyncio.Event) -> None:
     await app.start()
     try:
-        async with asyncio.timeout(_WAIT_S):
+        async with asyncio.timeout(patience(_WAIT_S)):
             await is_done.wait()
     finally:
         await app.stop()
@@ -249,12 +251,12 @@ async def _run_until(app: faust.App, is_done: asyncio.Event) -> None:
 
 def back(client: Client) -> dict[str, Any]:
     """Use it when the second machine is there again."""
-    wait_for(lambda: not any("does not answer" in line for line in client.problems()))
+    wait_until(lambda: not any("does not answer" in line for line in client.problems()))
     gone = [queue for queue, disk in enumerate(client.topics.get(TOPIC).disks) if disk]
-    with client.producer(ack="disk", timeout_s=_WAIT_S) as producer:
+    with client.producer(ack="disk", timeout_s=patience(_WAIT_S)) as producer:
         for queue_id in gone:
             producer.send(TOPIC, b"back", keys="back", tags="pay", queue_id=queue_id)
-    wait_for(lambda: len(client.messages.query("Later", "away")) == 2)
+    wait_until(lambda: len(client.messages.query("Later", "away")) == 2)
     return {
         "problems": client.problems(),
         "offsets": _offsets(client),
@@ -331,7 +333,7 @@ def _counts(client: Client, words: list[str]) -> dict[str, int]:
         try:
             for word in words:
                 await topic.send(key=word, value=word)
-            async with asyncio.timeout(_WAIT_S):
+            async with asyncio.timeout(patience(_WAIT_S)):
                 await is_done.wait()
             return {key: counts[key] for key in sorted({*words})}
         finally:
@@ -460,13 +462,15 @@ def _first_of_each(bodies: list[str]) -> list[str]:
 
 
 def _offsets(client: Client) -> list[int]:
-    deadline = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            return [each.max_queue_offset for each in client.shard_statistics(TOPIC)]
-        except StreamError:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+    found: list[int] = []
+
+    def asked() -> bool:
+        with suppress(StreamError):  # a queue is unavailable
+            found[:] = [each.max_queue_offset for each in client.shard_statistics(TOPIC)]
+        return bool(found)
+
+    wait_until(asked)
+    return found
 
 
 def _of_joined() -> dict[str, tuple[int, str]]:

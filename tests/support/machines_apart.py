@@ -13,16 +13,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from support import machine
 from support.another_ray import NO_READER, AnotherRay
 from support.own_mounts import with_mounts
+from support.patience import patience, wait_until
 from support.source_tree import ROOT
 
 __all__ = ["ELSEWHERE", "OTHERS", "THERE", "MachinesApart", "apart", "machines_apart"]
@@ -36,7 +35,6 @@ _LOOPBACK = "127.0.0."
 _FIRST_HOST = 2  # Ray with more than one raylet takes 127.0.0.1 for another address
 THERE = f"{_LOOPBACK}{_FIRST_HOST + 1}"
 _OPTIONS = ("--num-cpus=2", "--block")
-_START_S = 60.0
 _STOP_S = 20.0
 _STARTED = "Ray runtime started"
 _OWN_PROCESSES = ("--pid", "--fork", "--kill-child", "--mount-proc")
@@ -317,12 +315,17 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environ))
-    deadline = time.monotonic() + _START_S
-    while _STARTED not in log.read_text():
-        if process.poll() is not None or time.monotonic() > deadline:
-            _end(process)
-            pytest.fail(log.read_text())
-        time.sleep(0.1)
+
+    def has_started() -> bool:
+        is_there = _STARTED in log.read_text()
+        assert is_there or process.poll() is None, log.read_text()
+        return is_there
+
+    try:
+        wait_until(has_started, log.read_text)
+    except BaseException:
+        _end(process)
+        raise
     return process
 
 
@@ -330,7 +333,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """End what ray start --block started."""
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(_STOP_S)
+        process.wait(patience(_STOP_S))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 
 import ray
+from support.patience import patience
 
 import rocketray as rr
 from rocketray.actors.cluster.node import Node
@@ -33,7 +34,7 @@ def main(data: str) -> None:
             member.commit("Kept", 0, batch.next_queue_offset)
     with Node(data, ONE_PROCESS) as node, node.connection() as connection:
         connection.topics.ensure("Guests", 1)
-        subprocess.run([sys.executable, __file__, data, "guest"], check=True, timeout=100)
+        subprocess.run([sys.executable, __file__, data, "guest"], check=True, timeout=patience(100))
         total = connection.shard_statistics("Kept")[0].max_queue_offset
         ack = connection.topics.get("Kept").default_ack
         (group,) = connection.groups.all()

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Self
+from typing import Self
+
+from support.patience import patience, wait_until
 
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.producers.producer import NodeProducer
@@ -15,9 +17,11 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 
-__all__ = ["Traffic", "gap", "wait_for"]
+__all__ = [
+    "Traffic",
+    "gap",
+]
 
-_WAIT_S = 60.0
 _TAG = "watched"  # so that a filter works for the consumer
 
 
@@ -50,7 +54,7 @@ class Traffic:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
         for thread in self._threads:
-            thread.join(_WAIT_S)
+            thread.join(patience(60.0))
 
     def _is_all_read(self) -> bool:
         return not self._threads[0].is_alive() and len(self.read) >= len(self.sent)
@@ -58,7 +62,7 @@ class Traffic:
     def go_on(self) -> None:
         """Wait until more was sent and read."""
         count = len(self.read)
-        wait_for(lambda: len(self.read) > count + 200 or self.errors)
+        wait_until(lambda: len(self.read) > count + 200 or self.errors)
 
     def silence(self) -> dict[str, float]:
         """Return the longest time without an acknowledgement, and without a delivery."""
@@ -118,10 +122,3 @@ class Traffic:
 
 def gap(times: list[float]) -> float:
     return round(max((after - before for before, after in pairwise(times)), default=0.0), 2)
-
-
-def wait_for(is_so: Any) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
