@@ -215,7 +215,7 @@ def check_standby(url: str, cluster: str, cluster_id: str = "") -> None:
 
 
 def taker_of(register: RegisterOfStart) -> DocumentWriter | None:
-    """Return who has taken the documents over from that start; None while nobody has.
+    """Return who has taken the documents over from that start; None while it has them.
 
     Raises:
         RegisterUnavailableError: the register does not answer.

@@ -1,8 +1,8 @@
 """The end of a first disk's node that has lost its coordinator: its actors, and why, for a person.
 
-A standby ends a silent coordinator before it starts its own, so for some seconds nobody has the
-cluster. Then the new coordinator seals the register, with its home. So the register alone is asked
-who has the cluster: no actor has to answer, and an answer that is late is not taken for another.
+A standby ends a silent coordinator before it starts its own, so for some seconds the cluster has no
+coordinator. Then the new one seals the register, with its home. So the register alone is asked who
+has the cluster: no actor has to answer, and a late answer is not taken for another one.
 
 Invariants
   1. The actors of another first disk's node are left alone, though they have the same names. Such a
@@ -10,7 +10,7 @@ Invariants
      So if the name of the filter actor is still that of this node's, or of none, then whatever had
      one of the names before is not of another node that runs.
   2. A coordinator that is not the node's own is left alone: a standby has the cluster with it.
-  3. All other actors of the node are ended, whoever answers.
+  3. All other actors of the node are ended, whether they answer or not.
 """
 
 from __future__ import annotations
