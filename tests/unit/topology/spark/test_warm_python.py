@@ -18,7 +18,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from support.traffic import wait_for
+from support.patience import wait_until
 
 from rocketray.topology.spark import warm_python
 from rocketray.topology.spark.warm_client import READY, VARIABLE
@@ -149,7 +149,7 @@ def test_the_signal_that_ends_the_program_ends_the_process(
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)  # its standard input is still open, so nothing else ends it
         assert process.communicate()[0] == ""
-    wait_for(lambda: not children(warm))
+    wait_until(lambda: not children(warm))
 
 
 def test_a_signal_that_comes_while_the_process_is_forked_ends_it(
@@ -159,7 +159,7 @@ def test_a_signal_that_comes_while_the_process_is_forked_ends_it(
         while not children(warm):
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        wait_for(lambda: not children(warm))
+        wait_until(lambda: not children(warm))
 
 
 def errors_of_a_worker_whose_socket_is_reset(python: Path | str, environ: dict[str, str]) -> str:
@@ -170,7 +170,7 @@ def errors_of_a_worker_whose_socket_is_reset(python: Path | str, environ: dict[s
         with socket.create_connection(("127.0.0.1", port)) as link:
             worker = int.from_bytes(link.recv(4), "big")
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        wait_for(lambda: not Path(f"/proc/{worker}").exists())  # or the daemon would end it first
+        wait_until(lambda: not Path(f"/proc/{worker}").exists())  # or the daemon would end it first
         _, errors = daemon.communicate(timeout=60)
     return errors.decode()
 
