@@ -117,7 +117,7 @@ def test_spark_and_ray_data_use_the_queues_of_both_disks_from_the_second_machine
 @pytest.mark.usefixtures("filled")
 def test_a_tail_and_a_console_show_the_queues_of_both_disks(cluster: Cluster) -> None:
     address = "--ray-address", cluster.machines.address
-    tail = "tail", "Trade", "--sql", "amount >= 48", "--from", "earliest", "--timeout", "0.5"
+    tail = "tail", "Trade", "--sql", "amount >= 48", "--from", "earliest", "--max", "8"
     expected = [[queue, offset] for queue in range(4) for offset in (48, 49)]
     second = tuple(cluster.machines.on_second())
     lines = cluster.ask(*tail, "--json").lines()
