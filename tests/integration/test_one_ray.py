@@ -8,12 +8,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 from unittest import mock
 
 import pytest
+from support.another_ray import runs
 from support.patience import patience, wait_until
 
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, disk_in
@@ -238,6 +240,11 @@ def waits_no_longer(node: Node) -> None:
     node._standby._due_s = 0.0
 
 
+def pid_of(name: str) -> int:
+    actor = ray.get_actor(name, namespace=namespace_of(DEFAULT_CLUSTER))
+    return int(ray.get(actor.pid.remote()))
+
+
 def actors_of(disk: str) -> list[str]:
     return [name for name in actors() if disk_in(name) == disk]
 
@@ -260,14 +267,15 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
         assert send_one(node) == 1
         read_all(connection)
         far = connection.topics.ensure("Far", 2).disks.index(here)
-    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=namespace_of(DEFAULT_CLUSTER))
-    pid = ray.get(coordinator.pid.remote())
-    os.kill(pid, signal.SIGSTOP)
+    pids = {name: pid_of(name) for name in actors_of("")}
+    os.kill(pids[COORDINATOR_NAME], signal.SIGSTOP)
     waits_no_longer(other)
     said = wait_until(node.lost, "the first node does not end") or ""
     told = f"its coordinator did not answer for some time, and runs on {joined} of "
     assert said.startswith(f"the node on {first} ends: {told}")
     assert actors_of("") == [COORDINATOR_NAME]
+    left = partial(filter, runs, pids.values())  # Ray ends the processes a moment later
+    wait_until(lambda: not [*left()], lambda: f"processes stay: {[*left()]} of {pids}")
     with other.connection() as connection:
         assert connection.disks.coordinator_place().uuid == here
         assert offsets(connection) == {0: 1}
