@@ -14,8 +14,8 @@ from types import ModuleType
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from support.apps import until
 from support.page_runner import blocks_of
+from support.patience import until
 from support.source_tree import ROOT
 
 import rocketray as rr

@@ -17,7 +17,8 @@ from typing import Any
 import faust
 import pytest
 import ray
-from support.apps import collecting, running, until
+from support.apps import collecting, running
+from support.patience import until
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node

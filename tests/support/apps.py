@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 from support.local_node import LocalNode
+from support.patience import patience, until
 
 from rocketray.message import Message
 from rocketray.topology.app.app import App
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
-    """Wait until *condition* is true; fails with the values that it looked at."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, (
-            f"not true in {timeout_s:g} s: {_looked_at(condition)!s:.2000}"
-        )
-        await asyncio.sleep(0.005)
-
-
-def _looked_at(condition: Callable[[], Any]) -> Any:
-    """What a condition reads of its test, as a lambda or a partial does."""
-    if isinstance(condition, partial):
-        return condition.args
-    is_inner = inspect.isfunction(condition)
-    return inspect.getclosurevars(condition).nonlocals if is_inner else condition
 
 
 @asynccontextmanager
@@ -41,7 +21,7 @@ async def running(app: App) -> AsyncIterator[App]:
     try:
         yield app
     finally:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(patience(15)):
             await app.stop()
 
 

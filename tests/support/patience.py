@@ -4,20 +4,34 @@ A run measures the factor once, in the process that begins it, and hands it on i
 ``ROCKETRAY_TEST_PATIENCE``, which a person may set as well. A wait ends when what it waits for is
 there, so a large factor costs a passing run nothing. A time limit that has to pass before a test
 can go on is no wait, and is not multiplied.
+
+All waits of the tests are here (``test_architecture.py``): nothing else compares a clock with a
+limit, because a verdict must not depend on the seconds of a machine that others use as well.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 from rocketray.errors import StreamError
 
-__all__ = ["AGAIN_S", "at_last", "patience", "settle_patience", "wait_until"]
+__all__ = [
+    "AGAIN_S",
+    "at_last",
+    "patience",
+    "settle_patience",
+    "until",
+    "wait_until",
+    "wait_until_answered",
+]
 
 _VARIABLE = "ROCKETRAY_TEST_PATIENCE"
 _QUICK_S = 0.6
@@ -26,7 +40,9 @@ _LEAST = 2.0
 """The processes of a run wait for each other: four share what are often two processors."""
 _MOST = 20.0
 """A test that hangs still ends: three minutes become an hour at most."""
-_INTERVAL_S = 0.02
+_PAUSE_SHARE = 0.1
+"""A wait looks again after a tenth of the time that it has lasted, so it ends in time and is cheap."""
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.001, 0.2
 AGAIN_S = 0.5
 _T = TypeVar("_T")
 
@@ -50,19 +66,65 @@ def patience(seconds: float) -> float:
 
 
 def wait_until(
-    holds: Callable[[], _T],
-    otherwise: Callable[[], object] | str = "it does not come true",
+    holds: Callable[[], _T], otherwise: Callable[[], object] | str = "", *, within_s: float = 60.0
+) -> _T:
+    """Return the first true answer of *holds*; fail with *otherwise* after ``patience(within_s)``.
+
+    Where nothing is to be said otherwise, the error shows what *holds* looked at.
+    """
+    for pause_s in _looks(within_s, otherwise or partial(_looked_at, holds)):
+        if found := holds():
+            return found
+        time.sleep(pause_s)
+    raise AssertionError("looks never end without an error")
+
+
+async def until(
+    holds: Callable[[], object],
+    otherwise: Callable[[], object] | str = "",
     *,
     within_s: float = 60.0,
+) -> None:
+    """Wait until *holds*, as :func:`wait_until` does, while other tasks of the loop go on."""
+    for pause_s in _looks(within_s, otherwise or partial(_looked_at, holds)):
+        if holds():
+            return
+        await asyncio.sleep(pause_s)
+
+
+def wait_until_answered(
+    ask: Callable[[], _T], *errors: type[Exception], within_s: float = 60.0
 ) -> _T:
-    """Return the first true answer of *holds*; fail with *otherwise* after ``patience(within_s)``."""
-    end_s = time.monotonic() + patience(within_s)
-    while not (found := holds()):
-        if time.monotonic() > end_s:
+    """Return the first answer of *ask*, which raises one of *errors* until then."""
+    raised: list[Exception] = []
+    for pause_s in _looks(within_s, lambda: repr(raised[-1])):
+        try:
+            return ask()
+        except errors as error:
+            raised[:] = [error]
+        time.sleep(pause_s)
+    raise AssertionError("looks never end without an error")
+
+
+def _looks(within_s: float, otherwise: Callable[[], object] | str) -> Iterator[float]:
+    """Yield before each look how long to pause after it; fail after one that began when time was up.
+
+    So a machine that stood still all the time looks once more before it fails.
+    """
+    begun_s = time.monotonic()
+    while True:
+        waited_s = time.monotonic() - begun_s
+        yield min(_PAUSE_MAX_S, max(_PAUSE_MIN_S, waited_s * _PAUSE_SHARE))
+        if waited_s > patience(within_s):
             said = otherwise if isinstance(otherwise, str) else otherwise()
-            raise AssertionError(f"after {patience(within_s):.0f} s: {said}")
-        time.sleep(_INTERVAL_S)
-    return found
+            raise AssertionError(f"after {patience(within_s):.0f} s: {said!s:.4000}")
+
+
+def _looked_at(holds: Callable[[], object]) -> Any:
+    """What a condition reads of its test, as a lambda or a partial does."""
+    if isinstance(holds, partial):
+        return holds.args
+    return inspect.getclosurevars(holds).nonlocals if inspect.isfunction(holds) else holds
 
 
 def at_last(begin: Callable[[], _T]) -> _T:

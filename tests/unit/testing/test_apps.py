@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.apps import until
+from support.patience import until
 
 import rocketray as rr
 from rocketray.delay import DELAY_LEVELS_MS

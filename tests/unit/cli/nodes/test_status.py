@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import make_app, put, running, until
+from support.apps import make_app, put, running
 from support.command_server import run_here
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.shards.shard_api import ScrubState

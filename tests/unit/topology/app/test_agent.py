@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, make_app, numbers, put, running, until
+from support.apps import collecting, committed, make_app, numbers, put, running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.errors import ConfigError
 from rocketray.message import Message

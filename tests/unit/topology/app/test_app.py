@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from faust.types.enums import ProcessingGuarantee
-from support.apps import collecting, numbers, put, running, until
+from support.apps import collecting, numbers, put, running
 from support.local_node import LocalNode
+from support.patience import until
 from support.predicates import is_even
 
 from rocketray.errors import ConfigError, FilterError, InvalidNameError, SubscriptionConflictError

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import put, running, until
+from support.apps import put, running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.process_logs.log_line import MessagePlace, parse_lines
 from rocketray.topology.app.app import App

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.apps import running, until
+from support.apps import running
 from support.local_node import LocalNode
+from support.patience import until
 from support.spans import NoOpTracerProvider, Spans, StatusCode, Tracing
 
 from rocketray.actors.producers.producer import NodeProducer

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.apps import collecting, running, until
+from support.apps import collecting, running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.errors import ConfigError

@@ -11,8 +11,9 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import running, until
+from support.apps import running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App

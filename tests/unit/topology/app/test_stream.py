@@ -8,8 +8,9 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import collecting, committed, consume, numbers, running, until
+from support.apps import collecting, committed, consume, numbers, running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
-from support.apps import running, until
+from support.apps import running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.topology.app.app import App
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import committed, make_app, running, until
+from support.apps import committed, make_app, running
 from support.ladder import Ladder
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.files.paths import shard_directory
 from rocketray.message import Message

@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, make_app, put, running, until
+from support.apps import collecting, committed, make_app, put, running
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.explaining.explanation import Cause

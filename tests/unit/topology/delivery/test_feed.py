@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.apps import committed, numbers, put, until
+from support.apps import committed, numbers, put
 from support.feeds import WatchedTables, feeding, pass_over
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.consumers.member import GroupConsumer

@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.apps import committed, numbers, put, until
+from support.apps import committed, numbers, put
 from support.feeds import feeding
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.consumers.member import GroupConsumer

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.apps import until
+from support.patience import until
 
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock

@@ -7,9 +7,10 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from support.apps import committed, make_app, numbers, put, running, until
+from support.apps import committed, make_app, numbers, put, running
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.remote import fetch_sessions, fetched_streams
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.apps import committed, make_app, numbers, put, until
+from support.apps import committed, make_app, numbers, put
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
 from rocketray.actors.shards.shard_appends import ShardAppends

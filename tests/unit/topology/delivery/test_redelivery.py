@@ -8,9 +8,10 @@ import time
 from typing import Any
 
 import pytest
-from support.apps import committed, make_app, numbers, put, running, until
+from support.apps import committed, make_app, numbers, put, running
 from support.ladder import Ladder
 from support.local_node import LocalNode
+from support.patience import until
 
 
 def test_a_message_whose_handler_raised_comes_again_in_its_place(

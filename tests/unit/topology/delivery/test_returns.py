@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import pytest
-from support.apps import committed, make_app, put, running, until
+from support.apps import committed, make_app, put, running
 from support.durable import CommitWatch, Input
 from support.feeds import feeding
 from support.ladder import Ladder
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.delays.delay_service import DelayService

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from support.apps import until
+from support.patience import until
 
 from rocketray.actors.producers.links import Nearby
 from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic, sent_back

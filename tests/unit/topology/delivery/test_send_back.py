@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, make_app, numbers, put, running, until
+from support.apps import collecting, committed, make_app, numbers, put, running
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.producers.producer import NodeProducer

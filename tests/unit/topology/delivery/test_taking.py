@@ -8,9 +8,10 @@ from typing import Any
 import faust
 import pyarrow as pa
 import pytest
-from support.apps import committed, consume, numbers, running, until
+from support.apps import committed, consume, numbers, running
 from support.ladder import Ladder
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.errors import BatchError, ConfigError
 from rocketray.topology.app.app import App

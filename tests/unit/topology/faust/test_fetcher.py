@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import pytest
-from support.apps import collecting, running, until
+from support.apps import collecting, running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.member_options import FetchCompression, MemberOptions

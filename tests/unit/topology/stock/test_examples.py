@@ -15,8 +15,9 @@ import aiohttp
 import faust
 import pytest
 from faust.web import View
-from support.apps import collecting, running, until
+from support.apps import collecting, running
 from support.local_node import LocalNode
+from support.patience import until
 from support.stock_apps import stock_app
 
 

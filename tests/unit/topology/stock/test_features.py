@@ -9,9 +9,10 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import collecting, committed, numbers, put, running, until
+from support.apps import collecting, committed, numbers, put, running
 from support.durable import CommitWatch, summed_input
 from support.local_node import LocalNode
+from support.patience import until
 from support.stock_apps import stock_app
 
 from rocketray.errors import InvalidMessageError

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.apps import committed, numbers, put, running, until
+from support.apps import committed, numbers, put, running
 from support.local_node import LocalNode
+from support.patience import until
 from support.stock_apps import stock_app
 
 from rocketray.actors.consumers.app_member import AppMember

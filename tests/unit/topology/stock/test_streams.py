@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, numbers, put, running, until
+from support.apps import collecting, committed, numbers, put, running
 from support.local_node import LocalNode
+from support.patience import until
 from support.stock_apps import stock_app
 from yarl import URL
 

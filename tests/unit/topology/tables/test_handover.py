@@ -7,8 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.apps import committed, running, until
+from support.apps import committed, running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.topics.queue_tail import QueueTail

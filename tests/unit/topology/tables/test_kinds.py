@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.apps import running, until
+from support.apps import running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.topology.app.app import App

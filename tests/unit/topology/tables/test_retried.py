@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.apps import until
+from support.patience import until
 
 from rocketray.actors.retries.retry_records import RETRY_QUEUE_ID, RETRY_TOPIC
 from rocketray.testing import Broker, Clock

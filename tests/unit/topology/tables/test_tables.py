@@ -9,10 +9,11 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import collecting, committed, put, running, until
+from support.apps import collecting, committed, put, running
 from support.durable import CommitWatch, summed_input
 from support.ladder import stored_in
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.store.retention import RetentionPolicy

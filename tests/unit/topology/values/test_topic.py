@@ -6,8 +6,9 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import collecting, running, until
+from support.apps import collecting, running
 from support.local_node import LocalNode
+from support.patience import until
 
 from rocketray.errors import (
     ConfigError,
