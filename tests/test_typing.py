@@ -13,6 +13,7 @@ from pathlib import Path
 
 import faust
 import pytest
+from support.patience import patience
 from support.source_tree import ROOT
 
 import rocketray as rr
@@ -145,7 +146,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         env={**os.environ, "MYPYPATH": "" if installed else str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=patience(600),
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+ROUNDS = 1000  # of a second or so
 PROGRAM = [sys.executable, "-m", "support.changing_ring"]
 
 
-def run(seconds: float, tmp_path: Path, **environ: str) -> str:
+def run(rounds: int, tmp_path: Path, **environ: str) -> str:
     done = subprocess.run(
-        [*PROGRAM, str(seconds)],
+        [*PROGRAM, str(rounds)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]), **environ},
         capture_output=True,
         text=True,
@@ -29,7 +30,7 @@ def run(seconds: float, tmp_path: Path, **environ: str) -> str:
 def test_a_frame_that_changes_while_it_is_drained_is_stored_whole_or_refused(
     tmp_path: Path,
 ) -> None:
-    stored, refused = map(int, run(1.0, tmp_path).split())
+    stored, refused = map(int, run(ROUNDS, tmp_path).split())
     assert stored > 0
     assert refused > 0
 
@@ -40,7 +41,7 @@ def test_the_kernels_stay_within_their_arrays_while_a_frame_changes(tmp_path: Pa
     """With Numba's own check of every index, which an index outside turns into an error."""
     cache = tmp_path / "numba"
     environ = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache)}
-    stored, refused = map(int, run(20.0, tmp_path, **environ).split())
+    stored, refused = map(int, run(20 * ROUNDS, tmp_path, **environ).split())
     assert any(cache.rglob("*drain*")), "they were compiled for this test"
     assert stored > 0
     assert refused > 0

@@ -28,6 +28,7 @@ from support.commands import ONE_PROCESS, start_node, stop_node
 from support.forked import ForkedProgram
 from support.one_spark import one_spark
 from support.page_runner import PageRunner, Terminal, blocks_of, shown_as
+from support.patience import patience
 from support.source_tree import ROOT
 from support.stores import GOLDEN_STORE
 
@@ -264,7 +265,7 @@ def test_the_spark_example_writes_each_payment_once(spark: OneSpark) -> None:
     for times in (1, 2):
         log = spark.directory / f"{times}.log"
         log.touch()
-        assert ForkedProgram(command, spark.directory, spark.environ, log).wait(240) == 0
+        assert ForkedProgram(command, spark.directory, spark.environ, log).wait(patience(240)) == 0
         lines = sorted(line for line in log.read_text().splitlines() if line.startswith("o-"))
         assert lines == ["o-1: 120.0"] * times + ["o-3: 7.0"] * times
 
@@ -320,7 +321,7 @@ def delta_rows(directory: Path) -> int:
 def test_the_lake_of_trade_has_what_pandas_finds(spark: OneSpark) -> None:
     command, log = ("python", str(EXAMPLES / "trade_lake.py")), spark.directory / "trade.log"
     log.touch()
-    assert ForkedProgram(command, spark.directory, spark.environ, log).wait(240) == 0
+    assert ForkedProgram(command, spark.directory, spark.environ, log).wait(patience(240)) == 0
     make_trade = runpy.run_path(str(EXAMPLES / "trade_data.py"))["make_trade"]
     made = pd.DataFrame([{"kind": kind, **value} for kind, value in make_trade(500, seed=7)])
     orders, paid = (made[made.kind == kind].drop(columns="kind") for kind in ("order", "pay"))
@@ -348,7 +349,7 @@ def test_the_examples_tests_pass(tmp_path: Path) -> None:
     log.touch()
     script.write_text(RUN_TESTS)
     command = "python", str(script), "-p", "no:cacheprovider", str(EXAMPLES / "test_shop.py")
-    code = ForkedProgram(command, EXAMPLES, os.environ, log).wait(240)
+    code = ForkedProgram(command, EXAMPLES, os.environ, log).wait(patience(240))
     assert code == 0, log.read_text()
     assert "3 passed" in log.read_text()
 

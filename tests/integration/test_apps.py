@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.command_server import CommandServer
 from support.commands import COMMAND, ONE_PROCESS
+from support.patience import patience, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -135,7 +135,7 @@ def node(environ: dict[str, str], directory: Path) -> Iterator[CommandServer]:
                 server("up", "shop:app", "--detach")
     finally:
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=90)
+        _, said = process.communicate(timeout=patience(90))
     assert process.returncode == 0, said.decode()
     assert b"draining 1 hosts of apps" in said
 
@@ -150,13 +150,6 @@ def run(node: CommandServer) -> CommandServer:
 
 def hosts(run: CommandServer) -> list[dict[str, Any]]:
     return [line for line in run("status", "--over", "0", "--json").lines() if "app" in line]
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.2)
 
 
 def seen(directory: Path, app: str) -> list[int]:
@@ -182,9 +175,9 @@ def counts(found: list[dict[str, Any]], name: str) -> list[int]:
 def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     up = run("up", "shop:app", "--consumers", "2", "--detach", "--json")
     assert [(host["app"], host["host"]) for host in up.lines()] == [("shop", 0), ("shop", 1)]
-    wait_for(lambda: sorted(map(len, queues(hosts(run)))) == [1, 1], "the queues are not shared")
+    wait_until(lambda: sorted(map(len, queues(hosts(run)))) == [1, 1], "the queues are not shared")
     send(run, "shop", range(24))
-    wait_for(lambda: len(seen(directory, "shop")) >= 24, "not all messages were handled")
+    wait_until(lambda: len(seen(directory, "shop")) >= 24, "not all messages were handled")
     found = hosts(run)
     assert [host["state"] for host in found] == ["running", "running"]
     assert sum(counts(found, "finished")) == 24
@@ -195,7 +188,7 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
             assert noise not in logged
 
     run("send", "shop-orders", "bad")
-    wait_for(lambda: sum(counts(hosts(run), "deadLettered")) == 1, "it is no dead letter")
+    wait_until(lambda: sum(counts(hosts(run), "deadLettered")) == 1, "it is no dead letter")
     assert sum(counts(hosts(run), "failures")) == 1
     assert "dead letters" in run("status", "shop").out
     failed = [line for line in run("logs", "shop", "--json").lines() if line["level"] == "ERROR"]
@@ -203,9 +196,9 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     assert {line["part"] for line in run("logs", "node", "--json").lines()} <= {"node"}, "no news"
 
     run("scale", "shop", "1")
-    wait_for(lambda: queues(hosts(run)) == [[0, 1]], "the other host took nothing over")
+    wait_until(lambda: queues(hosts(run)) == [[0, 1]], "the other host took nothing over")
     send(run, "shop", range(24, 36))
-    wait_for(lambda: len(seen(directory, "shop")) >= 36, "not all messages were handled")
+    wait_until(lambda: len(seen(directory, "shop")) >= 36, "not all messages were handled")
     [before] = hosts(run)
     module = directory / "shop.py"
     text = module.read_text()
@@ -227,14 +220,14 @@ def test_sinks_are_up_in_one_host_of_their_own(run: CommandServer, directory: Pa
     for number in range(3):
         assert run("send", "lakes-orders", str(number)).code == 0
     seen_by_lake = directory / "seen-lake"
-    wait_for(lambda: seen_by_lake.exists() and seen_by_lake.read_text() == "0\n1\n2\n", "no lake")
-    wait_for(lambda: hosts(run)[1]["sinks"][1]["error"], "it does not say what failed")
+    wait_until(lambda: seen_by_lake.exists() and seen_by_lake.read_text() == "0\n1\n2\n", "no lake")
+    wait_until(lambda: hosts(run)[1]["sinks"][1]["error"], "it does not say what failed")
     lake, broken = hosts(run)[1]["sinks"]
     assert (lake["sink"], lake["state"], lake["error"]) == ("lake", "running", None)
     assert broken["error"] == "ValueError: no bucket"
     line = LAKES[: LAKES.index('raise ValueError("no b')].count("\n") + 1
     assert broken["place"] == f"{directory / 'lakes.py'}:{line}"
-    wait_for(lambda: hosts(run)[1]["sinks"][0]["lag"] == 0, "it reports no lag")
+    wait_until(lambda: hosts(run)[1]["sinks"][0]["lag"] == 0, "it reports no lag")
     shown = run("status", "lakes", "--over", "0").out
     assert "lakes sink broken failed" in shown
     assert f": ValueError: no bucket ({broken['place']})" in shown
@@ -257,7 +250,7 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
     assert up.code == 0, up.err
     run("send", "ledger-entries", "{broken", "--key", "broken")
     run("send", "ledger-entries", '{"amount": 7}', "--key", "behind")
-    wait_for(lambda: counts(hosts(run), "decodeFailures")[0] > 2, "it is not tried again")
+    wait_until(lambda: counts(hosts(run), "decodeFailures")[0] > 2, "it is not tried again")
 
     held = "held at offset 0: attempt "
     shown = run("status", "ledger").out
@@ -270,8 +263,8 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
     assert held in explained.out
     assert run("explain", "behind", "--group", "ledger-book").out.startswith("on_its_way ")
 
-    wait_for(lambda: counts(hosts(run), "deadLettered") == [1], "it is no dead letter")
-    wait_for(lambda: counts(hosts(run), "finished") == [2], "the queue does not go on")
+    wait_until(lambda: counts(hosts(run), "deadLettered") == [1], "it is no dead letter")
+    wait_until(lambda: counts(hosts(run), "finished") == [2], "the queue does not go on")
     [letter] = run("dlq", "show", "ledger-book", "--json").lines()
     assert letter["attempts"] == 5
     assert letter["reason"].startswith("JSONDecodeError: ")
@@ -316,14 +309,14 @@ def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(
     assert process.stdout
     before = json.loads(process.stdout.readline())
     send(run, "kiosk", range(12))
-    wait_for(lambda: len(seen(directory, "kiosk")) >= 12, "not all messages were handled")
+    wait_until(lambda: len(seen(directory, "kiosk")) >= 12, "not all messages were handled")
     assert seen(directory, "kiosk") == list(range(12))
     run("send", "kiosk-orders", "crash")
-    wait_for(lambda: hosts(run)[0]["restarts"] > 0, "the actor did not end")
-    wait_for(lambda: hosts(run)[0]["state"] == "running", "it did not come back")
+    wait_until(lambda: hosts(run)[0]["restarts"] > 0, "the actor did not end")
+    wait_until(lambda: hosts(run)[0]["state"] == "running", "it did not come back")
     assert hosts(run)[0]["pid"] != before["pid"]
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience(60))
     assert process.returncode == 0
     assert hosts(run) == []
 
@@ -358,7 +351,7 @@ def test_a_host_that_fails_at_each_restart_says_why_and_can_be_taken_down(
     assert [(host["restarts"], host["lastError"]) for host in up] == [(0, None)]
     asked.write_text("raise")
     os.kill(up[0]["pid"], signal.SIGKILL)
-    wait_for(lambda: hosts(run)[0]["lastError"] is not None, "it does not say why")
+    wait_until(lambda: hosts(run)[0]["lastError"] is not None, "it does not say why")
     host = hosts(run)[0]
     assert host["restarts"] > 0
     assert host["state"] in ("restarting", "starting")
@@ -381,7 +374,7 @@ def test_what_cannot_be_done_says_what_to_do(
     command = [COMMAND, "up", "stall:app", "--detach"]
     at_once = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=directory, env=environ)
     here = run("up", "stall:app", "--detach")
-    _, there = at_once.communicate(timeout=120)
+    _, there = at_once.communicate(timeout=patience(120))
     assert sorted((here.code, at_once.returncode)) == [0, 1], "one of two at the same time"
     said = here.err + there.decode()
     assert "app 'stall' is " in said

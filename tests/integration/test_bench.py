@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.another_ray import runs
+from support.patience import patience
 from support.source_tree import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -50,7 +51,7 @@ def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
     """In a process of its own, as people run it."""
     command = [sys.executable, "-m", "rocketray", "bench", name, "--quick", "--json"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=220, cwd=tmp_path, check=False
+        command, capture_output=True, text=True, timeout=patience(220), cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout.splitlines()[-1])["rows"]
@@ -79,7 +80,7 @@ def test_several_machines_are_measured_and_no_process_stays(
     if is_interrupted and first:
         assert any("raylet" in command for command in marked(mark.encode()))
         process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=200)
+    _, errors = process.communicate(timeout=patience(200))
     if "NOT TESTED" in errors:
         pytest.skip(errors)
     assert marked(mark.encode()) == []

@@ -11,6 +11,7 @@ from support.chromium import Chromium
 from support.commands import ONE_PROCESS, rocketray, start_node, stop_node
 from support.console_client import ConsoleClient
 from support.machine import needs
+from support.patience import patience
 
 from rocketray.actors.client.asked_node import open_node
 
@@ -38,7 +39,7 @@ def test_a_tail_goes_through_the_death_of_its_node(tmp_path: Path) -> None:
             await browser.open(f"{console.address}/?topic=Trade&from=earliest")
             await browser.wait(f"{TOTAL} === '1'")
             nodes[0].send_signal(signal.SIGKILL)
-            nodes[0].wait(30)
+            nodes[0].wait(patience(30))
             await browser.wait(f"{NOTICE}.includes('does not answer')")
             log = tmp_path / "second.log"
             nodes.append(await asyncio.to_thread(start_node, data, log, *ONE_PROCESS))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from support.another_ray import planned_ray, runs
 from support.command_server import CommandServer, Done
 from support.deployment import DEPLOY, at, container, documents, environ_of, path_with
 from support.machines_apart import THERE, apart
+from support.patience import patience, wait_until
 
 pytestmark = [
     pytest.mark.integration,
@@ -28,11 +28,11 @@ _READY_S = 120.0
 def await_ready(
     log: Path, count: int, process: subprocess.Popen[bytes], said: str = "ready: pid"
 ) -> None:
-    deadline = time.monotonic() + _READY_S
-    while log.read_text().count(said) < count:
+    def is_ready() -> bool:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+        return log.read_text().count(said) >= count
+
+    wait_until(is_ready, log.read_text, within_s=_READY_S)
 
 
 class Commands:
@@ -125,7 +125,7 @@ def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) 
             assert second.keys() == first.keys()
             assert not second.items() & first.items()
             supervisor.terminate()
-            assert supervisor.wait(60) == 0, logs[0].read_text()
+            assert supervisor.wait(patience(60)) == 0, logs[0].read_text()
             assert [pid for pid in second.values() if runs(pid)] == []
             assert "stopping" in logs[0].read_text()  # the node, in order
         finally:
@@ -168,7 +168,7 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
         if is_lost:
             (gcs,) = children(process.pid, "gcs_server")
             os.kill(gcs, signal.SIGKILL)
-            assert process.wait(30) == 1  # so Kubernetes starts its container again
+            assert process.wait(patience(30)) == 1  # so Kubernetes starts its container again
             assert subprocess.run(is_ready, check=False).returncode == 1
             process = start(2)
             with commands(data, environ) as run:
@@ -182,11 +182,11 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
         with consumer.stdout as lines:
             got = [lines.readline().decode() for _ in range(2)]
             consumer.terminate()
-            consumer.wait(60)
+            consumer.wait(patience(60))
         assert ["before" in got[0], "after" in got[1]] == [True, True], got
     finally:
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(patience(60)) == 0
     assert subprocess.run(is_ready, check=False).returncode == 1
 
 

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from support.faust_commands import run_faust
+from support.patience import patience, wait_until
 
 from rocketray.actors.cluster.node import Node
 
@@ -87,10 +87,10 @@ def worker_of(directory: Path, module: str) -> subprocess.Popen[str]:
 
 
 def wait_for_lines(path: Path, count: int) -> list[str]:
-    end = time.monotonic() + 90
-    while not path.exists() or len(path.read_text().split("\n")) <= count:
-        assert time.monotonic() < end, f"{path} has too few lines"
-        time.sleep(0.1)
+    wait_until(
+        lambda: path.exists() and len(path.read_text().split("\n")) > count,
+        f"{path} has too few lines",
+    )
     return path.read_text().splitlines()
 
 
@@ -109,7 +109,7 @@ def test_a_worker_handles_what_is_sent_and_ends_on_a_signal(
     try:
         assert wait_for_lines(directory / f"{module}.seen", 1) == ["1 1"]
         worker.send_signal(number)
-        said = worker.communicate(timeout=60)[0]
+        said = worker.communicate(timeout=patience(60))[0]
     finally:
         worker.kill()
         worker.communicate()

@@ -363,7 +363,6 @@ def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluste
     assert "does not answer" in away["refused"]
     assert away["waiting"] == [True, True], "also for the queue that is away, until it is back"
     assert away["unknown"] == [cluster.disk]
-    assert max(away["seconds"].values()) < 30, away["seconds"]
     assert away["created"] == []
     assert away["hosts"] == [["running", socket.gethostname()]] * 3
     cluster.machines.start_second()

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 from support.command_server import run_here
-from support.fleet import TOPIC, Fleet, start, wait_until
+from support.fleet import TOPIC, Fleet, start
 from support.history import violations
 from support.journal import Journals
+from support.patience import patience, wait_until
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME
 from rocketray.actors.client.actor_names import find_actor
@@ -129,7 +130,7 @@ def test_who_was_stopped_hands_out_nothing_that_others_own_and_who_leaves_repeat
     time.sleep(SESSION_TIMEOUT_MS / 5000)  # it reads again while others leave
     assert fleet.leave_member() == 0
     fleet.leave_host()
-    assert producer.wait(120) == 0
+    assert producer.wait(patience(120)) == 0
     wait_until(lambda: not any(fleet.missing().values()), lambda: f"lost: {fleet.missing()}")
     assert violations(fleet.history()) == [], "\n".join(map(fleet.chronicle, fleet.groups))
 
@@ -160,7 +161,7 @@ def test_every_broadcast_member_gets_everything_and_goes_on_where_it_was(
     for name in ("first", "second"):
         wait_until(partial(has, name, 200), lambda: "not all came to each")
     first.terminate()
-    assert first.wait(60) == 0
+    assert first.wait(patience(60)) == 0
     send(connection, "Everywhere", range(200, 300))
     begin("first")
     for name in ("first", "second"):
@@ -194,7 +195,7 @@ def test_offsets_move_under_a_group_that_runs(connection: Connection, stack: Exi
                 lambda: "the members do not hear of it",
             )
             assert not skipping.done(), skipping.result()
-        assert [move["to"] for move in skipping.result(60)] == [75, 75]
+        assert [move["to"] for move in skipping.result(patience(60))] == [75, 75]
     send(connection, "Moved", range(150, 160))
     readers.wait(Counter(range(150, 160)))
 
@@ -236,7 +237,7 @@ def test_a_group_changes_what_it_subscribes_to_while_it_runs(
             )
         finally:
             is_over.set()
-        sending.result(60)
+        sending.result(patience(60))
     switches = [change["switches"][str(queue)] for queue in range(2)]
     wanted = [
         (queue, offset, number)

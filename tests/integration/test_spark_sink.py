@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from support.endless_sink import lake_sink
+from support.patience import patience, wait_until
 from support.shards import Shards
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
@@ -243,7 +243,7 @@ def test_sinks_wait_for_their_topic_and_end_quietly_with_ctrl_c(tmp_path: Path) 
             shards.fill("Trade", 0, 2000)
             batches = [process.stdout.readline() for _ in range(3)]
             os.killpg(process.pid, signal.SIGINT)  # as a terminal sends Ctrl-C, to all of them
-            _, errors = process.communicate(timeout=90)
+            _, errors = process.communicate(timeout=patience(90))
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -264,13 +264,12 @@ def test_the_jvm_ends_with_a_process_of_sinks_that_is_killed(tmp_path: Path) -> 
         assert process.stdout.readline() == "0 10\n"
         assert len(processes_of(process.pid)) > 2, "the JVM, and workers"
         process.kill()
-        end = time.monotonic() + 60
-        while (left := processes_of(process.pid)) and time.monotonic() < end:
-            time.sleep(0.1)
-        for one in left:
-            os.kill(one, signal.SIGKILL)
-        process.communicate()
-        assert left == []
+        try:
+            wait_until(lambda: not processes_of(process.pid))
+        finally:
+            for one in processes_of(process.pid):
+                os.kill(one, signal.SIGKILL)
+            process.communicate()
 
 
 def python_path() -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import uuid
-from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
 import pytest
 import ray
+from support.patience import wait_until, wait_until_answered
 from support.staging import stored_bodies
 
 from rocketray.actors.calls.endpoint import (
@@ -52,26 +51,8 @@ def kill(name: str) -> None:
     os.kill(ray.get(find_actor(DEFAULT_CLUSTER, name).pid.remote()), signal.SIGKILL)
 
 
-def at_last(call: Callable[[], bool]) -> bool:
-    """Call until the service answers: its process was killed a moment ago."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            return call()
-        except ShardUnavailableError:
-            time.sleep(0.1)
-    raise AssertionError("the gateway does not come back")
-
-
 def problem_of(client: StagingClient, batch: BatchName) -> str:
     return next(work.problem for work in client.calls.overview(100).work if work.batch == batch)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_batches_are_stored_once_though_gateways_and_shards_are_killed(
@@ -89,7 +70,8 @@ def test_batches_are_stored_once_though_gateways_and_shards_are_killed(
         assert client.calls.decide(batch) == "decided"
         for victim in victims:
             kill(victim)
-        assert at_last(partial(client.wait_applied, name, 60))
+        applied = partial(client.wait_applied, name, 60)
+        assert wait_until_answered(applied, ShardUnavailableError)
         assert client.calls.decide(batch) == "repeated"
     found = stored_bodies(connection, topic)
     assert found == {f"{number}-{row}": 1 for number in range(4) for row in range(ROWS)}
@@ -106,13 +88,15 @@ def test_a_batch_that_was_decided_before_both_gateways_ended_is_stored(
     client, name = StagingClient(place), BatchName(uuid.uuid4().hex, 0)
     connection.topics.set_permission(topic, 4)
     client.calls.decide(StagedBatch(name, "run", (stage(client, topic, name),)))
-    until(lambda: "has no write permission" in problem_of(client, name))
+    wait_until(lambda: "has no write permission" in problem_of(client, name))
     assert not client.calls.is_applied(name)
-    until(lambda: any(f"writer {name.writer} is decided" in line for line in connection.problems()))
+    wait_until(
+        lambda: any(f"writer {name.writer} is decided" in line for line in connection.problems())
+    )
     for gateway in (SPARE_GATEWAY_NAME, GATEWAY_NAME):
         ray.kill(find_actor(DEFAULT_CLUSTER, gateway))  # Ray does not start it again
     connection.topics.set_permission(topic, 6)
     kill(COORDINATOR_NAME)  # which looks when it starts
-    until(lambda: not [*staged_directory(node.data).glob(f"{name.writer}.*")])
+    wait_until(lambda: not [*staged_directory(node.data).glob(f"{name.writer}.*")])
     assert sum(stored_bodies(connection, topic).values()) == ROWS
-    until(lambda: not any(name.writer in line for line in connection.problems()))
+    wait_until(lambda: not any(name.writer in line for line in connection.problems()))

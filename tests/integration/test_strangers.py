@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import rocketray, start_node, stop_node
+from support.patience import patience
 from support.stranger import STRANGER_UID, as_stranger, needs_stranger, place_of_all
 
 from rocketray.actors.backups.backup import back_up
@@ -72,7 +73,7 @@ flight, told = pyarrow.flight, []
 client = flight.FlightClient(sys.argv[1])
 for line in sys.stdin:
     headers = [(b"authorization", f"Bearer {line.strip()}".encode())]
-    options = flight.FlightCallOptions(timeout=20, headers=headers)
+    options = flight.FlightCallOptions(timeout=patience(20), headers=headers)
     told.append(attempt(lambda: [*client.do_action(flight.Action("none", b""), options)]))
 print(json.dumps(told))
 """
@@ -98,7 +99,7 @@ for port in sys.argv[1:]:
     for path in ("get_or_create_runtime_env", "delete_runtime_env_if_possible"):
         request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", b"", method="POST")
         try:
-            answers[f"{port}/{path}"] = urllib.request.urlopen(request, timeout=5).status
+            answers[f"{port}/{path}"] = urllib.request.urlopen(request, timeout=patience(5)).status
         except urllib.error.HTTPError as error:
             answers[f"{port}/{path}"] = error.code
         except Exception as error:
@@ -365,7 +366,7 @@ def test_a_command_without_the_right_token_is_told_so_in_one_line(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=patience(120),
     )
     (line,) = (each for each in done.stderr.splitlines() if not each.startswith("still "))
     assert (done.returncode, done.stdout) == (1, "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import time
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import orjson
 import pytest
 from support.booted_machine import BootedMachine, booted_machine
 from support.deployment import DEPLOY, MOUNT
+from support.patience import wait_until
 
 from rocketray import kernels
 
@@ -70,10 +70,9 @@ def bodies(machine: BootedMachine, *environ: str) -> list[str]:
 
 
 def await_ready(machine: BootedMachine, count: int) -> None:
-    deadline = time.monotonic() + _READY_S
-    while machine.journal().count("ready: pid") < count:
-        assert time.monotonic() < deadline, machine.journal()
-        time.sleep(0.2)
+    wait_until(
+        lambda: machine.journal().count("ready: pid") >= count, machine.journal, within_s=_READY_S
+    )
 
 
 def kill(machine: BootedMachine, unit: str) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from support import machine
 from support.own_mounts import with_mounts
+from support.patience import patience, wait_until, wait_until_answered
 
 __all__ = ["BootedMachine", "booted_machine"]
 
@@ -81,7 +81,7 @@ class BootedMachine:
         ]
         done = subprocess.run(
             [*self._entered, *whole, *environ, *command],
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=patience(120), check=False,
         )  # fmt: skip
         assert done.returncode == 0, (command, done.stdout, done.stderr, self.journal())
         return done.stdout
@@ -127,26 +127,19 @@ def _control_groups() -> Path:
 
 
 def _when_booted(process: subprocess.Popen[bytes]) -> BootedMachine:
-    deadline = time.monotonic() + _BOOT_S
-    while True:
+    def booted() -> BootedMachine | None:
         assert process.poll() is None, "systemd ended"
-        assert time.monotonic() < deadline, "systemd did not start"
-        try:
+        with suppress(AssertionError, ValueError):
             machine = BootedMachine(process)
             machine.run("systemctl", "start", "multi-user.target")
-        except (AssertionError, ValueError):
-            time.sleep(0.1)
-        else:
             return machine
+        return None
+
+    return wait_until(booted, "systemd did not start", within_s=_BOOT_S)
 
 
 def _remove(group: Path) -> None:
     """Remove a control group, when its last processes have ended."""
-    deadline = time.monotonic() + _BOOT_S
     for each in (*sorted((path for path in group.rglob("*/")), reverse=True), group):
-        while each.is_dir():
-            try:
-                each.rmdir()
-            except OSError:
-                assert time.monotonic() < deadline, each
-                time.sleep(0.1)
+        if each.is_dir():
+            wait_until_answered(each.rmdir, OSError, within_s=_BOOT_S)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+from support.patience import patience
 
 __all__ = ["CHROMIUM", "Chromium"]
 
@@ -58,7 +59,7 @@ class Chromium:
 
     async def _connect(self) -> None:
         """Connect to the page of the browser that starts."""
-        async with asyncio.timeout(_START_S):
+        async with asyncio.timeout(patience(_START_S)):
             while not (port := self._port()):  # noqa: ASYNC110 - a file of another program
                 await asyncio.sleep(0.05)
             self._list = f"http://127.0.0.1:{port}/json/list"
@@ -83,7 +84,7 @@ class Chromium:
             await self._socket.close()
         await self._http.close()
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(patience(10))
 
     def _port(self) -> str:
         """Return the port of the protocol; "" while the browser starts."""
@@ -101,7 +102,7 @@ class Chromium:
     ) -> dict[str, Any]:
         number = next(self._numbers)
         await socket.send_json({"id": number, "method": method, "params": parameters})
-        async with asyncio.timeout(_WAIT_S):
+        async with asyncio.timeout(patience(_WAIT_S)):
             while True:
                 answer = json.loads(await socket.receive_str())
                 if answer.get("id") == number:
@@ -143,7 +144,7 @@ class Chromium:
 
     async def wait(self, script: str, seconds: float = _WAIT_S) -> None:
         """Wait until an expression is true."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patience(seconds)):
             while True:
                 with contextlib.suppress(AssertionError):  # between two pages
                     if await self.run(f"Boolean({script})"):

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from support.patience import patience
+
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.console.access import ConsoleAccess
@@ -21,8 +23,6 @@ from rocketray.console.console_server import ConsoleParts
 from rocketray.console.serving import serve
 
 __all__ = ["Answer", "ConsoleClient"]
-
-_WAIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ConsoleClient:
             target=lambda: asyncio.run(serve(parts, self._ended, ready)), daemon=True
         )
         self._thread.start()
-        assert is_ready.wait(_WAIT_S)
+        assert is_ready.wait(patience(60))
         return self
 
     def __exit__(
@@ -84,7 +84,7 @@ class ConsoleClient:
     ) -> None:
         self._ended.set()
         assert self._thread is not None
-        self._thread.join(_WAIT_S)
+        self._thread.join(patience(60))
         assert not self._thread.is_alive()
 
     @property
@@ -101,7 +101,7 @@ class ConsoleClient:
         form: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Send a request with these headers alone."""
-        link = http.client.HTTPConnection("127.0.0.1", self.access.port, timeout=_WAIT_S)
+        link = http.client.HTTPConnection("127.0.0.1", self.access.port, timeout=patience(60))
         content = None if form is None else urlencode(form, doseq=True)
         sent = dict(headers or {})
         if content is not None:

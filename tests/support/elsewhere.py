@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from support.commands import COMMAND
-from support.patience import patience, wait_until
+from support.patience import patience, wait_until, wait_until_answered
 
 from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME
@@ -160,11 +159,11 @@ def _use(address: str) -> dict[str, Any]:
         with client.consumer("far", _FAR, Subscription.tags("pay")) as member:
             bodies: list[bytes] = []
 
-            def read() -> bool:
+            def are_there() -> bool:
                 bodies.extend(body for batch in member.poll(1.0) for body in batch.bodies())
                 return len(bodies) >= 10
 
-            wait_until(read, lambda: bodies)
+            wait_until(are_there)
         return {
             "stored": len(stored),
             "paid": sorted(map(int, bodies)),
@@ -227,15 +226,10 @@ def _kill_and_await() -> None:
 
 def _count(connection: Connection) -> int:
     """How many messages the node has in the end: each queue is asked until it answers."""
-    found: list[int] = []
-
-    def asked() -> bool:
-        with suppress(ShardUnavailableError):
-            found.append(len(connection.messages.query_by_time(_TOPIC, 0, 2**62)))
-        return bool(found)
-
-    wait_until(asked)
-    return found[0]
+    return wait_until_answered(
+        lambda: len(connection.messages.query_by_time(_TOPIC, 0, 2**62)),
+        ShardUnavailableError,
+    )
 
 
 main(*sys.argv[1:])

@@ -21,6 +21,7 @@ import ray
 from support.history import GroupHistory, History, Sent, Told
 from support.journal import Journals
 from support.noting_producer import send_all
+from support.patience import patience, wait_until, wait_until_answered
 from support.verdict import Death, Offsets, chronicle
 
 from rocketray.actors.api.system_api import services_of
@@ -78,7 +79,6 @@ ACTORS = (
 _AT_ONCE = {PLAIN: 50, EVENS: 50, LARGE: 50}  # in hands between two looks at the lease; else 1
 _NUMBERS = 1_000_000  # of each producer
 _READ_MAX = 10_000
-_WAIT_S = 120.0
 
 
 class Fleet:
@@ -146,11 +146,11 @@ class Fleet:
         """End all of them."""
         for _, process in self._members.values():
             process.kill()
-            process.wait(60)
+            process.wait(patience(60))
         for *_, producer in self._producers:
             if producer is not None:
                 producer.kill()
-                producer.wait(60)
+                producer.wait(patience(60))
         if ORDERED in self.groups:
             take_down(find_hosts(DEFAULT_CLUSTER, "chaos"))
 
@@ -165,7 +165,7 @@ class Fleet:
         name, owned, offsets = self._choose_member()
         group, process = self._members.pop(name)
         process.kill()
-        process.wait(60)
+        process.wait(patience(60))
         self._note(group, f"{name}-{process.pid}", owned, offsets)
         self.start_member(group)
 
@@ -174,7 +174,7 @@ class Fleet:
         first, count, process = self._producers[-1]
         assert process is not None
         process.kill()
-        process.wait(60)
+        process.wait(patience(60))
         told = len(self._notes(first))
         self.start_producer(max(count - told, 1), pause_ms)
 
@@ -253,7 +253,7 @@ class Fleet:
         joined = sorted(self._members.keys() & self.owners().keys())
         _, process = self._members.pop(self._random.choice(joined))
         process.terminate()
-        return process.wait(60)
+        return process.wait(patience(60))
 
     def leave_host(self) -> None:
         """Take one host of the app down in order."""
@@ -435,13 +435,8 @@ class Fleet:
         return _told(group, self._all_groups())
 
     def _all_groups(self) -> list[GroupDescription]:
-        end = time.monotonic() + _WAIT_S
-        while True:
-            try:
-                return self._connection.groups.all()
-            except ShardUnavailableError:  # it starts again, or its Ray does
-                assert time.monotonic() < end
-                time.sleep(0.2)
+        # It starts again, or its Ray does.
+        return wait_until_answered(self._connection.groups.all, ShardUnavailableError)
 
 
 def _told(
@@ -459,23 +454,13 @@ def _told(
 
 def pid_of(name: str) -> int:
     """The process of an actor of the node."""
-    return int(ray.get(find_actor(DEFAULT_CLUSTER, name).pid.remote(), timeout=60))
+    return int(ray.get(find_actor(DEFAULT_CLUSTER, name).pid.remote(), timeout=patience(60)))
 
 
 def start(script: str, *arguments: object, output: object = None) -> subprocess.Popen[bytes]:
     """A script of this directory in a process of its own."""
     command = [sys.executable, str(TESTS / "support" / script), *map(str, arguments)]
     return subprocess.Popen(command, stdout=output)  # type: ignore[call-overload,no-any-return]
-
-
-def wait_until(
-    condition: Callable[[], bool], what: Callable[[], str], timeout_s: float = 120
-) -> None:
-    """Fail with *what* when the condition is not met in time."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.2)
 
 
 def _topics(group: str) -> dict[str, int]:

@@ -14,15 +14,15 @@ import time
 from collections import Counter, defaultdict
 from typing import Any
 
+from support.patience import wait_until, wait_until_answered
+
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import StoreFullError
 from rocketray.filters.subscription import Subscription
 
 _TOPIC = "Full"
-_WAIT_S = 60.0
 _SIZE = 50_000
-_PAUSE_S = 0.1
 
 
 class Driver:
@@ -77,21 +77,12 @@ class Driver:
         }
 
     def room(self) -> dict[str, Any]:
-        """Send to the joined disk again; say how long it refused."""
-        begin_s = time.monotonic()
-        while True:
-            try:
-                self._send(int(self._far))
-                break
-            except StoreFullError:
-                assert time.monotonic() < begin_s + _WAIT_S
-                time.sleep(_PAUSE_S)
-        seconds = round(time.monotonic() - begin_s, 1)
+        """Send to the joined disk again."""
+        wait_until_answered(lambda: self._send(int(self._far)), StoreFullError)
         for _ in range(10):
             self._send(int(self._far))
         time.sleep(10.0)  # the disk is left out of the turns until then
         return {
-            "seconds": seconds,
             "anywhere": sorted({self._send(None) for _ in range(20)}),
             "problems": self._until_problem(is_full=False),
             "all read": self._is_all_read(),
@@ -124,21 +115,16 @@ class Driver:
                     member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
 
     def _is_all_read(self) -> bool:
-        deadline = time.monotonic() + _WAIT_S
-        while time.monotonic() < deadline:
-            if all({*self._sent[queue]} <= {*self._read[queue]} for queue in range(2)):
-                return True
-            time.sleep(_PAUSE_S)
-        return False
+        return wait_until(
+            lambda: all({*self._sent[queue]} <= {*self._read[queue]} for queue in range(2))
+        )
 
     def _until_problem(self, *, is_full: bool) -> list[str]:
-        deadline = time.monotonic() + _WAIT_S
-        while True:
-            problems = self._client.problems()
-            if any("% full" in line for line in problems) == is_full:
-                return problems
-            assert time.monotonic() < deadline, problems
-            time.sleep(_PAUSE_S)
+        def problems() -> tuple[list[str]] | None:
+            found = self._client.problems()
+            return (found,) if any("% full" in line for line in found) == is_full else None
+
+        return wait_until(problems, self._client.problems)[0]
 
 
 def main(address: str, cluster: str) -> None:

@@ -9,13 +9,14 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 
-from support.fleet import FILTERS, PLAIN, Fleet, wait_until
+from support.fleet import FILTERS, PLAIN, Fleet
 from support.history import verdict, violations
 from support.nemesis import KILLS, Nemesis, NodeProcess
+from support.patience import wait_until
 
 from rocketray.actors.client.standalone import Client
 
@@ -54,9 +55,11 @@ def main(directory: Path, messages: int, seed: int, strikes: Sequence[str]) -> N
         tell("all is sent, and more follows")
         fleet.send_more(messages // 10)
         wait_until(
-            lambda: not any(fleet.missing().values()), lambda: f"lost: {fleet.missing()}", _WAIT_S
+            lambda: not any(fleet.missing().values()),
+            lambda: f"lost: {fleet.missing()}",
+            within_s=_WAIT_S,
         )
-        wait_until(fleet.has_committed_all, lambda: "offsets stay behind", _WAIT_S)
+        wait_until(fleet.has_committed_all, lambda: "offsets stay behind", within_s=_WAIT_S)
         tell("all is delivered and committed")
         history = fleet.history(fleet.explained(_EXPLAINED))
         found = violations(history)
@@ -75,10 +78,14 @@ def main(directory: Path, messages: int, seed: int, strikes: Sequence[str]) -> N
 
 def await_flow(fleet: Fleet, messages: int) -> None:
     """Strike while messages flow, where the last strike lets them."""
-    before, end = fleet.finished(), time.monotonic() + _FLOW_WAIT_S
-    while fleet.finished() < before + messages and time.monotonic() < end:
+    before = fleet.finished()
+
+    def has_flowed() -> bool:
         fleet.see_offsets()
-        time.sleep(0.2)
+        return fleet.finished() >= before + messages
+
+    with suppress(AssertionError):
+        wait_until(has_flowed, within_s=_FLOW_WAIT_S)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from support.patience import wait_until
@@ -44,10 +45,8 @@ def parcels(client: Client) -> dict[str, Any]:
 
     Both of its hosts own queues before.
     """
-    wait_until(
-        lambda: all(host.status and host.status.queues for host in find_hosts(client.cluster, APP)),
-        lambda: find_hosts(client.cluster, APP),
-    )
+    found = partial(find_hosts, client.cluster, APP)
+    wait_until(lambda: all(one.status and one.status.queues for one in found()), found)
     with client.producer() as producer:
         for key in _KEYS:
             producer.send("Parcels", b"a parcel", keys=key, sharding_key=key)
@@ -63,15 +62,13 @@ def parcels(client: Client) -> dict[str, Any]:
 
 def hosts(client: Client, count: int) -> Sequence[tuple[str, str]]:
     """Return the state and the machine of each of *count* hosts of the app, when all run."""
-    said: list[tuple[str, str]] = []
 
-    def run() -> bool:
+    def running() -> list[tuple[str, str]]:
         found = find_hosts(client.cluster, APP)
-        said[:] = [(host.state, host.status.machine if host.status else "") for host in found]
-        return [state for state, _ in said] == ["running"] * count
+        said = [(str(host.state), host.status.machine if host.status else "") for host in found]
+        return said if [state for state, _ in said] == ["running"] * count else []
 
-    wait_until(run, lambda: said)
-    return said
+    return wait_until(running, lambda: find_hosts(client.cluster, APP))
 
 
 def take(
@@ -81,12 +78,12 @@ def take(
     bodies: list[str] = []
     with client.consumer(group, topic, subscription) as member:
 
-        def read() -> bool:
+        def are_there() -> bool:
             with suppress(StreamError):  # a queue is unavailable
                 for batch in member.poll(1.0):
                     bodies.extend(body.decode() for body in batch.bodies())
                     member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
             return len(bodies) >= count
 
-        wait_until(read, lambda: f"{len(bodies)} of {count} messages came: {bodies}")
+        wait_until(are_there, lambda: bodies)
     return bodies

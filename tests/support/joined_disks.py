@@ -13,9 +13,7 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ import faust
 import ray
 from support.fork_server import serve
 from support.joined_apps import hosts, parcels, take
-from support.patience import patience, wait_until
+from support.patience import patience, wait_until, wait_until_answered
 from support.traffic import Traffic, gap
 
 import rocketray as rr
@@ -156,31 +154,21 @@ def away(client: Client) -> dict[str, Any]:
     """Use the cluster while the second machine is away."""
     here = [queue for queue, disk in enumerate(client.topics.get(TOPIC).disks) if not disk]
     wait_until(lambda: any("does not answer" in line for line in client.problems()))
-    with client.producer(ack="disk", timeout_s=patience(10)) as producer:
-        begin_s = time.monotonic()
+    with client.producer(ack="disk", timeout_s=patience(_WAIT_S)) as producer:
         for queue_id in here:
             producer.send(TOPIC, b"while away", keys="away", tags="pay", queue_id=queue_id)
-        sent_s = time.monotonic() - begin_s
-        begin_s = time.monotonic()
         anywhere = [producer.send(TOPIC, b"anywhere", tags="order").queue_id for _ in range(6)]
-        anywhere_s = time.monotonic() - begin_s
-        begin_s = time.monotonic()
         try:
-            producer.send(TOPIC, b"there", queue_id=min({*range(4)} - {*here}))
+            producer.send(TOPIC, b"there", queue_id=min({*range(4)} - {*here}), timeout_s=10)
             refused = ""
         except ShardUnavailableError as error:
             refused = str(error)
-        refused_s = time.monotonic() - begin_s
         waiting = [
             producer.send("Later", b"away", keys="away", queue_id=queue_id, delay_level=1)
             for queue_id in range(2)
         ]
-    begin_s = time.monotonic()
     taken = take(client, GROUP, Subscription.tags("pay"), len(here))
-    taken_s = time.monotonic() - begin_s
-    began_s = time.monotonic()
     created = client.topics.create("Meanwhile", 2).disks
-    created_s = time.monotonic() - began_s
     return {
         "problems": client.problems(),
         "waiting": [_is_on(client, "", SCHEDULE_TOPIC, result) for result in waiting],
@@ -189,13 +177,6 @@ def away(client: Client) -> dict[str, Any]:
         "anywhere": {*anywhere} <= {*here},
         "refused": refused,
         "taken": len(taken),
-        "seconds": {
-            "send": sent_s,
-            "send anywhere": anywhere_s,
-            "be refused": refused_s,
-            "take": taken_s,
-            "create": created_s,
-        },
         "created": created,
         "hosts": hosts(client, 3),
     }
@@ -204,7 +185,7 @@ def away(client: Client) -> dict[str, Any]:
 def without_the_first(client: Client) -> dict[str, Any]:
     """Use the cluster while the machine of the first disk is away, and the coordinator elsewhere."""
     topic = client.topics.create("Meanwhile", 2)
-    with client.producer(ack="disk", timeout_s=patience(10)) as producer:
+    with client.producer(ack="disk", timeout_s=patience(_WAIT_S)) as producer:
         for number in range(10):
             producer.send(topic.name, b"%d" % number)
     taken = len(take(client, "new", Subscription.tags("*"), 10, topic.name))
@@ -462,15 +443,8 @@ def _first_of_each(bodies: list[str]) -> list[str]:
 
 
 def _offsets(client: Client) -> list[int]:
-    found: list[int] = []
-
-    def asked() -> bool:
-        with suppress(StreamError):  # a queue is unavailable
-            found[:] = [each.max_queue_offset for each in client.shard_statistics(TOPIC)]
-        return bool(found)
-
-    wait_until(asked)
-    return found
+    found = wait_until_answered(lambda: client.shard_statistics(TOPIC), StreamError)
+    return [each.max_queue_offset for each in found]
 
 
 def _of_joined() -> dict[str, tuple[int, str]]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Self
+
+from support.patience import wait_until_answered
 
 from .maven import maven_jars
 from .rocketmq import free_port
@@ -65,17 +66,15 @@ class KafkaBroker:
         self._wait(port)
 
     def _wait(self, port: int) -> None:
-        deadline = time.monotonic() + _START_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-            except OSError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self._process.kill()
-                    raise RuntimeError("Kafka did not start") from error
-                time.sleep(0.2)
-            else:
-                return
+        def answer() -> None:
+            assert self._process.poll() is None, "Kafka did not start"
+            socket.create_connection(("127.0.0.1", port), 1).close()
+
+        try:
+            wait_until_answered(answer, OSError, within_s=_START_S)
+        except AssertionError:
+            self._process.kill()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -23,10 +23,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
+
+from support.patience import patience, wait_until
 
 from rocketray.actors.files.home import settle_identity
 from rocketray.filters.subscription import Subscription
@@ -192,13 +193,11 @@ def _killed(data: Path, inject: str, trace: str, copies: str) -> int:
     if inject:
         options += ["-e", f"inject={inject}"]
     watcher = subprocess.Popen(["strace", *options, "-p", str(child)])
-    deadline = time.monotonic() + _WAIT_S
-    while "TracerPid:\t0\n" in Path(f"/proc/{child}/status").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    status = Path(f"/proc/{child}/status")
+    wait_until(lambda: "TracerPid:\t0\n" not in status.read_text())
     os.write(opened, b"x")
     os.waitpid(child, 0)
-    watcher.wait(_WAIT_S)
+    watcher.wait(patience(_WAIT_S))
     os.close(gate)
     os.close(opened)
     return answered[0]

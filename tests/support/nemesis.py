@@ -18,7 +18,8 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from support.fleet import ACTORS, Fleet, pid_of, wait_until
+from support.fleet import ACTORS, Fleet, pid_of
+from support.patience import patience, wait_until
 from support.set_clock import CLOCK, set_clock
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME
@@ -73,7 +74,7 @@ class NodeProcess:
         for pid in doomed:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._process.wait(60)
+        self._process.wait(patience(60))
 
     def _is_ready(self) -> bool:
         assert self._process.poll() is None, self._said.read_text()

@@ -31,6 +31,7 @@ from types import TracebackType
 
 from support.command_server import CommandServer
 from support.forked import ForkedProgram, can_fork
+from support.patience import patience, wait_until
 
 __all__ = ["Block", "PageRunner", "Terminal", "blocks_of", "shown_as"]
 
@@ -38,7 +39,7 @@ _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.MULTILI
 _NODE = "rocketray start"
 _SLOW = re.compile(r"still .*, for \d+ s now|.* queues run; the others are being started")
 _PAUSE = re.compile(r"sleep (\d+); ")
-_APPEARS_S = 240  # a busy machine starts processes slowly
+_APPEARS_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class PageRunner(AbstractContextManager["PageRunner"]):
             log = self._directory / "printed.log"
             log.write_text("")
             begun = ForkedProgram(words, self._directory, self._environ, log, Path(source))
-            code = begun.wait(_APPEARS_S)
+            code = begun.wait(patience(_APPEARS_S))
             assert code == 0, f"{command}\n{log.read_text()}"
             return log.read_text()
         done = subprocess.run(
@@ -158,7 +159,7 @@ class PageRunner(AbstractContextManager["PageRunner"]):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_APPEARS_S,
+            timeout=patience(_APPEARS_S),
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}"
@@ -205,16 +206,18 @@ class Terminal:
 
     def wait_for(self, shown: re.Pattern[str], *, anywhere: bool = False) -> None:
         """Wait until *shown* is printed, behind what was waited for before unless *anywhere*."""
-        deadline = time.monotonic() + _APPEARS_S
         start = 0 if anywhere else self._seen
-        while not (found := shown.search(_plain(self.printed()), start)):
-            assert time.monotonic() < deadline, f"{shown.pattern}\n{self.printed()}"
-            assert self._process.poll() is None, self.printed()
-            time.sleep(0.1)
-        self._seen = found.end()
+
+        def found() -> re.Match[str] | None:
+            match = shown.search(_plain(self.printed()), start)
+            assert match or self._process.poll() is None, self.printed()
+            return match
+
+        said = wait_until(found, lambda: f"{shown.pattern}\n{self.printed()}", within_s=_APPEARS_S)
+        self._seen = said.end()
 
     def close(self) -> None:
         """Stop the command as Ctrl-C does."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(_APPEARS_S)
+            self._process.wait(patience(_APPEARS_S))

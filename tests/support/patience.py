@@ -66,7 +66,10 @@ def patience(seconds: float) -> float:
 
 
 def wait_until(
-    holds: Callable[[], _T], otherwise: Callable[[], object] | str = "", *, within_s: float = 60.0
+    holds: Callable[[], _T | None],
+    otherwise: Callable[[], object] | str = "",
+    *,
+    within_s: float = 60.0,
 ) -> _T:
     """Return the first true answer of *holds*; fail with *otherwise* after ``patience(within_s)``.
 
@@ -96,12 +99,12 @@ def wait_until_answered(
     ask: Callable[[], _T], *errors: type[Exception], within_s: float = 60.0
 ) -> _T:
     """Return the first answer of *ask*, which raises one of *errors* until then."""
-    raised: list[Exception] = []
-    for pause_s in _looks(within_s, lambda: repr(raised[-1])):
+    said = [""]  # not the error, which would keep what its frames hold, as sockets
+    for pause_s in _looks(within_s, said.pop):
         try:
             return ask()
         except errors as error:
-            raised[:] = [error]
+            said[:] = [repr(error)]
         time.sleep(pause_s)
     raise AssertionError("looks never end without an error")
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from support import machine
+from support.patience import wait_until_answered
 
 __all__ = ["redis_server"]
 
 _HOST = "127.0.0.1"
-_START_S = 20.0
-_LOOK_AGAIN_S = 0.1
 
 
 @contextmanager
@@ -40,12 +38,4 @@ def redis_server(directory: Path) -> Iterator[Mapping[str, str]]:
 
 
 def _await_answer(port: int) -> None:
-    deadline = time.monotonic() + _START_S
-    while True:
-        try:
-            socket.create_connection((_HOST, port), 1.0).close()
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(_LOOK_AGAIN_S)
-        else:
-            return
+    wait_until_answered(lambda: socket.create_connection((_HOST, port), 1.0).close(), OSError)

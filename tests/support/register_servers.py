@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from moto.server import ThreadedMotoServer
 from support import machine
+from support.patience import patience, wait_until_answered
 
 from rocketray.actors.register.register import Register
 
@@ -30,7 +29,7 @@ def s3_server() -> Iterator[str]:
         host, port = server.get_host_and_port()
         url = f"http://{host}:{port}"
         bucket = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(bucket, timeout=30).close()
+        urllib.request.urlopen(bucket, timeout=patience(30)).close()
         yield url
     finally:
         server.stop()
@@ -65,19 +64,15 @@ def etcd_server(directory: Path, *options: str, scheme: str = "http") -> Iterato
         yield clients
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(patience(30))
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end_s = time.monotonic() + 30
-    while time.monotonic() < end_s and process.poll() is None:
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-        except OSError:  # it does not listen yet, or has no leader
-            time.sleep(0.05)
-        else:
-            return
-    pytest.fail(f"etcd does not answer: {log.read_text()[-2000:]}")
+    def answer() -> None:
+        assert process.poll() is None, log.read_text()[-2000:]
+        urllib.request.urlopen(url, timeout=patience(5)).close()
+
+    wait_until_answered(answer, OSError)  # it does not listen yet, or has no leader
 
 
 def free_port() -> int:

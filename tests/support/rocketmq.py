@@ -10,13 +10,13 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 import pytest
+from support.patience import wait_until
 
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 
@@ -85,12 +85,16 @@ class _Server:
                  "-cp", classpath, main, "-c", str(properties)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
-        deadline = time.monotonic() + _START_S
-        while _READY not in self._printed():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                pytest.fail(f"{name} did not start:\n{self._printed()}")
-            time.sleep(0.1)
+
+        def is_ready() -> bool:
+            assert self._process.poll() is None, f"{name} did not start:\n{self._printed()}"
+            return _READY in self._printed()
+
+        try:
+            wait_until(is_ready, self._printed, within_s=_START_S)
+        except AssertionError:
+            self.kill()
+            raise
 
     @property
     def pid(self) -> int:

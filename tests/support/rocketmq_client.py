@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
+from support.patience import wait_until, wait_until_answered
 
 from rocketray.message import CRC_PROPERTY, StoredMessage
 
@@ -92,30 +92,20 @@ class RocketMQClient:
 
         A broker of the same topic that ended a moment ago is known there for some time.
         """
-        deadline = time.monotonic() + _ROUTE_S
-        while True:
-            try:
+
+        def is_known() -> bool:
+            with suppress(Py4JJavaError):
                 queues = self._consumer.fetchSubscribeMessageQueues(topic)
-                if any(queue.getBrokerName() == self._broker for queue in queues):
-                    return
-            except Py4JJavaError:
-                if time.monotonic() > deadline:
-                    raise
-            assert time.monotonic() < deadline, f"{self._broker} is not known to have {topic}"
-            time.sleep(0.5)
+                return any(queue.getBrokerName() == self._broker for queue in queues)
+            return False
+
+        said = f"{self._broker} is not known to have {topic}"
+        wait_until(is_known, said, within_s=_ROUTE_S)
 
     def wait_for_message(self, topic: str, key: str) -> None:
         """Until the broker finds a message with *key*."""
-        deadline = time.monotonic() + _ROUTE_S
-        while True:
-            try:
-                self.query(topic, key)
-            except Py4JJavaError:  # the client raises for "no message"
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-            else:
-                return
+        # The client raises for "no message".
+        wait_until_answered(lambda: self.query(topic, key), Py4JJavaError, within_s=_ROUTE_S)
 
     def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The queue's minimum and maximum offset, by the broker."""

@@ -18,6 +18,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from support.patience import patience
+
 from rocketray.kernels import warm
 
 from . import faults, groups, senders, upkeep
@@ -98,19 +100,21 @@ def _outcomes(
             if pid == 0:
                 answer(seed, there)
             there.close()
-            running[here] = seed, pid, time.monotonic() + _TIMEOUT_S
+            running[here] = seed, pid, time.monotonic()
         if not running:
             return
         ready = wait([*running], timeout=1.0)
         for connection in [*running]:
-            seed, pid, end_s = running[connection]
+            seed, pid, begun_s = running[connection]
             if connection in ready:
                 try:
                     outcome = connection.recv()
                 except EOFError:
                     outcome = Outcome(seed, "its process died", (), "", {})
-            elif time.monotonic() > end_s:
-                outcome = Outcome(seed, f"not at its end after {_TIMEOUT_S:.0f} s", (), "", {})
+            elif time.monotonic() - begun_s > patience(_TIMEOUT_S):
+                outcome = Outcome(
+                    seed, f"not at its end after {patience(_TIMEOUT_S):.0f} s", (), "", {}
+                )
             else:
                 continue
             del running[connection]
@@ -125,7 +129,7 @@ def _end(connection: Connection, pid: int) -> None:
 
 
 def _answer(root: Path, mutate: Mutate, seed: int, connection: Connection) -> None:
-    faulthandler.dump_traceback_later(_TIMEOUT_S - 5, exit=True)
+    faulthandler.dump_traceback_later(patience(_TIMEOUT_S) - 5, exit=True)
     gc.set_threshold(_OBJECTS_A_COLLECTION)
     directory = root / str(seed)
     try:
