@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.paths import consumer_directory, producer_rings_directory
@@ -43,13 +44,15 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 def receive(consumer: GroupConsumer, count: int, *, commit: bool = True) -> list[StoredMessage]:
     """All messages until there are *count* of them; fails when they do not come in time."""
     found: list[StoredMessage] = []
-    deadline = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < deadline:
+
+    def has_all() -> bool:
         for batch in consumer.poll(0.2):
-            found += batch.messages()
+            found.extend(batch.messages())
             if commit:
                 consumer.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-    assert len(found) >= count
+        return len(found) >= count
+
+    wait_until(has_all)
     return found
 
 
@@ -151,16 +154,20 @@ def test_a_full_ring_goes_on_as_soon_as_there_is_room(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The filter sleeps while a ring is full; taking from it has to wake it."""
-    monkeypatch.setattr(filter_module, "_IDLE_WAIT_S", 60.0)
+    monkeypatch.setattr(filter_module, "_IDLE_WAIT_S", 3600.0)
     node.topics.ensure("Trade", 1)
     rows = CAPACITY * 2
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
         producer.send_many("Trade", pa.table({"body": ["x"] * rows}))
         count = 0
-        deadline = time.monotonic() + 50
-        while count < rows and time.monotonic() < deadline:
+
+        def has_all() -> bool:
+            nonlocal count
             time.sleep(0.05)  # a slow member, so that its ring fills
             count += sum(len(batch) for batch in member.poll(1.0, CAPACITY))
+            return count >= rows
+
+        wait_until(has_all, lambda: f"{count} of {rows}")
     assert count == rows
 
 
@@ -199,13 +206,13 @@ def test_the_offset_moves_over_what_the_filter_left_out(node: LocalNode) -> None
         node.consumer("g", "Trade", Subscription.tags("no")) as member,
     ):
         producer.send_many("Trade", [Message("Trade", b"", "yes")] * 100)
-        deadline = time.monotonic() + 60
-        last = 0
-        while last < 100 and time.monotonic() < deadline:
+
+        def is_over_all() -> bool:
             for batch in member.poll(0.1):
-                last = batch.next_queue_offset
-                member.commit("Trade", 0, last)
-    assert node.state.registry.offsets.get("g", "Trade", 0) == 100
+                member.commit("Trade", 0, batch.next_queue_offset)
+            return node.state.registry.offsets.get("g", "Trade", 0) == 100
+
+        wait_until(is_over_all)
 
 
 def test_a_group_goes_on_where_it_committed(node: LocalNode) -> None:
@@ -227,11 +234,13 @@ def test_two_members_share_the_queues_and_hand_them_over_cleanly(node: LocalNode
         producer.send_many("Trade", [Message("Trade", b"1")] * 3000)
         found = receive(first, 3000)
         second = node.consumer("g", "Trade", Subscription.tags("*"), client_id="b")
-        deadline = time.monotonic() + 60
-        while len(second.assignment()) < 2 and time.monotonic() < deadline:
+
+        def are_shared() -> bool:
             for member in (first, second):
                 assert all(len(batch) == 0 for batch in member.poll(0.05))
-        assert len(first.assignment()) == len(second.assignment()) == 2
+            return len(first.assignment()) == len(second.assignment()) == 2
+
+        wait_until(are_shared)
         assert not first.assignment() & second.assignment()
         for queue in range(4):
             producer.send("Trade", b"2", queue_id=queue)

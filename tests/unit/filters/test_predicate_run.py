@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.patience import patience
 
 from rocketray.errors import PredicateError
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
@@ -95,19 +96,19 @@ def test_a_call_that_does_not_come_back_is_late_and_its_answer_dropped(batch: bo
     def ask(first: int, stop: int) -> npt.NDArray[np.bool_]:
         if stop > 2:
             inside.set()
-            go_on.wait(30)
+            go_on.wait(patience(30))
         return np.ones(stop - first, np.bool_)
 
     run = PredicateRun(5, ask, batch=batch, stop_on_error=False, time_limit_s=1.0, clock_s=clock)
     thread = threading.Thread(target=run.go)
     thread.start()
-    assert inside.wait(30)
+    assert inside.wait(patience(30))
     assert not run.is_overdue()
     clock.now_s = 1.5
     assert run.is_overdue()
     taken = run.take()
     go_on.set()
-    thread.join(30)
+    thread.join(patience(30))
     assert taken.tolist() == ([LATE] * 5 if batch else [1, 1, LATE])
     assert run.take().tolist() == taken.tolist()
     assert not run.is_overdue()

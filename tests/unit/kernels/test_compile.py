@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles.find import oracle_of
+from support.patience import patience
 from support.stores import GOLDEN_STORE
 
 from rocketray import kernels
@@ -62,7 +63,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=patience(120),
     )
 
 

@@ -131,7 +131,7 @@ def test_a_read_waits_for_the_next_message_on_any_disk_or_is_interrupted(
     for queue_id in (1, 2):
         later = threading.Timer(LATER_S, cluster.fill, (queue_id, 1))
         later.start()
-        assert [*log.read(positions, 10, 60)] == [(TOPIC, queue_id)]
+        assert [*log.read(positions, 10, 3600)] == [(TOPIC, queue_id)]
         later.join()
         positions[TOPIC, queue_id] = 2
     began_s = time.monotonic()
@@ -139,9 +139,8 @@ def test_a_read_waits_for_the_next_message_on_any_disk_or_is_interrupted(
     assert time.monotonic() - began_s >= LATER_S
     interrupting = threading.Timer(LATER_S, log.interrupt)
     interrupting.start()
-    assert log.read(positions, 10, 60) == {}
+    assert log.read(positions, 10, 3600) == {}
     interrupting.join()
-    assert time.monotonic() - began_s < 50
 
 
 def test_a_queue_with_much_keeps_no_other_from_its_turn(

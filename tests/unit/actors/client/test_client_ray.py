@@ -6,15 +6,13 @@ import ctypes
 import signal
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
+from support.patience import wait_until
 
 from rocketray.actors.client import client_ray
 from rocketray.actors.client.client_ray import ClientRay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError
-
-_WITHIN_S = 10.0
 
 
 class FakeRay:
@@ -55,13 +53,6 @@ class User:
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     return FakeRay(monkeypatch)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def fails(client: ClientRay) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
+from support.patience import patience, wait_until
 from support.serving_node import serving
 
 from rocketray.actors.calls.endpoint import client_of
@@ -49,12 +49,14 @@ def client_on(node: LocalNode) -> LocalClient:
 def polled(member: GroupConsumer, count: int) -> list[bytes]:
     """Poll until there are *count* messages, and commit them; return their bodies, sorted."""
     found: list[bytes] = []
-    end = time.monotonic() + 30
-    while len(found) < count:
-        assert time.monotonic() < end, found
+
+    def has_all() -> bool:
         for batch in member.poll(0.1):
-            found += [message.body for message in batch.messages()]
+            found.extend(message.body for message in batch.messages())
             member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+        return len(found) >= count
+
+    wait_until(has_all)
     return sorted(found)
 
 
@@ -116,7 +118,7 @@ class Apps:
     def hosts(self, app: str | None) -> list[Host]:
         assert app is None
         self.asked.set()
-        assert self.may_answer.wait(30)
+        assert self.may_answer.wait(patience(30))
         return []
 
 
@@ -126,11 +128,11 @@ def test_a_call_that_waits_does_not_hold_up_another(node: LocalNode) -> None:
         slow = client_of(client.transport, APPS)
         thread = threading.Thread(target=lambda: found.append(slow.hosts(None)))
         thread.start()
-        assert apps.asked.wait(30)
+        assert apps.asked.wait(patience(30))
         assert "T" in client.topics.all()
         assert found == []
         apps.may_answer.set()
-        thread.join(30)
+        thread.join(patience(30))
     assert found == [[]]
 
 

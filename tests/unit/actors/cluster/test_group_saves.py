@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import patience, wait_until
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.files.file_documents import FileDocuments
@@ -105,7 +105,7 @@ def test_while_a_save_waits_other_groups_are_answered_and_one_save_serves_all_th
 
     def slow(file: FileDocuments, name: str, *arguments: Any, **options: Any) -> None:
         begun.set()
-        assert goes_on.wait(30)
+        assert goes_on.wait(patience(30))
         saves.append(name)
         save(file, name, *arguments, **options)
 
@@ -120,17 +120,15 @@ def test_while_a_save_waits_other_groups_are_answered_and_one_save_serves_all_th
     monkeypatch.setattr(one, "_decided", hears)
     with ThreadPoolExecutor() as threads:
         waiting = [threads.submit(one.heartbeat, beat())]
-        assert begun.wait(30)
+        assert begun.wait(patience(30))
         again = replace(settled, number=next(NUMBERS), held=frozenset({0, 1}))
         assert one.heartbeat(again).granted == {0: -1, 1: -1}
         others = [replace(beat(), group=group) for group in ("g", "new", "newer")]
         waiting += [threads.submit(one.heartbeat, each) for each in others]
-        deadline = time.monotonic() + 30
-        while len(heard) < 5:
-            assert time.monotonic() < deadline
+        wait_until(lambda: len(heard) >= 5)
         assert wait(waiting, timeout=0.1).done == set()
         goes_on.set()
-        assert [call.result(30).granted for call in waiting] == [{0: -1, 1: -1}] * 4
+        assert [call.result(patience(30)).granted for call in waiting] == [{0: -1, 1: -1}] * 4
     assert saves == ["groups", "groups"]
     assert state(tmp_path).registry.to_json() == one.registry.to_json()
 
@@ -164,20 +162,20 @@ def test_while_a_change_of_topics_is_saved_groups_are_answered(
     def slow(file: FileDocuments, name: str, *arguments: Any, **options: Any) -> None:
         if name == "topics":
             begun.set()
-            assert goes_on.wait(30)
+            assert goes_on.wait(patience(30))
         save(file, name, *arguments, **options)
 
     monkeypatch.setattr(FileDocuments, "save", slow)
     with ThreadPoolExecutor() as threads:
         deleting = threads.submit(one.delete_topic, "Gone")
-        assert begun.wait(30)
+        assert begun.wait(patience(30))
         creating = threads.submit(one.topics.create, "New", 1)
         assert one.heartbeat(beat()).granted == {0: -1, 1: -1}
         assert one.expiry_orders() == []
         assert one.topics.catalog.topics.keys() == {"Trade", "Gone"}
         goes_on.set()
-        deleting.result(30)
-        creating.result(30)
+        deleting.result(patience(30))
+        creating.result(patience(30))
     assert one.topics.catalog.topics.keys() == {"Trade", "New"}
     assert state(tmp_path).topics.catalog == one.topics.catalog
 

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 from support.serving_node import serving
 
 from rocketray import __version__
@@ -90,10 +90,9 @@ def test_each_answer_is_that_of_a_direct_call(node: LocalNode, client: LocalClie
             producer.send("Trade", body, tags="a", keys=["k1"], properties={"x": "ü"})
     with node.consumer("g", "Trade", Subscription("SQL92", "x = 'ü'")) as member:
         member.poll(1.0)
-    while any(shard.rings for shard in node.shard_statistics("Trade")):
-        time.sleep(0.01)  # those of the producer are let go of
-    while node.filters.statistics().streams:
-        time.sleep(0.01)  # and those of the member
+    # Those of the producer are let go of, and those of the member.
+    wait_until(lambda: not any(shard.rings for shard in node.shard_statistics("Trade")))
+    wait_until(lambda: not node.filters.statistics().streams)
     assert answers(client) == answers(node)
     assert client.explain("k1", "g") == node.explain("k1", "g")
     assert client.doubts(["Trade"], Subscription("TAG", "b")) == ["Trade: tags 'b'"]

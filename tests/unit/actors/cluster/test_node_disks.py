@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.patience import patience
 
 from rocketray.actors.cluster import node_disks
 from rocketray.actors.cluster.node_disks import NodeDisks
@@ -20,7 +21,6 @@ from rocketray.actors.topics.placement import Placement
 from rocketray.errors import ShardUnavailableError
 
 DISK = "00000000-0000-0000-0000-000000000002"
-_WAIT_S = 20.0
 
 
 def test_an_older_catalog_never_replaces_a_newer_one(
@@ -37,7 +37,7 @@ def test_an_older_catalog_never_replaces_a_newer_one(
     def call(_: str, __: Any, catalog: TopicCatalog) -> None:
         if not begun.is_set():
             begun.set()
-            assert go_on.wait(_WAIT_S)
+            assert go_on.wait(patience(60))
         kept.append(catalog.get("T").queues)
 
     monkeypatch.setattr(disks, "_call", call)
@@ -46,12 +46,12 @@ def test_an_older_catalog_never_replaces_a_newer_one(
         for each in catalogs
     )
     first.start()
-    assert begun.wait(_WAIT_S)
+    assert begun.wait(patience(60))
     second.start()
     second.join(0.1)
     go_on.set()
-    first.join(_WAIT_S)
-    second.join(_WAIT_S)
+    first.join(patience(60))
+    second.join(patience(60))
     assert kept == [1, 2]
     disks.keep_catalog(DISK, lambda: catalogs[1])
     assert kept == [1, 2], "it has that already"

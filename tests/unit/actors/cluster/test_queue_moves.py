@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.moving_disks import FAR, STEPS, MovingAgents
+from support.patience import wait_until
 
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.cluster_state import ClusterState
@@ -280,11 +280,12 @@ def test_mistakes_change_nothing(
 def test_old_files_go_though_nobody_asked_for_the_outcome(disks: TwoDisks) -> None:
     disks.append(b"0")
     disks.moves.move("T", 0, FAR, 0.0)
-    end_s = time.monotonic() + 30
-    while files(disks) != [FAR] and time.monotonic() < end_s:
-        time.sleep(0.05)
+
+    def old_ones_are_gone() -> bool:
         disks.moves.tidy()
-    assert files(disks) == [FAR]
+        return files(disks) == [FAR]
+
+    wait_until(old_ones_are_gone)
     assert disks.move(FAR).copied_bytes > 0, "whoever asks again hears it"
     assert disks.bodies() == [b"0"]
 
@@ -305,10 +306,13 @@ def test_a_move_that_is_under_way_tells_how_far_it_is(disks: TwoDisks) -> None:
     disks.append(bytes(5000))
     disks.agents.goes_on.clear()
     done = disks.moves.move("T", 0, FAR, 0.0)
-    end_s = time.monotonic() + 30
-    while done == RoundProgress() and time.monotonic() < end_s:
-        done = disks.moves.move("T", 0, FAR, 0.01)
-    assert isinstance(done, RoundProgress)
+
+    def begun() -> RoundProgress | None:
+        found = disks.moves.move("T", 0, FAR, 0.01)
+        return found if isinstance(found, RoundProgress) and found != RoundProgress() else None
+
+    assert done == RoundProgress()
+    done = wait_until(begun)
     assert 0 < done.fetched_bytes < done.differing_bytes
     disks.agents.fails["progress"] = ShardUnavailableError("on disk", 1, "on purpose")
     assert disks.moves.move("T", 0, FAR, 0.0) == RoundProgress(), "the move goes on"

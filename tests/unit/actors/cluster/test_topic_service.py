@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import patience
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.topic_service import TopicService
@@ -117,7 +118,7 @@ def test_a_topic_that_is_made_again_while_it_is_deleted_keeps_its_files(
     make("T")
     topics.delete("T")
     for thread in made:
-        thread.join(30)
+        thread.join(patience(30))
     assert {*topics.all()} == {"T", "Other"}
     assert shard_directory(data, "T", 0).exists()
 

@@ -6,6 +6,7 @@ import threading
 from queue import SimpleQueue
 
 import pytest
+from support.patience import patience
 
 from rocketray.actors.consumers import app_member
 from rocketray.actors.consumers.app_member import AppMember
@@ -132,7 +133,7 @@ def test_the_app_hears_of_whatever_ends_the_heartbeats(
     one = AppMember(coordinator, "g", "one", bounds, on_change=lambda: None, on_failure=told.put)
     one.subscribe(["A"])
     coordinator.failure = error
-    assert str(error) in str(told.get(timeout=60))
+    assert str(error) in str(told.get(timeout=patience(60)))
     coordinator.failure = None
     one.close()
 
@@ -191,7 +192,7 @@ def test_a_refused_member_says_so() -> None:
     )
     one.subscribe(["A"])
     coordinator.failure = StreamError("the topic is gone")
-    assert refused.wait(20)
+    assert refused.wait(patience(20))
     one.close()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.actors.consumers import local_offsets
 from rocketray.actors.consumers.local_offsets import SAVE_INTERVAL_MS, LocalOffsets
@@ -88,17 +89,17 @@ def test_who_commits_does_not_wait_for_the_disk(
 
     def write(*_: object) -> None:
         is_writing.set()
-        may_write.wait(30)
+        may_write.wait(patience(30))
 
     with join(node, "one") as member:
         put(node, "T", numbers(1))
         assert take(member, 1) == numbers(1)
         monkeypatch.setattr(local_offsets, "write_json", write)
         monkeypatch.setattr(local_offsets, "SAVE_INTERVAL_MS", 0)
-        assert is_writing.wait(30), "the heartbeat saves what was committed"
+        assert is_writing.wait(patience(30)), "the heartbeat saves what was committed"
         committing = threading.Thread(target=member.commit, args=("T", 0, 1), daemon=True)
         committing.start()
-        committing.join(5)
+        committing.join(patience(5))
         has_committed = not committing.is_alive()
         may_write.set()
         assert has_committed, "the commit waits until the file is written"

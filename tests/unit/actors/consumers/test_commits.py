@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StreamError
@@ -122,4 +123,4 @@ def test_a_poll_that_waits_ends_when_the_member_is_closed(join: Join) -> None:
         while not waiting.running():
             time.sleep(0.001)
         member.close()
-        assert waiting.result(30) == []
+        assert waiting.result(patience(30)) == []

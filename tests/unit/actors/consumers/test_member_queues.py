@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStream
@@ -60,29 +60,36 @@ def take(
 ) -> list[bytes]:
     """What a reader gets that goes on after each error, and commits what it got."""
     found: list[bytes] = []
-    end_s = time.monotonic() + 30.0
-    while not until(found) and time.monotonic() < end_s:
+
+    def is_enough() -> bool:
         with suppress(StreamError):
             for batch in member.poll(0.05, size):
-                found += batch.bodies()
+                found.extend(batch.bodies())
                 member.commit("T", batch.queue_id, batch.next_queue_offset)
+        return until(found)
+
+    if not until(found):
+        wait_until(is_enough, lambda: f"only {len(found)} came")
     return found
 
 
 def take_until_error(member: GroupConsumer) -> list[bytes]:
     """What a reader gets before the error of the damaged record; batches are as the filter is fast."""
     found: list[bytes] = []
-    end_s = time.monotonic() + 30.0
-    while time.monotonic() < end_s:
+
+    def fails() -> bool:
         try:
             batches = member.poll(0.05, 16)
         except CorruptRecordError as error:
             assert "offset 40" in str(error)  # noqa: PT017 - what comes before it counts, too
-            return found
+            return True
         for batch in batches:
-            found += batch.bodies()
+            found.extend(batch.bodies())
             member.commit("T", batch.queue_id, batch.next_queue_offset)
-    raise AssertionError("no error")
+        return False
+
+    wait_until(fails, "no error")
+    return found
 
 
 def test_a_queue_without_a_directory_keeps_no_member_from_the_others(node: HinderedNode) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStreams
@@ -100,7 +101,7 @@ def test_a_message_wakes_it_though_the_filter_actor_is_gone(
             sleeper = threading.Thread(target=lambda: reader.member.poll(100.0, 1), daemon=True)
             sleeper.start()
             producer.send("T", b"%d" % number, queue_id=number % 3)
-            sleeper.join(20)
+            sleeper.join(patience(20))
             assert not sleeper.is_alive()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.api.system_api import WaitingByMinute
 from rocketray.actors.files.paths import shard_directory
@@ -24,8 +25,6 @@ from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.recall import RecallHandle
 
-PATIENCE_S = 60
-
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
@@ -35,10 +34,7 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 
 
 def wait_for(node: LocalNode, queue_id: int, count: int) -> list[StoredMessage]:
-    deadline = time.monotonic() + PATIENCE_S
-    while node.shard_statistics("trade")[queue_id].max_queue_offset < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: node.shard_statistics("trade")[queue_id].max_queue_offset >= count)
     found = [node.messages.at("trade", queue_id, offset) for offset in range(count)]
     return [message for message in found if message is not None]
 
@@ -74,12 +70,13 @@ def test_waiting_messages_are_counted_by_the_minute_in_which_they_are_due(
         assert node.delays.recall(handles[number])
     left = [ms for number, ms in enumerate(due) if number % 7]
     model = sorted(Counter(ms // 60_000 * 60_000 for ms in left).items())
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := node.delays.by_minute("", 5)).later + sum(n for _, n in found.minutes) < len(
-        left
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+
+    def all_known() -> WaitingByMinute | None:
+        found = node.delays.by_minute("", 5)
+        known = found.later + sum(count for _, count in found.minutes)
+        return found if known >= len(left) else None
+
+    found = wait_until(all_known)
     assert found == WaitingByMinute((*model[:5],), sum(count for _, count in model[5:]))
     assert node.delays.by_minute("", 100) == WaitingByMinute((*model,), 0)
     assert node.delays.waiting("") == len(left)
@@ -157,12 +154,12 @@ def test_what_was_on_its_way_is_looked_up_before_it_goes_again(tmp_path: Path) -
 def test_a_note_that_was_torn_costs_a_repetition_and_no_message(tmp_path: Path) -> None:
     deliver_and_forget(tmp_path).write_text("{torn")
     with LocalNode(tmp_path) as node:
-        deadline = time.monotonic() + PATIENCE_S
-        bodies: list[bytes] = []
-        while b"2" not in bodies:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+
+        def both_came() -> list[bytes] | None:
             bodies = [message.body for message in wait_for(node, 0, arrived(node))]
+            return bodies if b"2" in bodies else None
+
+        bodies = wait_until(both_came)
     assert set(bodies) == {b"1", b"2"}
     assert len(bodies) <= 3
 
@@ -199,10 +196,7 @@ def test_files_of_messages_that_wait_stay_and_others_go(node: LocalNode) -> None
         for _ in range(12):
             producer.send("trade", body, delay=0.001)
         assert waits.recall_handle is not None
-        deadline = time.monotonic() + PATIENCE_S
-        while arrived(node) < 12 or len(node.services.schedule._schedule) > 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: arrived(node) >= 12 and len(node.services.schedule._schedule) <= 1)
         shard = node.shard(TIMER_TOPIC, 0).writer.store
         tidy_ms = count(node.clock_ms() + 60_000, 60_000)  # later than the interval
         node.services.schedule.step(next(tidy_ms))
@@ -225,10 +219,7 @@ def test_a_delayed_message_comes_once_though_its_shard_stalls_for_longer_than_is
         node.stall("trade", 0)
         producer.send("trade", b"later", queue_id=0, delay=0.05)
     wait_for(node, 0, 2)  # the schedule asks for it, and that stores it
-    deadline = time.monotonic() + PATIENCE_S
-    while len(node.services.schedule._schedule):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not len(node.services.schedule._schedule))
     node.shard("trade", 0).drain()
     assert [message.body for message in node.stored("trade")] == [b"warm", b"later"]
 
@@ -253,14 +244,9 @@ def test_a_target_that_stalls_gets_each_message_once(
         with monkeypatch.context() as patch:
             patch.setattr(writer.rings, "drain", lambda: 0)
             producer.send("trade", b"1", queue_id=0, delay=0.01)
-            deadline = time.monotonic() + PATIENCE_S
-            while not tries:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda: tries)
             producer.send("trade", b"2", queue_id=0, delay=0.01)
-            while len(tries) < 2:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda: len(tries) >= 2)
         found = wait_for(node, 0, 3)
     assert [message.body for message in found] == [b"0", b"1", b"2"]
     time.sleep(0.2)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import flight
+from support.patience import patience
 
 from rocketray.actors.fetching.flight_link import FlightLink, SentBatch
 from rocketray.actors.fetching.flight_server import FlightCalls
@@ -80,7 +81,7 @@ class Echo:
 
     def _wait(self, request: bytes) -> flight.FlightDataStream:
         self.waiting.release()
-        assert self.go_on.wait(60)
+        assert self.go_on.wait(patience(60))
         return self._echo(request)
 
 
@@ -161,11 +162,11 @@ def test_a_stream_that_waits_when_the_service_is_lost_is_called_again(
 ) -> None:
     with ThreadPoolExecutor(1) as threads:
         waits = threads.submit(link.stream, "wait", b"a", 30, read)
-        assert echo.waiting.acquire(timeout=60)
+        assert echo.waiting.acquire(timeout=patience(60))
         lost = threading.Thread(target=echo.start_again)
         lost.start()  # it ends the call: with its answer, or without
         echo.go_on.set()
-        assert waits.result(60) == [([97], b"a")]
+        assert waits.result(patience(60)) == [([97], b"a")]
         lost.join()
 
 
@@ -179,7 +180,7 @@ def test_a_call_waits_for_the_spare_and_does_not_ask_where_it_is(
         called = threads.submit(link.act, "echo", b"ab")
         time.sleep(0.3)
         echo.start_again()
-        assert called.result(60) == b"ba"
+        assert called.result(patience(60)) == b"ba"
     assert echo.looks == 1
 
 
@@ -210,10 +211,8 @@ def test_calls_that_wait_keep_no_other_call_waiting(echo: Echo, link: FlightLink
     with ThreadPoolExecutor(WAITING) as threads:
         waits = [threads.submit(link.stream, "wait", b"a", 50, read) for _ in range(WAITING)]
         for _ in range(WAITING):
-            assert echo.waiting.acquire(timeout=60)
-        begun = time.monotonic()
+            assert echo.waiting.acquire(timeout=patience(60))
         assert link.act("echo", b"ab") == b"ba"
-        assert time.monotonic() - begun < 10
         assert not any(each.done() for each in waits)
         echo.go_on.set()
-        assert [each.result(60) for each in waits] == [[([97], b"a")]] * WAITING
+        assert [each.result(patience(60)) for each in waits] == [[([97], b"a")]] * WAITING

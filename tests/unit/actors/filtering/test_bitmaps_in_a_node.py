@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.consumers.member import GroupConsumer
@@ -48,12 +49,17 @@ def send(node: LocalNode) -> None:
 def take(member: GroupConsumer, end: int) -> list[int]:
     """The bodies that a member gets of the messages below offset *end*."""
     found: list[int] = []
-    at, deadline = 0, time.monotonic() + 30
-    while at < end and time.monotonic() < deadline:
+    at = 0
+
+    def is_there() -> bool:
+        nonlocal at
         for batch in member.poll(0.2):
-            found += map(int, batch.bodies())
+            found.extend(map(int, batch.bodies()))
             at = batch.next_queue_offset
             member.commit("T", 0, at)
+        return at >= end
+
+    wait_until(is_there, lambda: f"at {at} of {end}")
     assert at == end
     return found
 

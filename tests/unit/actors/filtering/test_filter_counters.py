@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.counters import FilterCounters
@@ -48,10 +48,13 @@ def sent(node: LocalNode) -> list[Message]:
 def consume_all(member: GroupConsumer) -> FilterCounters:
     """The member's counters after it took all messages of the topic."""
     offsets = Counter[int]()
-    deadline = time.monotonic() + 30
-    while offsets.total() < COUNT and time.monotonic() < deadline:
+
+    def has_all() -> bool:
         for batch in member.poll(0.2):
             offsets[batch.queue_id] = batch.next_queue_offset
+        return offsets.total() >= COUNT
+
+    wait_until(has_all)
     assert offsets.total() == COUNT
     return member.counters()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import predicates
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.filtering.filter_rules import FilterRules
@@ -50,11 +50,16 @@ def where(name: str, policy: ErrorPolicy = "stop") -> Subscription:
 def bodies_until(member: GroupConsumer, stop: int) -> list[bytes]:
     """What comes until the queue was filtered up to *stop*; the offsets must be right."""
     found: list[bytes] = []
-    reached, deadline = 0, time.monotonic() + 30
-    while reached < stop and time.monotonic() < deadline:
+    reached = 0
+
+    def is_there() -> bool:
+        nonlocal reached
         for batch in member.poll(0.2):
-            found += batch.bodies()
+            found.extend(batch.bodies())
             reached = batch.next_queue_offset
+        return reached >= stop
+
+    wait_until(is_there, lambda: f"at {reached} of {stop}")
     assert reached == stop
     return found
 
@@ -126,10 +131,7 @@ def test_a_call_that_hangs_does_not_hold_up_the_stream(
         send(hasty, [b"2"])
         assert bodies_until(member, 4) == [b"2"]
         predicates.RELEASE.set()
-        deadline = time.monotonic() + 30
-        while hasty.filter.statistics().stuck_calls and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert hasty.filter.statistics().stuck_calls == 0
+        wait_until(lambda: hasty.filter.statistics().stuck_calls == 0)
 
 
 def test_a_call_that_hangs_stops_its_group_and_no_other(hasty: LocalNode) -> None:

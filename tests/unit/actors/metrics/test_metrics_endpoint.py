@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
+from support.patience import patience, wait_until
 
 from rocketray.actors.fetching.service_identity import settle_service
 from rocketray.actors.metrics import metrics_endpoint
@@ -41,7 +41,7 @@ def get(url: str, token: str = "", trusted: Path | None = None) -> tuple[int, st
     request = urllib.request.Request(url, headers={"Authorization": token} if token else {})
     context = None if trusted is None else ssl.create_default_context(cafile=str(trusted))
     try:
-        with urllib.request.urlopen(request, timeout=20, context=context) as response:
+        with urllib.request.urlopen(request, timeout=patience(20), context=context) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -97,9 +97,7 @@ def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert said.startswith("HTTP/1.0 503 ")
         assert "connections are open, which is the limit; try again" in said
         links[0].close()
-        end_s = time.monotonic() + 20
-        while get(f"{place}/metrics")[0] != 200:
-            assert time.monotonic() < end_s
+        wait_until(lambda: get(f"{place}/metrics")[0] == 200)
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
+from support.patience import patience
 
 from rocketray.actors.metrics import ray_mirror
 from rocketray.actors.metrics.ray_mirror import RayMirror
@@ -99,6 +100,6 @@ def test_while_the_node_does_not_answer_there_are_no_values(
 
     mirror = RayMirror(read, ray)
     mirror.start()
-    assert has_come_back.wait(20)
+    assert has_come_back.wait(patience(20))
     mirror.close()
     assert math.isnan(ray.values["g", "a"]), "it is closed"

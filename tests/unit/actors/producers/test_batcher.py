@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
+from support.patience import patience, wait_until
 
 from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.ipc.acknowledgement import Ack
@@ -63,22 +64,18 @@ def test_a_shard_that_takes_nothing_holds_up_nobody_else(
         pending = [producer.send_async("Dead", LARGE) for _ in range(40)]
         results.extend(sent.result() for sent in pending)
 
-    with NodeProducer(node, timeout_s=60.0) as producer:
+    with NodeProducer(node, timeout_s=patience(60)) as producer:
         thread = threading.Thread(target=fill, args=(producer,))
         thread.start()
         thread.join(2.0)
         assert thread.is_alive(), "the ring has room for all of it"
         assert producer.send("Trade", b"a").queue_offset == 0
         lingering = producer.send_async("Trade", b"b")
-        for _ in range(1000):
-            if node.shard_statistics("Trade")[0].messages == 2:
-                break
-            threading.Event().wait(0.01)
-        assert node.shard_statistics("Trade")[0].messages == 2, "nobody handed it over"
+        wait_until(lambda: node.shard_statistics("Trade")[0].messages == 2, "nobody handed it over")
         assert lingering.result().queue_offset == 1
         assert thread.is_alive()
         revive.set()
-        thread.join(60)
+        thread.join(patience(60))
         assert [sent.queue_offset for sent in results] == list(range(40))
 
 
@@ -93,7 +90,7 @@ def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
     def slow(shard: OwnedShard, payload: bytes, durability: int, **options: Any) -> Ack:
         if shard is node.shard("Dead", 0) and shard.statistics().messages == 1:
             is_called.set()
-            may_answer.wait(300)
+            may_answer.wait(patience(300))
         return append(shard, payload, durability, **options)
 
     monkeypatch.setattr(OwnedShard, "append", slow)
@@ -101,15 +98,12 @@ def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
         for topic in ("Dead", "Trade"):
             producer.send_async(topic, b"handed over")
         producer.send_async("Dead", b"collected")
-        assert is_called.wait(60)
+        assert is_called.wait(patience(60))
         collected = producer.send_async("Trade", b"collected")
-        for _ in range(2000):
-            if collected.done():
-                break
-            threading.Event().wait(0.01)
-        is_done = collected.done()
-        may_answer.set()
-        assert is_done
+        try:
+            wait_until(collected.done)
+        finally:
+            may_answer.set()
     assert node.shard_statistics("Dead")[0].messages == 2
 
 
@@ -139,11 +133,7 @@ def test_a_send_is_done_once_the_shard_has_acknowledged_it_without_being_asked_f
         pending = [producer.send_async("Dead", b"x") for _ in range(3)]
         assert not any(sent.done() for sent in pending)
         revive.set()
-        for _ in range(1000):
-            if all(sent.done() for sent in pending):
-                break
-            threading.Event().wait(0.01)
-        assert all(sent.done() for sent in pending)
+        wait_until(lambda: all(sent.done() for sent in pending))
         assert [sent.result(0).queue_offset for sent in pending] == [0, 1, 2]
 
 
@@ -157,29 +147,23 @@ def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
         with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
             sent[-1].result()
         revive.set()
-        for _ in range(1000):
-            if node.messages.at("Dead", 0, 0):
-                break
-            threading.Event().wait(0.01)
-        assert node.messages.at("Dead", 0, 0).body == b"first"  # type: ignore[union-attr]
+        assert wait_until(lambda: node.messages.at("Dead", 0, 0)).body == b"first"
 
 
 def test_many_messages_wait_for_room_as_long_as_their_send_says(
     node: LocalNode, revive: threading.Event
 ) -> None:
     bodies = [bytes(500_000)] * 10  # of which the ring has room for eight
-    with NodeProducer(node, timeout_s=20.0) as producer:
-        begun = time.monotonic()
+    with NodeProducer(node, timeout_s=3600.0) as producer:
         with pytest.raises(ShardUnavailableError):
             producer.send_many("Dead", bodies=bodies, timeout_s=0.1)
         producer.send_many("Dead", bodies=bodies[:2], timeout_s=0.1, ack="none")
         with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
             producer.begin_many("Dead", [Message("Dead", LARGE)] * 2, timeout_s=0.1).result(0.1)
-        assert time.monotonic() - begun < 15.0
         assert producer.one_way_lost == 2
         revive.set()
     with NodeProducer(node, timeout_s=0.01) as hasty:
-        assert len(hasty.send_many("Dead", bodies=bodies * 4, timeout_s=60.0)) == 40
+        assert len(hasty.send_many("Dead", bodies=bodies * 4, timeout_s=patience(60))) == 40
 
 
 def test_threads_that_forward_the_same_messages_forget_no_later_batch(
@@ -190,23 +174,26 @@ def test_threads_that_forward_the_same_messages_forget_no_later_batch(
     )
     settled, may_end = threading.Event(), threading.Event()
 
-    with NodeProducer(node, timeout_s=0.2) as producer, ThreadPoolExecutor(1) as threads:
+    with node.producer() as producer, ThreadPoolExecutor(1) as threads:
         producer.send("Dead", b"the shard knows the ring by now")
         settle = producer._batcher.settle
 
         def settle_slowly(link: QueueLink, batch: Batch) -> None:
-            settle(link, batch, 60.0)
+            settle(link, batch, patience(60))
             settled.set()
-            assert may_end.wait(60.0)
+            assert may_end.wait(patience(60))
 
         with monkeypatch.context() as patch:
             patch.setattr(producer._batcher, "settle", settle_slowly)
             slow = threads.submit(producer.forward, "Dead", 0, first)
-            assert settled.wait(60.0)
+            assert settled.wait(patience(60))
         assert producer.forward("Dead", 0, first)[0].queue_offset == 1
         node.stall("Dead", 0)
-        with pytest.raises(ShardUnavailableError, match="may still store"):
-            producer.forward("Dead", 0, later)
+        with monkeypatch.context() as patch:
+            hasty = replace(producer._batcher.settings, timeout_s=0.2)
+            patch.setattr(producer._batcher, "settings", hasty)
+            with pytest.raises(ShardUnavailableError, match="may still store"):
+                producer.forward("Dead", 0, later)
         may_end.set()
         assert slow.result()[0].queue_offset == 1
         node.shard("Dead", 0).drain()
@@ -227,7 +214,7 @@ def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> No
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(patience(60))
         node.shard("Trade", 0).writer.rings.forget_closed()
         assert len(list(producer_rings_directory(node.data, "Trade", 0).iterdir())) == 1
     assert node.shard_statistics("Trade")[0].messages == 8
@@ -243,7 +230,9 @@ def test_a_producer_closes_also_when_a_shard_does_not_answer(
     with pytest.raises(StoreError, match="closed"):
         producer.send("Dead", b"y")
     revive.set()
-    assert pending.result(10.0).queue_offset == 0, "what was handed over is stored nevertheless"
+    assert pending.result(patience(60)).queue_offset == 0, (
+        "what was handed over is stored nevertheless"
+    )
 
 
 def test_a_producer_learns_of_more_queues(node: LocalNode) -> None:
@@ -268,13 +257,9 @@ def test_a_producer_hands_over_what_it_collected_also_when_it_cannot_ask_for_top
     with node.producer() as producer, monkeypatch.context() as patch:
         producer.send("Trade", b"x")
         patch.setattr(node.topics, "get", fail)
-        assert asked.wait(60.0)
+        assert asked.wait(patience(60))
         pending = [producer.send_async("Trade", b"x") for _ in range(10)]
-        for _ in range(1000):
-            if pending[-1].done():
-                break
-            threading.Event().wait(0.01)
-        assert pending[-1].done(), "nobody handed it over"
+        wait_until(pending[-1].done, "nobody handed it over")
 
 
 def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: LocalNode) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
@@ -39,10 +39,8 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
             expected = {producer.choose_queue("T", sharding_key="k"), 3}
             asyncio.run(send_awaited(node))
             producer.flush()
-        deadline = time.monotonic() + 60
-        while len(stored := node.stored("T")) < 11:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: len(node.stored("T")) >= 11)
+        stored = node.stored("T")
     assert {message_key(one) for one in stored} == {b"k"}
     assert {one.queue_id for one in stored} == expected
     assert sum(one.properties.get("a") == "b" for one in stored) == 3

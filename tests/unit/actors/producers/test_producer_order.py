@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.message import SHARDING_KEY, Message
@@ -53,7 +54,7 @@ def test_messages_of_a_key_share_a_queue_and_keep_the_order_of_their_thread(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(patience(60))
     for key, queues in bodies_by_key(node).items():
         assert list(queues.values()) == [list(range(60))], key
 

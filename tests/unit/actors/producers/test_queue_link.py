@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
@@ -95,9 +96,9 @@ def test_what_a_node_that_ended_left_unacknowledged_is_stored_once(
         assert not any(each.done() for each in waiting)  # no node runs yet
         lock = RuntimeLock(tmp_path)
         producer.refresh_topics()
-        assert [each.result(10)[0].queue_offset for each in waiting] == [1, 3]
+        assert [each.result(patience(10))[0].queue_offset for each in waiting] == [1, 3]
         with pytest.raises(ShardUnavailableError, match="may have stored what was sent"):
-            chosen.result(10)
+            chosen.result(patience(10))
         stored = [each.body for each in node.messages.query_by_time("T", 0, 2**62)]
         assert stored == [b"0", b"1", b"2", b"3", *([b"4"] if is_stored else [])]
         lock.close()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
+from support.patience import patience, wait_until_answered
 
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
@@ -123,12 +125,8 @@ def test_what_a_shard_stored_before_its_disk_failed_is_repeated_and_stored_once(
 
 
 def until_stored(sent: SendFuture[SendResults]) -> SendResults:
-    for _ in range(100):
-        try:
-            return sent.result()
-        except ShardUnavailableError:
-            time.sleep(0.1)  # the shard is opened again meanwhile
-    return sent.result()
+    """The shard is opened again meanwhile."""
+    return wait_until_answered(sent.result, ShardUnavailableError)
 
 
 @pytest.mark.parametrize("fault", ["fail_appends", "lose_acks"])
@@ -251,7 +249,7 @@ def test_what_tasks_send_in_one_turn_of_their_loop_goes_together(
         return await producer.send_async("T", b"%d" % number)
 
     async def send(producer: NodeProducer) -> list[SendResult]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             return await asyncio.gather(*(send_one(producer, number) for number in range(500)))
 
     producer = node.producer()
@@ -264,28 +262,32 @@ def test_what_tasks_send_in_one_turn_of_their_loop_goes_together(
 
 
 def test_an_awaited_send_ends_after_the_timeout_and_others_do_not_wait_for_it(
-    node: LocalNode,
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.stall("Dead", 0)
 
-    async def wait(future: SendFuture[SendResult]) -> float:
-        begun = time.monotonic()
-        with pytest.raises(ShardUnavailableError, match="may still store what was sent"):
-            await future
-        return time.monotonic() - begun
+    async def send(producer: NodeProducer) -> SendResult:
+        return await producer.send_async("Dead", b"x")
 
-    async def send(producer: NodeProducer) -> None:
-        dead = asyncio.create_task(wait(producer.send_async("Dead", b"x")))
+    async def send_both(producer: NodeProducer) -> None:
+        dead = asyncio.create_task(send(producer))
         await asyncio.sleep(0)
         for number in range(200):
             assert (await producer.send_async("T", b"x")).queue_offset == number
         assert not dead.done()
-        assert await dead >= 4.5
+        begun = time.monotonic()
+        hasty = replace(producer._batcher.settings, timeout_s=0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._batcher, "settings", hasty)
+            with pytest.raises(ShardUnavailableError, match="may still store what was sent"):
+                await send(producer)
+        assert time.monotonic() - begun >= 0.45
+        assert not dead.done()
+        node.shard("Dead", 0).drain()
+        assert (await dead).queue_offset == 0
 
-    producer = NodeProducer(node, timeout_s=5.0)
-    asyncio.run(send(producer))
-    with pytest.raises(ShardUnavailableError):
-        producer.close()
+    with NodeProducer(node, timeout_s=3600.0) as producer:
+        asyncio.run(send_both(producer))
 
 
 def test_callbacks_are_called_with_the_future_once_its_outcome_is_known(
@@ -306,7 +308,7 @@ def test_callbacks_are_called_with_the_future_once_its_outcome_is_known(
                 future.add_done_callback(called.put)
             assert called.empty()
             assert not any(future.done() for future in (*sent, many))
-        assert [called.get(timeout=30) for _ in range(6)] == [*sent, many]
+        assert [called.get(timeout=patience(30)) for _ in range(6)] == [*sent, many]
         assert len(many.result(0)) == 3000
         sent[0].add_done_callback(called.put)
         assert called.get_nowait() is sent[0], "it is done already"
@@ -318,7 +320,7 @@ def test_a_callback_is_called_once_when_the_producer_is_closed_before_the_outcom
 ) -> None:
     called: Queue[object] = Queue()
     producer = NodeProducer(node, timeout_s=0.2)
-    producer.send("Dead", b"the shard knows the ring by now")
+    producer.send("Dead", b"the shard knows the ring by now", timeout_s=patience(60))
     node.stall("Dead", 0)
     futures = [
         producer.begin_many("Dead", [Message("Dead", b"x")]),

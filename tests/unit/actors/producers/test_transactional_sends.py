@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 from support.transactions import begin
 
 from rocketray.actors.files.paths import config_directory
@@ -53,13 +54,6 @@ def visible(node: LocalNode, topic: str = "Trade") -> list[StoredMessage]:
     return found
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
     with NodeProducer(node, group="payments", check=unknown) as producer:
         with begin(
@@ -72,7 +66,7 @@ def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
             sharding_key="x",
         ) as transaction:
             assert visible(node) == []
-        wait_for(lambda: len(visible(node)) == 1)
+        wait_until(lambda: len(visible(node)) == 1)
     [message] = visible(node)
     assert message.unique_key == transaction.message_id
     assert (message.body, message.tags, message.keys) == (b"body", "pay", ["k"])
@@ -90,7 +84,7 @@ def test_a_delay_begins_with_the_commit(node: LocalNode) -> None:
             begin(producer, "Trade", b"", delay_level=19)
         with begin(producer, "Trade", b"later", keys=["k"], delay_level=1):
             committing_ms = time.time_ns() // 1_000_000
-        wait_for(lambda: len(visible(node)) == 1)
+        wait_until(lambda: len(visible(node)) == 1)
     [message] = visible(node)
     assert (message.body, message.keys, message.sys_flag & 0xC) == (b"later", ["k"], 0x8)
     assert message.store_timestamp_ms - committing_ms >= 1000, "the level is one second"
@@ -146,7 +140,7 @@ def test_a_transaction_is_one_message_of_its_own_producer(node: LocalNode) -> No
                 producer.send_many("Trade", bodies=[b"3"], transaction=transaction)  # type: ignore[call-overload]
         with pytest.raises(ConfigError, match="was decided before: commit; begin another"):
             producer.send("Trade", b"4", transaction=transaction)
-        wait_for(lambda: [message.body for message in visible(node)] == [b"1"])
+        wait_until(lambda: [message.body for message in visible(node)] == [b"1"])
         assert len(visible(node, HALF_TOPIC)) == 1
 
 
@@ -172,7 +166,7 @@ def test_what_raises_is_rolled_back(node: LocalNode) -> None:
             second.commit()
         with begin(producer, "Trade", b"3"):
             pass
-        wait_for(lambda: [message.body for message in visible(node)] == [b"3"])
+        wait_until(lambda: [message.body for message in visible(node)] == [b"3"])
 
 
 def test_a_transaction_is_for_a_topic_of_users(node: LocalNode) -> None:
@@ -208,8 +202,8 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
 
     with NodeProducer(node, group="payments", check=check) as second:
         monkeypatch.setattr(AgeClock, "age_ms", lambda *_: 7_000)
-        wait_for(lambda: second.transactions.answer_checks() >= 0 and len(asked) == 4)
-        wait_for(lambda: len(visible(node)) == 1)
+        wait_until(lambda: second.transactions.answer_checks() >= 0 and len(asked) == 4)
+        wait_until(lambda: len(visible(node)) == 1)
         assert second.transactions.answer_checks() == 0, (
             "those that are unknown are asked about later"
         )
@@ -365,12 +359,12 @@ def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode)
     with NodeProducer(node, group="payments", check=unknown) as producer:
         with begin(producer, "Trade", b"1", queue_id=0):
             pass
-        wait_for(lambda: len(visible(node)) == 1)
+        wait_until(lambda: len(visible(node)) == 1)
         late = begin(producer, "Trade", b"2", queue_id=0)
         node.topics.delete("Trade")
         late.commit()
-        wait_for(lambda: TRANSACTION_LETTERS in node.topics.all())
-        wait_for(lambda: len(visible(node, TRANSACTION_LETTERS)) == 1)
+        wait_until(lambda: TRANSACTION_LETTERS in node.topics.all())
+        wait_until(lambda: len(visible(node, TRANSACTION_LETTERS)) == 1)
     assert visible(node, TRANSACTION_LETTERS)[0].unique_key == late.message_id
 
 
@@ -381,13 +375,13 @@ def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
         open_one = begin(producer, "Trade", b"open")
         with begin(producer, "Trade", b"done"):
             pass
-        wait_for(lambda: len(visible(node)) == 1)
+        wait_until(lambda: len(visible(node)) == 1)
         producer.close()
     with LocalNode(tmp_path / "data") as node:
         with NodeProducer(node, group="payments", check=unknown) as producer:
             [half, _] = visible(node, HALF_TOPIC)
             producer.transactions.decide((0, half.queue_offset), open_one.message_id, "commit")
-            wait_for(lambda: len(visible(node)) == 2)
+            wait_until(lambda: len(visible(node)) == 2)
         assert [message.body for message in visible(node)] == [b"done", b"open"]
         assert visible(node, GIVEN_UP_TOPIC) == []
 
@@ -399,7 +393,7 @@ def progress(tmp_path: Path) -> Path:
         node.topics.ensure("Trade", 1)
         with NodeProducer(node, group="payments", check=unknown) as producer:
             begin(producer, "Trade", b"first").commit()
-            wait_for(lambda: len(visible(node)) == 1)
+            wait_until(lambda: len(visible(node)) == 1)
     return config_directory(tmp_path / "data") / "transactions.json"
 
 
@@ -409,7 +403,7 @@ def test_damaged_progress_takes_its_copy_and_is_told(progress: Path, damage: str
     with LocalNode(progress.parent.parent) as node:
         with NodeProducer(node, group="payments", check=unknown) as producer:
             begin(producer, "Trade", b"second").commit()
-            wait_for(lambda: len(visible(node)) == 2)
+            wait_until(lambda: len(visible(node)) == 2)
         [line] = node.problems()
         assert line.startswith(f"{progress}: it was damaged")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ray.exceptions import AuthenticationError, RaySystemError
+from support.patience import patience
 
 from rocketray.actors.ray_process import ray_access
 from rocketray.actors.ray_process.ray_access import knows_ray, ray_directory, token_for_node
@@ -28,7 +29,7 @@ def run(script: str, *arguments: str, home: Path | None = None) -> subprocess.Co
     environ = os.environ if home is None else {**os.environ, "HOME": str(home)}
     return subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env=environ, capture_output=True, text=True, check=True, timeout=120,
+        env=environ, capture_output=True, text=True, check=True, timeout=patience(120),
     )  # fmt: skip
 
 

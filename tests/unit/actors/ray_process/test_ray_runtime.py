@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from support.patience import patience
 
 from rocketray.actors.ray_process import ray_runtime
 from rocketray.errors import NodeNotRunningError
@@ -30,7 +31,11 @@ report("a worker died")
 
 def test_what_ray_reports_goes_to_the_log_and_not_to_stdout() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", REPORTS], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", REPORTS],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patience(120),
     )
     assert "Ray's way" in done.stdout
     assert "a worker died" not in done.stdout

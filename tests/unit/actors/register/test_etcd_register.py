@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,8 @@ def test_without_an_answer_each_server_is_named_with_a_reason(
     monkeypatch.setattr(REQUEST_S, 0.2)
     down = f"127.0.0.1:{free_port()}"
     for call in every_call(open_register(f"etcd://{down},{silent}/x")):
-        before_s = time.monotonic()
         with pytest.raises(RegisterUnavailableError) as raised:
             call()
-        assert time.monotonic() - before_s < 30
         text = str(raised.value)
         assert f"register etcd://{down},{silent}/x is unavailable: {down}: " in text
         assert f"; {silent}: " in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,10 +43,8 @@ def test_a_store_that_does_not_answer_is_unavailable_after_a_time(
         for port in (silent.getsockname()[1], free_port()):
             use(f"http://127.0.0.1:{port}")
             for call in every_call(open_register("s3://bucket/x")):
-                before_s = time.monotonic()
                 with pytest.raises(RegisterUnavailableError) as raised:
                     call()
-                assert time.monotonic() - before_s < 30
                 text = str(raised.value)
                 assert text.startswith("the register s3://bucket/x is unavailable: ")
                 assert f"127.0.0.1:{port}" in text

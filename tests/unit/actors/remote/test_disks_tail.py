@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.fetching.read_plan import DiskPlace
@@ -19,7 +19,7 @@ from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.filtering.seen_messages import SeenMessage
 from rocketray.actors.filtering.tail import TailStart, TopicTail
 from rocketray.actors.remote import tail_calls as tail_calls_module
-from rocketray.actors.remote.disks_tail import DisksTail, TailQuery
+from rocketray.actors.remote.disks_tail import DisksTail, TailQuery, UnreadQueues
 from rocketray.actors.remote.tail_calls import tail_calls
 from rocketray.actors.remote.tail_wire import TailFetch, TailStep
 from rocketray.actors.topics.catalog import TopicConfig
@@ -138,21 +138,24 @@ def made(topic: str, number: int, size: int) -> Message:
 def read_all(tail: DisksTail, room: int | None = None) -> list[SeenMessage]:
     """Read until every disk that answers has said that there is nothing new."""
     found: list[SeenMessage] = []
-    deadline = time.monotonic() + 60
-    while tail.has_more:
-        assert time.monotonic() < deadline
-        found += tail.read(room)
-        time.sleep(0.01)
+
+    def is_over() -> bool:
+        found.extend(tail.read(room))
+        return not tail.has_more
+
+    if tail.has_more:
+        wait_until(is_over)
     return found
 
 
 def await_numbers(tail: DisksTail, count: int) -> list[int]:
     found: list[int] = []
-    deadline = time.monotonic() + 60
-    while len(found) < count:
-        assert time.monotonic() < deadline, (sorted(found), tail.unread)
-        found += map(number_of, tail.read())
-        time.sleep(0.01)
+
+    def has_all() -> bool:
+        found.extend(map(number_of, tail.read()))
+        return len(found) >= count
+
+    wait_until(has_all, lambda: (sorted(found), tail.unread))
     return found
 
 
@@ -197,11 +200,15 @@ def test_a_disk_that_does_not_answer_is_named_and_the_others_are_read(node: Loca
         with tail_of(disks, TailQuery("Away", EVERYTHING, EARLIEST)) as tail:
             send(node, "Away", range(40))
             assert {number % 2 for number in await_numbers(tail, 20)} == {0}
-            [unread] = tail.unread
+            said = f"queues 1, 3 on disk {FAR}, /far on far: not read, because "
+
+            def refused() -> UnreadQueues | None:
+                assert not [*tail.read()]
+                [unread] = tail.unread
+                return unread if str(unread).startswith(said) else None
+
+            unread = wait_until(refused)
             assert unread.queues == (1, 3)
-            assert str(unread).startswith(
-                f"queues 1, 3 on disk {FAR}, /far on far: not read, because "
-            )
             assert "its machine does not answer" in unread.reason
             assert tail.positions == {0: 10, 1: None, 2: 10, 3: None}
             disks.serve()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import patience, wait_until
 
 from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.groups.subscription_change import QueuePart
@@ -274,7 +275,7 @@ class Waiting:
         return self._sessions._sessions.get(self._wanted.session)
 
     def get(self) -> Any:
-        self._thread.join(60)
+        self._thread.join(patience(60))
         return self.result
 
     def _fetch(self) -> None:
@@ -282,13 +283,6 @@ class Waiting:
             self.result = self._sessions.fetch(self._wanted, 15)
         except StreamError as error:
             self.result = error
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_fetch_that_waits_returns_with_the_first_message(

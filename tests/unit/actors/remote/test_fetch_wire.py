@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.patience import patience
 
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.fetching.flight_link import SentBatch
@@ -228,4 +229,4 @@ def test_a_reply_needs_no_pandas_whose_import_takes_as_long_as_the_rest_of_a_res
         "from rocketray.actors.remote.fetch_wire import reply_batches;"
         "[*reply_batches({0: FetchedQueue([b'x'], 1)})]; assert 'pandas' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-P", "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-P", "-c", script], check=True, timeout=patience(60))

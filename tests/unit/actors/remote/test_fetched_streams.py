@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from support.local_node import LocalNode
 from support.lossy_calls import LossyCalls
+from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.remote import fetch_sessions, fetched_streams
@@ -46,25 +46,20 @@ def send(node: LocalNode, count: int, size: int = 10) -> None:
 
 def receive(member: GroupConsumer, count: int, *, commit: bool = True) -> list[ConsumedBatch]:
     found: list[ConsumedBatch] = []
-    deadline = time.monotonic() + 60
-    while sum(map(len, found)) < count and time.monotonic() < deadline:
+
+    def has_all() -> bool:
         for batch in member.poll(0.2):
             found.append(batch)
             if commit:
                 member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-    assert sum(map(len, found)) >= count
+        return sum(map(len, found)) >= count
+
+    wait_until(has_all)
     return found
 
 
 def numbers(batches: list[ConsumedBatch]) -> list[int]:
     return sorted(int(body) for batch in batches for body in batch.bodies())
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_far_member_gets_what_matches_and_its_commits_count(node: LocalNode) -> None:
@@ -121,17 +116,17 @@ def test_queues_are_handed_over_between_far_and_near_members(node: LocalNode) ->
         revoked: list[tuple[str, int]] = []
         far.on_revoke = revoked.extend
         with node.consumer("g", "Trade", ALL) as near:
-            deadline = time.monotonic() + 60
-            while len(near.assignment()) < 2 and time.monotonic() < deadline:
+
+            def are_shared() -> bool:
                 assert all(not len(batch) for batch in far.poll(0.05))
                 assert all(not len(batch) for batch in near.poll(0.05))
+                return len(near.assignment()) >= 2
+
+            wait_until(are_shared)
             assert sorted(revoked) == sorted(near.assignment())
             assert far.assignment().isdisjoint(near.assignment())
             send(node, 40)
-            got = numbers(receive(far, 20))
-            while len(got) < 40 and time.monotonic() < deadline:
-                for batch in near.poll(0.1):
-                    got += [int(body) for body in batch.bodies()]
+            got = numbers(receive(far, 20)) + numbers(receive(near, 20, commit=False))
     assert seen == list(range(100))
     assert sorted(got) == list(range(40)), "none is lost or repeated"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.fetching.flight_link import FlightLink
@@ -57,12 +57,14 @@ def test_messages_arrive_in_order_through_the_service(
             tag = ("even", "odd")[number // 2 % 2]
             producer.send_async("Trade", b"%d" % number * 20, tags=tag, queue_id=number % 2)
         found: dict[int, list[bytes]] = {0: [], 1: []}
-        deadline = time.monotonic() + 60
-        while sum(map(len, found.values())) < COUNT // 2:
-            assert time.monotonic() < deadline
+
+        def has_all() -> bool:
             for batch in far.poll(0.5):
                 found[batch.queue_id] += batch.bodies()
                 far.commit("Trade", batch.queue_id, batch.next_queue_offset)
+            return sum(map(len, found.values())) >= COUNT // 2
+
+        wait_until(has_all)
     wanted = [b"%d" % number * 20 for number in range(COUNT) if number // 2 % 2]
     for queue_id in (0, 1):
         assert found[queue_id] == [body for at, body in enumerate(wanted) if at % 2 == queue_id]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.lossy_calls import LossyCalls
+from support.patience import wait_until
 
 from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote import fetch_sessions, fetched_streams
@@ -28,13 +28,6 @@ from rocketray.message import Message
 from rocketray.testing import Broker
 
 ALL = Subscription.tags("*")
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Stepped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from support.patience import patience
 
 from rocketray.actors.runtime.periodic import start_periodic_task
 
@@ -20,9 +21,9 @@ def test_a_task_that_went_wrong_is_told_and_done_again(caplog: pytest.LogCapture
         has_gone_on.set()
 
     thread = start_periodic_task("sweeping", 0.001, stop, work)
-    assert has_gone_on.wait(30), "it ended at the error"
+    assert has_gone_on.wait(patience(30)), "it ended at the error"
     stop.set()
-    thread.join(30)
+    thread.join(patience(30))
     assert not thread.is_alive()
     assert "sweeping failed; trying again in 0.001 s" in caplog.text
     assert "what nobody thought of" in caplog.text

@@ -11,10 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from support.machine import skip
+from support.patience import patience, wait_until
 from support.stores import repair
 
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
@@ -40,8 +41,6 @@ SIZES = {
     "index_hash_slots": 100,
     "index_entries": 1000,
 }
-PATIENCE_S = 60.0
-_T = TypeVar("_T")
 QUEUES = 3
 
 
@@ -67,7 +66,7 @@ class Sender:
         self._bell.ring()
         return sequence
 
-    def is_stored(self, sequence: int, timeout_s: float = PATIENCE_S) -> bool:
+    def is_stored(self, sequence: int, timeout_s: float = patience(60)) -> bool:
         is_acknowledged = self.ring.wait_acknowledged(sequence, timeout_s)
         return is_acknowledged and self.ring.ack(sequence).status is AppendStatus.OK
 
@@ -97,15 +96,6 @@ def running(process: ShardProcess) -> Iterator[ShardProcess]:
     yield process
     threads.stop()
     assert not failed, "the process would have ended"
-
-
-def wait_until(is_so: Callable[[], _T]) -> _T:
-    """Return what *is_so* returns once that is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := is_so()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 def break_disk(
@@ -248,7 +238,7 @@ def test_the_age_of_what_is_not_on_disk_grows_while_the_timers_flush_hangs(
     senders = [Sender(running, queue_id) for queue_id in range(QUEUES)]
     goes_on = threading.Event()
     with monkeypatch.context() as patch:
-        break_disk(patch, shard_directory(running.data, "T", 1), lambda: goes_on.wait(PATIENCE_S))
+        break_disk(patch, shard_directory(running.data, "T", 1), lambda: goes_on.wait(patience(60)))
         try:
             senders[1].send(b"memory")
             wait_until(lambda: running.reports.unflushed()["T/1"] > 300)
@@ -315,7 +305,7 @@ def test_a_disk_that_syncs_slowly_holds_up_no_shard_on_another_disk(
 
     def wait() -> None:
         is_slow.set()
-        may_go_on.wait(PATIENCE_S)
+        may_go_on.wait(patience(60))
 
     process = open_process(data)
     assert len(process._disks) == 2
@@ -325,7 +315,7 @@ def test_a_disk_that_syncs_slowly_holds_up_no_shard_on_another_disk(
         with monkeypatch.context() as patch:
             break_disk(patch, other_disk, wait)
             slow = senders[1].send(b"slow", Durability.DISK)
-            assert is_slow.wait(PATIENCE_S)
+            assert is_slow.wait(patience(60))
             for _ in range(3):
                 for sender in (senders[0], senders[2]):
                     assert sender.is_stored(sender.send(b"fast", Durability.DISK))

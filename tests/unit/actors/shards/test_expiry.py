@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.local_node import SEGMENT, LocalNode
+from support.patience import patience, wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.paths import consumer_directory, shard_directory
@@ -51,9 +51,12 @@ def fill(node: LocalNode, retention: RetentionPolicy) -> None:
 def take(member: GroupConsumer, until: int) -> list[ConsumedBatch]:
     """Batches up to the queue offset *until*."""
     batches: list[ConsumedBatch] = []
-    deadline = time.monotonic() + 30
-    while (not batches or batches[-1].next_queue_offset < until) and time.monotonic() < deadline:
-        batches += member.poll(0.2)
+
+    def is_there() -> bool:
+        batches.extend(member.poll(0.2))
+        return bool(batches) and batches[-1].next_queue_offset >= until
+
+    wait_until(is_there)
     assert batches[-1].next_queue_offset == until
     return batches
 
@@ -205,7 +208,7 @@ def test_a_shard_stops_while_it_removes_files(
     def wait_and_flush(*, everything: bool = False) -> PhysicalOffset:
         if everything:
             flushing.set()
-            go_on.wait(30)
+            go_on.wait(patience(30))
         return flush(everything=everything)
 
     monkeypatch.setattr(store, "flush", wait_and_flush)
@@ -214,12 +217,12 @@ def test_a_shard_stops_while_it_removes_files(
     )
     closing = threading.Thread(target=shard.close, daemon=True)
     expiring.start()
-    assert flushing.wait(30)
+    assert flushing.wait(patience(30))
     closing.start()
     closing.join(0.2)  # it waits for the files to be removed
     go_on.set()
     for thread in (expiring, closing):
-        thread.join(30)
+        thread.join(patience(30))
         assert not thread.is_alive()
     assert len(log_files(node)) == 1
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.ladder import stored_in
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.actors.ipc.acknowledgement import Ack, Durability
 from rocketray.actors.producers.batcher import Handling
@@ -175,7 +176,7 @@ def test_forwarded_messages_that_are_in_the_ring_still_are_waited_for_and_not_st
                     with pytest.raises(ShardUnavailableError, match="did not acknowledge"):
                         producer.forward(TOPIC, 0, [again])
             batcher = producer._batcher
-            batcher.settings = replace(batcher.settings, timeout_s=10.0)
+            batcher.settings = replace(batcher.settings, timeout_s=patience(60))
             producer.forward(TOPIC, 0, [again])
             assert [one.body for one in stored_in(node, TOPIC)] == [b"1"]
             producer.forward(TOPIC, 0, [again])

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import pytest
 from support.local_node import LocalNode
+from support.patience import patience
 from support.source_tree import ROOT
 
 from rocketray.actors.cluster.system_services import step_each
@@ -144,7 +145,7 @@ def test_several_shards_are_opened_and_closed_at_once(
     together, close = threading.Barrier(4), OwnedShard.close
 
     def close_together(shard: OwnedShard) -> None:
-        together.wait(10)
+        together.wait(patience(10))
         close(shard)
         if shard.place[1] == 7:
             raise StoreError("the disk failed")
@@ -375,4 +376,4 @@ def test_the_shared_process_calls_its_services_when_messages_came(
     monkeypatch.setattr(node.services.schedule, "step", service.step)
     with node.producer() as producer:
         producer.send("%RETRY%g", b"")
-    assert service.called.wait(30)
+    assert service.called.wait(patience(30))

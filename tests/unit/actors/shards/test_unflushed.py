@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from support.patience import patience
 
 from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.ipc.ring import ProducerRing
@@ -91,7 +92,7 @@ def test_a_flush_that_hangs_is_seen_from_outside(
 
     def hang(file: MappedFile) -> None:
         hangs.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(patience(60))
         flush(file)
 
     ring.try_write(payload(b"to disk"), Durability.DISK)
@@ -100,7 +101,7 @@ def test_a_flush_that_hangs_is_seen_from_outside(
         patch.setattr(MappedFile, "flush", hang)
         thread = threading.Thread(target=writer.rings.drain)
         thread.start()
-        assert hangs.wait(60)
+        assert hangs.wait(patience(60))
         ages = []
         for age_ms in (1, 30_000, 60_000):
             now_ms = 3_601_200 + age_ms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -41,16 +40,14 @@ def test_a_read_waits_for_the_next_message_or_until_it_is_interrupted(tmp_path: 
         positions = {("T", 0): 0, ("T", 1): 0}
         later = threading.Timer(0.05, put, (node, "T", [b"late"]))
         later.start()
-        assert bodies(reader.read(positions, 10, 60)) == [b"late"]
+        assert bodies(reader.read(positions, 10, 3600)) == [b"late"]
         later.join()
         interrupting = threading.Timer(0.05, reader.interrupt)
         interrupting.start()
-        assert reader.read({("T", 0): 9, ("T", 1): 9}, 10, 60) == {}
+        assert reader.read({("T", 0): 9, ("T", 1): 9}, 10, 3600) == {}
         interrupting.join()
-        began_s = time.monotonic()
-        reader.interrupt()  # as positions change between two reads
-        assert reader.read({("T", 0): 9, ("T", 1): 9}, 10, 60) == {}
-        assert time.monotonic() - began_s < 50, "it waits with positions that are outdated"
+        reader.interrupt()  # as positions change between two reads: it would wait with old ones
+        assert reader.read({("T", 0): 9, ("T", 1): 9}, 10, 3600) == {}
         put(node, "T", [b"next"])
         assert bodies(reader.read({("T", 0): 0, ("T", 1): 0}, 10, 60)) == [b"late", b"next"]
         reader.close()
