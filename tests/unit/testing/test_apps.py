@@ -108,6 +108,7 @@ def test_settling_says_what_does_not_come_to_an_end(broker: Broker) -> None:
 
         async with broker.running(app):
             await orders.send(value=Order("eu", 1))
+            await until(lambda: charge.statistics().failures)
             with pytest.raises(TimeoutError, match="orders/0 at offset 0 of 1") as raised:
                 await broker.settle(timeout_s=1)
             assert "agent charge failed last: ConnectionError: the bank" in str(raised.value)
@@ -127,6 +128,7 @@ def test_settling_names_a_handler_that_never_asks_for_a_message(broker: Broker) 
 
         async with broker.running(app):
             await orders.send(value=Order("eu", 1))
+            await until(lambda: charge.statistics().failures)
             with pytest.raises(TimeoutError, match=r"agent charge failed last: .*use `async for`"):
                 await broker.settle(timeout_s=0.5)
 

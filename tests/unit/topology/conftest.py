@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from support import open_nodes
 from support.local_node import LocalNode
+from support.patience import patience
+
+from rocketray.topology.delivery.returns import Returns
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +36,17 @@ def node(memory: Path | None, closing: Callable[[LocalNode], None]) -> Iterator[
     local = LocalNode(Path(tempfile.mkdtemp(dir=memory)))
     yield local
     closing(local)
+
+
+@pytest.fixture(autouse=True)
+def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a stop the run's patience for what was sent back.
+
+    What handlers finished is committed when a stop returns. A failed message is finished when the
+    node has stored it, for which a stop waits some seconds; then it stays uncommitted.
+    """
+    flush = Returns.flush
+    monkeypatch.setattr(Returns, "flush", lambda own, grace_s: flush(own, patience(2 * grace_s)))
 
 
 def _close(local: LocalNode) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.apps import collecting, committed, make_app, numbers, put, running
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.errors import ConfigError
 from rocketray.message import Message
@@ -359,7 +359,7 @@ def test_a_program_without_logging_set_up_shows_warnings(tmp_path: Path) -> None
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=patience(60),
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert "agent pays: topic T, tags 'pay|ship'" in done.stderr

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from faust.types.enums import ProcessingGuarantee
 from support.apps import collecting, numbers, put, running
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 from support.predicates import is_even
 
 from rocketray.errors import ConfigError, FilterError, InvalidNameError, SubscriptionConflictError
@@ -133,7 +132,7 @@ def test_importing_an_app_imports_neither_ray_nor_pyspark() -> None:
         "import sys; from rocketray.topology.app.app import App; App('a').topic('T');"
         "bad = {'ray', 'pyspark'} & set(sys.modules); assert not bad, bad"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=patience(60))
 
 
 def test_timers_and_tasks_run_once_agents_are_members(node: LocalNode) -> None:
@@ -141,14 +140,14 @@ def test_timers_and_tasks_run_once_agents_are_members(node: LocalNode) -> None:
         app = App("app", connection=node)
         topic = app.topic("T", value_type=bytes, queues=1)
         seen: list[bytes] = []
-        ticks: list[float] = []
+        ticks: list[int] = []
         tasks: list[int] = []
 
         app.agent(topic, name="reader")(collecting(seen))
 
         @app.timer(interval=timedelta(milliseconds=20))
         async def tick() -> None:
-            ticks.append(time.perf_counter())
+            ticks.append(len(ticks))
 
         @app.task
         async def send_first(app: App) -> None:
@@ -161,19 +160,6 @@ def test_timers_and_tasks_run_once_agents_are_members(node: LocalNode) -> None:
         assert tasks == [1]
 
     asyncio.run(scenario())
-
-
-def test_an_app_starts_and_stops_quickly(node: LocalNode) -> None:
-    async def scenario() -> float:
-        app = App("app", connection=node)
-        app.agent(app.topic("T"))(nothing)
-        started = time.perf_counter()
-        async with running(app):
-            assert app.started
-        return time.perf_counter() - started
-
-    node.topics.ensure("T", 4)
-    assert asyncio.run(scenario()) < 5.0
 
 
 def test_an_app_that_cannot_join_says_so_and_is_crashed(node: LocalNode) -> None:

@@ -13,7 +13,7 @@ import faust
 import pytest
 from support.apps import running
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App
@@ -52,7 +52,7 @@ def test_an_app_with_dots_in_every_name_groups_counts_answers_and_tries_again(
             for kind in ("a", "b", "a"):
                 await orders.send(value=Order(kind))
             await until(lambda: counts["a"] == 2 and counts["b"] == 1 and len(failed) == 3)
-            assert await asyncio.wait_for(answer.ask(1), 30) == 2
+            assert await asyncio.wait_for(answer.ask(1), patience(30)) == 2
 
     asyncio.run(scenario())
     assert {name for name in node.topics.all() if "%2E" in name} == {

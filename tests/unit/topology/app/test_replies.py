@@ -9,7 +9,7 @@ import faust
 import pytest
 from support.apps import committed, running
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.topology.app.app import App
 
@@ -174,7 +174,7 @@ def test_instances_of_an_app_with_tables_each_get_their_own_answers(node: LocalN
         async with running(one), running(two):
             await until(lambda: len(one.tables.owned_queues()) == 1)
             await until(lambda: len(two.tables.owned_queues()) == 1)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patience(20)):
                 assert await ask_one.join(range(10)) == [2 * n for n in range(10)]
                 assert await ask_two.join(range(10)) == [2 * n for n in range(10)]
 

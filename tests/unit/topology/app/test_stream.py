@@ -151,20 +151,21 @@ def test_joins_are_refused(name: str) -> None:
 
 
 def test_a_busy_handler_lets_the_loop_run(node: LocalNode) -> None:
+    """In seconds of the loop's thread: what else runs on the machine does not count."""
     ticks: list[float] = []
     seen: list[bytes] = []
 
     async def handler(stream: Any) -> None:
         asyncio.create_task(tick())  # noqa: RUF006  # it ends with the loop
         async for value in stream:
-            end = time.perf_counter() + 0.0002
-            while time.perf_counter() < end:
+            end_s = time.thread_time() + 0.0002
+            while time.thread_time() < end_s:
                 pass
             seen.append(value)
 
     async def tick() -> None:
         while len(seen) < 1000:
-            ticks.append(time.perf_counter())
+            ticks.append(time.thread_time())
             await asyncio.sleep(0)
 
     consume(node, handler, lambda: len(seen) == 1000, bodies=numbers(1000))

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from support.apps import running
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.topology.app.app import App
 
@@ -69,7 +69,7 @@ class Counter:
 
 async def until_answered(ask: Callable[[], Awaitable[Any]], expected: Any) -> None:
     """Wait until *ask* gives *expected*: routes are looked for every two seconds."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience(30)):
         while await ask() != expected:  # noqa: ASYNC110  # nothing tells
             await asyncio.sleep(0.05)
 
@@ -134,7 +134,7 @@ def test_a_request_is_passed_on_once_though_each_instance_names_the_other(node: 
                 address = f"http://127.0.0.1:{named.port}"
                 instance.app.router._owners = {"Words": dict.fromkeys(range(4), address)}
                 instance.app.router.look = look_away
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patience(20)):
                 assert await one.get("/seen/to/") == 503
 
     asyncio.run(scenario())

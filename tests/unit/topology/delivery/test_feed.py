@@ -7,7 +7,7 @@ import pytest
 from support.apps import committed, numbers, put
 from support.feeds import WatchedTables, feeding, pass_over
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.consumers.member import GroupConsumer
@@ -169,7 +169,7 @@ def test_a_drain_gives_up_waiting_after_its_grace(node: LocalNode) -> None:
     async def scenario() -> None:
         async with feeding(node) as (feed, queue, _):
             (await queue.get()).is_active = True
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(patience(30)):
                 await feed.drain(0.05)
 
     asyncio.run(scenario())

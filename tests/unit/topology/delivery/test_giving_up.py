@@ -9,7 +9,7 @@ import pytest
 from support.apps import committed, numbers, put
 from support.feeds import feeding
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.consumers.member import GroupConsumer
@@ -104,7 +104,7 @@ def test_an_ordered_feed_that_is_closed_does_not_wait_for_its_handler(node: Loca
             revoking = revoke(feed)
             await feed.drain(0.1)
             assert not revoking.done()
-            await asyncio.wait_for(feed.close(), 10)
+            await asyncio.wait_for(feed.close(), patience(10))
             await revoking
 
     asyncio.run(scenario())

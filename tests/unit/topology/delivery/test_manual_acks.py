@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock
@@ -87,5 +87,5 @@ def test_a_stop_neither_waits_for_what_nobody_acknowledges_nor_commits_over_it(
     with broker.producer() as producer:
         for number in range(10):
             producer.send("orders", b"%d" % number)
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), patience(30)))
     assert broker.node.state.registry.offsets.get("shop-reader", "orders", 0) == 4

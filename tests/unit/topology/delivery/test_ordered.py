@@ -10,7 +10,7 @@ import pytest
 from support.apps import committed, make_app, numbers, put, running
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.actors.remote import fetch_sessions, fetched_streams
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
@@ -233,7 +233,7 @@ def test_an_ordered_agent_stops_while_a_queue_rests(node: LocalNode) -> None:
         await app.start()
         await topic.send(value=b"1")
         await until(lambda: attempts)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience(10)):
             await app.stop()
         assert committed(node, "app-reader", "T") == 0
 

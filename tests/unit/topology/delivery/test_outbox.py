@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from support.apps import committed, make_app, numbers, put
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
 from rocketray.actors.shards.shard_appends import ShardAppends
@@ -192,7 +192,7 @@ def test_flush_does_not_wait_for_what_comes_later(producer: WatchedProducer) -> 
                 await asyncio.sleep(0)
 
         sending = asyncio.create_task(keep_sending())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience(5)):
             for _ in range(5):
                 await outbox.flush()
                 await asyncio.sleep(0.002)

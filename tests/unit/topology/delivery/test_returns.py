@@ -14,7 +14,7 @@ from support.durable import CommitWatch, Input
 from support.feeds import feeding
 from support.ladder import Ladder
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.delays.delay_service import DelayService
@@ -110,7 +110,7 @@ def test_a_message_that_is_settled_while_there_is_no_room_is_not_sent_back(
     def slow(
         producer: NodeProducer, topic: str, queue_id: int, messages: list[ForwardedMessage]
     ) -> SendResults:
-        may_store.wait(30)
+        may_store.wait(patience(30))
         return forward(producer, topic, queue_id, messages)
 
     monkeypatch.setattr(NodeProducer, "forward", slow)
@@ -175,7 +175,7 @@ def test_what_could_not_be_sent_back_before_its_queue_was_revoked_comes_from_the
             await until(lambda: tries[-1] == [b"1"])  # none with both is under way any more
             is_away = False
             await until(lambda: feed.statistics().sent_back == 1)
-            await feed._services.returns.flush(1.0)
+            await feed._services.returns.flush(patience(30))
             assert not feed._services.returns._pending
         assert [one.body for one in Ladder(node).waiting()] == [b"1"]
 
@@ -246,7 +246,7 @@ def test_a_queue_that_is_revoked_while_the_node_is_away_gives_nothing_back_after
             await feed._revoke([0])
             is_back.set()
             await until(lambda: feed.statistics().sent_back == 1)
-            await returns.flush(1.0)
+            await returns.flush(patience(30))
             assert not returns._pending
 
     asyncio.run(scenario())

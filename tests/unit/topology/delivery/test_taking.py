@@ -11,10 +11,11 @@ import pytest
 from support.apps import committed, consume, numbers, running
 from support.ladder import Ladder
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.errors import BatchError, ConfigError
 from rocketray.topology.app.app import App
+from rocketray.topology.faust import fetcher
 from rocketray.topology.values.shared_batch import ARROW_COLUMNS
 
 
@@ -214,7 +215,11 @@ def test_batches_and_filter_exclude_each_other() -> None:
         app.channel().stream().batches()
 
 
-def test_a_stop_does_not_wait_for_a_list_that_is_not_full(node: LocalNode) -> None:
+def test_a_stop_does_not_wait_for_a_list_that_is_not_full(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "DRAIN_GRACE_S", 3600.0)
+
     async def scenario() -> None:
         app = App("app", connection=node)
         topic = app.topic("T", value_serializer="raw", queues=1)
@@ -228,7 +233,7 @@ def test_a_stop_does_not_wait_for_a_list_that_is_not_full(node: LocalNode) -> No
         await app.start()
         await topic.send(value=b"1")
         await until(lambda: reader.statistics().received)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(patience(30)):
             await app.stop()
         assert lists == []
         assert committed(node, "app-reader", "T") == 0

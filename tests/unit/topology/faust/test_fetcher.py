@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import pytest
 from support.apps import collecting, running
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.member_options import FetchCompression, MemberOptions
@@ -45,7 +45,7 @@ class WatchedNode(LocalNode):
         if topic in self.refusals:
             self.refusals.remove(topic)
             raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")
-        self.may_join.wait(30)
+        self.may_join.wait(patience(30))
         self.compressions[topic] = options.get("fetch_compression")
         return super().consumer(group, topic, subscription, **options)
 
@@ -144,7 +144,7 @@ def test_a_member_that_nobody_waits_for_any_more_is_closed(
 
     def make() -> Any:
         begun.set()
-        may_go.wait(30)
+        may_go.wait(patience(30))
         return Member()
 
     async def scenario() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ray._private.async_compat import has_async_methods
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster
 from rocketray.topology.hosting import host, planned_app
@@ -95,7 +96,7 @@ def test_a_host_whose_app_failed_ends_its_process_after_a_pause(
     monkeypatch.setattr(host, "FAILED_START_PAUSE_S", 0.01)
     ended = threading.Event()
     start("failing_at_once", "raise ValueError\n", end=ended.set)
-    assert ended.wait(30)
+    assert ended.wait(patience(30))
 
 
 def test_an_app_that_crashes_later_ends_its_process_and_leaves_its_reason(
@@ -116,7 +117,7 @@ def test_an_app_that_crashes_later_ends_its_process_and_leaves_its_reason(
     )
     assert one.start() is None
     one._hosted._loop.call_soon_threadsafe(sys.modules["host_node"].crash.set)
-    assert ended.wait(30)
+    assert ended.wait(patience(30))
     assert [(name, failure.kind) for name, failure in noted] == [("app:shop:1", "OSError")]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import patience
 
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError, StreamError
@@ -103,7 +104,7 @@ def test_what_no_sink_can_do_without_ends_the_process_and_is_told(
         if module == "no_java"
         else f"no setting ({one._plan.directory}/no_module.py:1)"
     )
-    assert has_ended.wait(10)
+    assert has_ended.wait(patience(10))
     assert noted == [failure]
     assert one.status().has_failed
 
@@ -128,7 +129,7 @@ def test_sinks_that_end_by_themselves_end_the_process(
     assert one.start() is None
     service: Any = one._service
     service.error = StreamError("the JVM is gone")
-    assert has_ended.wait(10)
+    assert has_ended.wait(patience(10))
     assert one.status().has_failed
 
 

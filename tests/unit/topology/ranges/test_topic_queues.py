@@ -71,12 +71,9 @@ def test_waiting_ends_with_the_first_message_of_any_queue(tmp_path: Path, shards
     timer = threading.Timer(0.1, shards.fill, ("Trade", 1, 1))
 
     timer.start()
-    before = time.monotonic()
-    queues.wait_for_more({("Trade", 0): 5}, 20)
-    waited = time.monotonic() - before
+    queues.wait_for_more({("Trade", 0): 5}, 3600)
     timer.join()
 
-    assert 0.05 < waited < 10
     assert queues.ends()["Trade", 1] == 1
 
 
@@ -86,13 +83,11 @@ def test_waiting_ends_with_the_time_and_does_not_begin_when_there_is_more(
     shards.fill("Trade", 0, 5)
     queues = TopicQueues(tmp_path, named("Trade"))
 
-    before = time.monotonic()
-    queues.wait_for_more({("Trade", 0): 4}, 20)
-    assert time.monotonic() - before < 10
+    queues.wait_for_more({("Trade", 0): 4}, 3600)
 
     before = time.monotonic()
     queues.wait_for_more({("Trade", 0): 5}, 0.1)
-    assert 0.1 <= time.monotonic() - before < 10
+    assert time.monotonic() - before >= 0.1
 
 
 def test_topics_that_match_later_are_read_from_then_on(tmp_path: Path, shards: Shards) -> None:
@@ -108,9 +103,7 @@ def test_waiting_may_be_for_several_messages(tmp_path: Path, shards: Shards) -> 
     shards.fill("Trade", 1, 2)
     queues = TopicQueues(tmp_path, named("Trade"))
 
-    before = time.monotonic()
-    queues.wait_for_more({("Trade", 0): 1}, 20, least=6)
-    assert time.monotonic() - before < 10
+    queues.wait_for_more({("Trade", 0): 1}, 3600, least=6)
 
     before = time.monotonic()
     queues.wait_for_more({("Trade", 0): 1}, 0.1, least=7)

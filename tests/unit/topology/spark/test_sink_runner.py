@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from support.patience import patience, wait_until
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
 from rocketray.topology.app.sink_statistics import SinkState
@@ -39,7 +39,7 @@ class ScriptedQuery:
 
     def awaitTermination(self) -> None:  # noqa: N802 - Spark's name
         if self.stays:
-            assert self.stopped.wait(10)
+            assert self.stopped.wait(patience(10))
         if self.error is not None:
             raise self.error
 
@@ -63,20 +63,13 @@ def failing(batch_id: int | None) -> ScriptedQuery:
     return ScriptedQuery(RuntimeError("boom"), batch_id, stays=False)
 
 
-def wait_until(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not claim():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def test_a_failed_query_starts_again_until_it_ends_well() -> None:
     opener = Opener(failing(None), failing(None), ScriptedQuery(None, 4, stays=False))
     runner = SinkRunner("s", opener, FAST)
 
     runner.start({"once": True})
 
-    assert runner.join(60)
+    assert runner.join(patience(60))
     assert (runner.state, runner.restarts) == (SinkState.FINISHED, 2)
     assert opener.triggers == [{"once": True}] * 3
     progress = runner.progress()
@@ -90,7 +83,7 @@ def test_a_query_that_never_gets_on_is_given_up_with_its_error() -> None:
 
     runner.start({})
 
-    assert runner.join(60)
+    assert runner.join(patience(60))
     assert (runner.state, runner.restarts) == (SinkState.FAILED, 2)
     assert str(runner.error) == "boom"
 
@@ -101,7 +94,7 @@ def test_a_batch_in_between_gives_new_tries() -> None:
 
     runner.start({})
 
-    assert runner.join(60)
+    assert runner.join(patience(60))
     assert (runner.state, runner.restarts) == (SinkState.FINISHED, 6)
 
 
@@ -136,14 +129,12 @@ def test_a_query_that_spark_cannot_end_is_told_and_may_be_stopped_again() -> Non
 
 def test_stop_ends_the_pause_before_a_restart() -> None:
     opener = Opener(failing(None))
-    runner = SinkRunner("s", opener, RestartPolicy(limit=3, first_delay_s=30))
+    runner = SinkRunner("s", opener, RestartPolicy(limit=3, first_delay_s=3600, max_delay_s=3600))
     runner.start({})
     wait_until(lambda: runner.state is SinkState.RESTARTING)
 
-    before = time.monotonic()
     runner.stop()
 
-    assert time.monotonic() - before < 5
     assert len(opener.triggers) == 1
     assert runner.state is SinkState.STOPPED
 
@@ -156,7 +147,7 @@ def test_a_stopped_runner_starts_again() -> None:
 
     runner.start({"availableNow": True})
 
-    assert runner.join(60)
+    assert runner.join(patience(60))
     assert runner.state is SinkState.FINISHED
 
 
@@ -195,7 +186,7 @@ def test_a_topic_that_is_missing_is_waited_for_and_is_no_failure(
     runner = SinkRunner("s", open_query, FAST)
     runner.start_soon({})
 
-    assert runner.join(60)
+    assert runner.join(patience(60))
     assert (runner.state, runner.restarts, runner.error) == (SinkState.FINISHED, 0, None)
     [waits] = [each.getMessage() for each in caplog.records if each.name == sink_runner.__name__]
     assert waits.startswith("sink s waits for its topic: topic 'T' does not exist in /data; ")
@@ -215,7 +206,7 @@ def test_a_sink_that_never_ran_is_given_up_at_once_unless_restarts_have_no_limit
     runner = SinkRunner("s", open_query, RestartPolicy(limit=limit, first_delay_s=0.01))
     runner.start_soon({})
 
-    assert runner.join(60)
+    assert runner.join(patience(60))
     assert runner.restarts == restarts
     assert runner.state is (SinkState.FINISHED if restarts else SinkState.FAILED)
     assert str(runner.error) == "no writer"
@@ -230,7 +221,7 @@ def test_options_that_are_wrong_are_given_up_at_once() -> None:
     runner = SinkRunner("s", opener, FAST)
     runner.start({})
 
-    assert runner.join(60)
+    assert runner.join(patience(60))
     assert (runner.state, runner.restarts) == (SinkState.FAILED, 0)
 
 

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.patience import patience
 
 from rocketray.actors.files.home import settle_identity
 from rocketray.cluster import Cluster
@@ -56,7 +57,7 @@ def test_what_ends_the_sinks_is_kept_and_told(app: App) -> None:
     has_failed = threading.Event()
     service = SinkService(app)
     service.start(has_failed.set)
-    assert has_failed.wait(20)
+    assert has_failed.wait(patience(20))
     with pytest.raises(ConfigError, match="is not a node's data directory"):
         service.await_start(threading.Event())
     service.stop()

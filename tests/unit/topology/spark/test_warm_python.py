@@ -18,7 +18,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from support.patience import wait_until
+from support.patience import patience, wait_until
 
 from rocketray.topology.spark import warm_python
 from rocketray.topology.spark.warm_client import READY, VARIABLE
@@ -137,7 +137,7 @@ def begin(python: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
 
 def test_the_program_ends_with_the_process(environ: dict[str, str], python: Path) -> None:
     with begin(python, environ) as process:
-        assert process.communicate(timeout=60)[0] == "ends\n"
+        assert process.communicate(timeout=patience(60))[0] == "ends\n"
 
 
 def test_the_signal_that_ends_the_program_ends_the_process(
@@ -147,7 +147,9 @@ def test_the_signal_that_ends_the_program_ends_the_process(
         (child,) = children(warm)
         assert Path(f"/proc/{child}/comm").read_text() == "spark:waits\n"
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)  # its standard input is still open, so nothing else ends it
+        process.wait(
+            timeout=patience(60)
+        )  # its standard input is still open, so nothing else ends it
         assert process.communicate()[0] == ""
     wait_until(lambda: not children(warm))
 
@@ -171,7 +173,7 @@ def errors_of_a_worker_whose_socket_is_reset(python: Path | str, environ: dict[s
             worker = int.from_bytes(link.recv(4), "big")
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         wait_until(lambda: not Path(f"/proc/{worker}").exists())  # or the daemon would end it first
-        _, errors = daemon.communicate(timeout=60)
+        _, errors = daemon.communicate(timeout=patience(60))
     return errors.decode()
 
 

@@ -17,7 +17,7 @@ import pytest
 from faust.web import View
 from support.apps import collecting, running
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 from support.stock_apps import stock_app
 
 
@@ -149,7 +149,7 @@ def test_a_page_that_is_routed_by_key_answers_from_the_instance_that_has_it(
             await until(lambda: len(first) + len(second) == len(words))
             assert first
             assert second
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(patience(30)):
                 for port in ports:
                     while await look_all_up(port) != [{word: 1} for word in words]:  # noqa: ASYNC110  # nothing tells
                         await asyncio.sleep(0.05)

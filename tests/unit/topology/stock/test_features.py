@@ -12,7 +12,7 @@ import pytest
 from support.apps import collecting, committed, numbers, put, running
 from support.durable import CommitWatch, summed_input
 from support.local_node import LocalNode
-from support.patience import until
+from support.patience import patience, until
 from support.stock_apps import stock_app
 
 from rocketray.errors import InvalidMessageError
@@ -189,9 +189,9 @@ def test_ask_cast_join_and_sinks(node: LocalNode) -> None:
         app.agent(results, name="out")(collecting(out))
         ask = app.agent(value_type=int, sink=[sunk.append, results], name="double")(double)
         async with running(app):
-            assert await asyncio.wait_for(ask.ask(21), 20) == 42
+            assert await asyncio.wait_for(ask.ask(21), patience(20)) == 42
             assert await ask.join([1, 2, 3]) == [2, 4, 6]
-            more = [await asyncio.wait_for(ask.ask(value), 20) for value in range(40)]
+            more = [await asyncio.wait_for(ask.ask(value), patience(20)) for value in range(40)]
             assert more == list(range(0, 80, 2)), "a full queue of replies does not matter"
             await one_way.cast(5)
             await one_way.send(value=6)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.batches import stored
+from support.patience import patience
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
@@ -147,7 +148,7 @@ def test_offsets_without_a_message_are_passed_over() -> None:
         log = Log([("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)])
         log.lost = {0, 2, 4}
         part = Part(log)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             assert await part.reader.recover() == 2
         assert part.values == {"b": 2, "d": 4}
         log.changes.append(("f", 6))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 from support.part_holders import PartHolder
+from support.patience import patience
 
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError
@@ -138,7 +139,7 @@ def test_a_reading_that_is_cancelled_ends_before_its_log_is_unmapped(
 
     def slow_read(tail: QueueTail, start: int, max_count: int) -> list[StoredMessage]:
         begun.set()
-        may_end.wait(30)
+        may_end.wait(patience(30))
         found = read(tail, start, max_count)
         ended.set()
         return found

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from support.patience import patience
 
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.spark.exactly_once import delta_batches, to_delta
@@ -28,7 +29,7 @@ class Frame:
     def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's
         """Return the rows, when all writers have looked whether they are there."""
         if self._barrier is not None:
-            self._barrier.wait(20)
+            self._barrier.wait(patience(20))
         return self._rows
 
 
