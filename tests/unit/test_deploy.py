@@ -22,6 +22,7 @@ import pytest
 import yaml
 from support.deployment import DEPLOY, MOUNT, container, documents, path_with
 from support.machine import needs
+from support.patience import patience, wait_until
 from support.source_tree import ROOT
 
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
@@ -260,7 +261,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 def verified(units: list[Path]) -> str:
     done = subprocess.run(
         ["systemd-analyze", "verify", *map(str, units)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=patience(60), check=False,
     )  # fmt: skip
     return done.stdout + done.stderr
 
@@ -292,7 +293,7 @@ def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path, *, has_d
     done = subprocess.run(
         [*words[:-1], script.replace(MOUNT, str(tmp_path))],
         env={**os.environ, "PATH": path, "RAY_START": "--head --port=6379"},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=patience(60), check=False,
     )  # fmt: skip
     started = f"start --head --port=6379 --block --disable-usage-stats --labels={DISK_LABEL}={DISK}"
     assert (done.returncode, done.stdout) == ((0, f"{started}\n") if has_disk else (1, ""))
@@ -320,11 +321,11 @@ class Supervisor:
         return self.said.read_text().splitlines() if self.said.exists() else []
 
     def await_lines(self, count: int) -> list[str]:
-        deadline = time.monotonic() + 60
-        while len(self.lines()) < count:
+        def are_there() -> bool:
             assert self.process.poll() is None
-            assert time.monotonic() < deadline, self.lines()
-            time.sleep(0.05)
+            return len(self.lines()) >= count
+
+        wait_until(are_there, self.lines)
         return self.lines()
 
     def pid(self, of: str) -> int:
@@ -339,7 +340,7 @@ def supervised(directory: Path, *options: str) -> Iterator[Supervisor]:
         yield made
     finally:
         made.process.terminate()
-        made.process.wait(60)
+        made.process.wait(patience(60))
 
 
 def test_the_head_starts_ray_with_the_label_and_the_node_on_it(tmp_path: Path) -> None:
@@ -349,7 +350,7 @@ def test_the_head_starts_ray_with_the_label_and_the_node_on_it(tmp_path: Path) -
             f"node start --ray-address auto --data {head.data}",
         ]
         os.kill(head.process.pid, signal.SIGTERM)
-        assert head.process.wait(60) == 0
+        assert head.process.wait(patience(60)) == 0
         assert head.lines()[2:] == ["saved"]
         assert not Path(f"/proc/{head.pid('ray')}").exists()
 
@@ -372,7 +373,7 @@ def test_a_ray_that_was_stopped_is_not_started_again(tmp_path: Path) -> None:
     with supervised(tmp_path) as head:
         os.kill(head.pid("raylet"), signal.SIGTERM)
         os.kill(head.pid("node"), signal.SIGTERM)
-        assert head.process.wait(60) == 0
+        assert head.process.wait(patience(60)) == 0
         assert head.lines()[2:] == ["saved"]
 
 
@@ -401,7 +402,7 @@ def test_a_node_that_joins_is_told_so_and_is_started_again_while_its_raylet_live
 def test_a_command_for_ray_is_required(tmp_path: Path) -> None:
     done = subprocess.run(
         [str(DEPLOY / "machine.sh"), str(tmp_path), "--join"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=patience(60), check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("machine.sh: no command starts Ray; usage: ")
@@ -410,7 +411,12 @@ def test_a_command_for_ray_is_required(tmp_path: Path) -> None:
 def test_one_process_keeps_a_node_running(tmp_path: Path) -> None:
     with supervised(tmp_path) as head:
         second = subprocess.run(
-            head.command, env=head.environ, capture_output=True, text=True, timeout=60, check=False
+            head.command,
+            env=head.environ,
+            capture_output=True,
+            text=True,
+            timeout=patience(60),
+            check=False,
         )
         assert second.returncode == 1
         assert f"process {head.process.pid} keeps a node on {head.data} running" in second.stderr

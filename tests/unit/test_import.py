@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.patience import patience
 
 HEAVY = ("faust", "numba", "numpy", "orjson", "pyarrow", "pyspark", "ray", "rich", "typer")
 CODE = "import sys\n{statement}\nprint(*sorted(name.partition('.')[0] for name in sys.modules))"
@@ -14,7 +15,11 @@ OURS = "import sys\nimport rocketray\nprint(*(n for n in sys.modules if n.starts
 
 def run(code: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patience(60),
     )
     return done.stdout.split()
 

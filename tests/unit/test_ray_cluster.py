@@ -22,6 +22,7 @@ from ray.autoscaler._private.commands import _bootstrap_config
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start as ray_start
 from support.deployment import DEPLOY, path_with
+from support.patience import patience
 from support.source_tree import ROOT
 
 from rocketray.actors.files.paths import identity_file
@@ -125,7 +126,7 @@ def run(command: str, home: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "HOME": str(home)}
     return subprocess.run(
         ["bash", "-c", f"({command.replace(DISK, str(home))})"],
-        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience(60), check=False,
     )  # fmt: skip
 
 

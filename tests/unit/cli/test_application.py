@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from support.command_server import run_here
 from support.commands import rocketray
+from support.patience import patience
 
 from rocketray import __version__
 from rocketray.actors.topics.ack_mode import AckMode
@@ -190,7 +191,7 @@ def test_what_needs_no_node_imports_neither_ray_nor_faust_nor_spark(
         input='{"expr": "a > 1"}\n{"expr": "a", "type": "TAG", "tag": "a"}',
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         cwd=tmp_path,
         check=True,
     )
@@ -259,5 +260,5 @@ def test_a_reader_that_went_away_is_no_traceback() -> None:
     pipe.stdin.close()
     errors = pipe.stderr.read()
     pipe.stderr.close()
-    assert pipe.wait(timeout=60) == 141
+    assert pipe.wait(timeout=patience(60)) == 141
     assert errors == b""

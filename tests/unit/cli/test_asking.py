@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from support.local_node import LocalNode
+from support.patience import patience
 from support.serving_node import serving
 
 from rocketray.filters.subscription import Subscription
@@ -53,7 +54,7 @@ def test_a_command_that_asks_loads_nothing_slow(tmp_path: Path) -> None:
             [sys.executable, "-c", PROGRAM, json.dumps(COMMANDS), tmp_path],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(60),
             check=False,
         )
     assert done.returncode == 0, done.stderr

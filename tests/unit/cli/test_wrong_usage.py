@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.files.node_lock import lock_node
@@ -95,7 +96,7 @@ def test_ctrl_c_in_the_first_moments_is_no_traceback() -> None:
             process.stdout.readline()
             time.sleep(wait_s)
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=patience(60))
         assert process.returncode in (-signal.SIGINT, 130, 0), errors
         assert "Traceback" not in errors
 

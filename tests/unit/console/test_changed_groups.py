@@ -15,6 +15,7 @@ import pytest
 from support.console_client import ConsoleClient
 from support.console_node import serve_all
 from support.local_node import LocalNode
+from support.patience import patience, wait_until
 
 from rocketray.actors.admin.seeking import plan_moves
 from rocketray.actors.groups.group_descriptions import GroupDescription
@@ -62,12 +63,12 @@ def page(console: ConsoleClient, **query: str) -> dict[str, Any]:
 
 def changed(console: ConsoleClient) -> dict[str, Any]:
     """Return the record of the group's change when it has ended."""
-    deadline = time.monotonic() + 30
-    while not (change := page(console)["change"])["isOver"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    found: dict[str, Any] = change
-    return found
+
+    def over() -> dict[str, Any] | None:
+        change: dict[str, Any] = page(console)["change"]
+        return change if change["isOver"] else None
+
+    return wait_until(over)
 
 
 def audited(console: ConsoleClient) -> dict[str, Any]:
@@ -206,7 +207,7 @@ def test_a_file_is_no_field_of_a_form(console: ConsoleClient, node: LocalNode) -
     parts = {"csrf": console.access.csrf, "group": "g", "topic": "Trade", "goal": "latest"}
     lines = [f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{parts[k]}' for k in parts]
     lines.append('--x\r\nContent-Disposition: form-data; name="at"; filename="f"\r\n\r\nx')
-    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=patience(20))
     headers = {"Authorization": f"Bearer {console.access.token}"}
     headers["Content-Type"] = "multipart/form-data; boundary=x"
     link.request("POST", "/group/move", "\r\n".join([*lines, "--x--", ""]), headers)

@@ -18,6 +18,7 @@ import pytest
 from support.console_client import ConsoleClient
 from support.console_node import COUNT, LETTERS_OF, SECRET, console_node
 from support.local_node import LocalNode
+from support.patience import patience, wait_until
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.home import Home
@@ -63,7 +64,7 @@ def test_each_page_is_there_in_each_language_and_as_json(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_page_sends_its_live_part(console: ConsoleClient, page: str) -> None:
-    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=patience(20))
     headers = {"Authorization": f"Bearer {console.access.token}", "Accept": "text/event-stream"}
     link.request("GET", f"/{page}{WITH_NAMES}", headers=headers)
     answer = link.getresponse()
@@ -242,7 +243,7 @@ def test_a_tail_begins_where_it_is_told(console: ConsoleClient, node: LocalNode)
 
 
 def test_a_stream_sends_steps(console: ConsoleClient, node: LocalNode) -> None:
-    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=patience(20))
     headers = {"Authorization": f"Bearer {console.access.token}"}
     link.request("GET", "/tail/stream?topic=Odd&from=latest", headers=headers)
     answer = link.getresponse()
@@ -263,7 +264,7 @@ def test_streams_are_many_and_have_a_limit(console: ConsoleClient) -> None:
     headers = {"Authorization": f"Bearer {console.access.token}", "Accept": "text/event-stream"}
     links = []
     for number in range(STREAMS_MAX):
-        link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+        link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=patience(20))
         path = "/tail/stream?topic=Trade&from=earliest" if number % 8 == 0 else "/groups"
         link.request("GET", path, headers=headers)
         links.append((link, link.getresponse()))
@@ -275,16 +276,15 @@ def test_streams_are_many_and_have_a_limit(console: ConsoleClient) -> None:
     assert (refused.status, "close some" in refused.text) == (503, True)
     for link, _ in links:
         link.close()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+
+    def is_let_in() -> bool:
+        link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=patience(20))
         link.request("GET", "/groups", headers=headers)
         status = link.getresponse().status
         link.close()
-        if status == 200:
-            return
-        time.sleep(0.2)
-    raise AssertionError("streams that ended still count")
+        return status == 200
+
+    wait_until(is_let_in, "streams that ended still count")
 
 
 @pytest.mark.parametrize(
@@ -319,10 +319,13 @@ def test_delayed_messages_by_minute(console: ConsoleClient, node: LocalNode) -> 
             at = datetime.fromtimestamp(begin + offset_s, UTC)
             producer.send_async("Trade", b"later", deliver_at=at)
     model = Counter((begin + one) // 60 * 60_000 for one in offsets_s)
-    deadline = time.monotonic() + 20
-    while (found := console.get("/waiting.json").record["delayed"][0])["waiting"] < len(offsets_s):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def delayed() -> dict[str, Any]:
+        found: dict[str, Any] = console.get("/waiting.json").record["delayed"][0]
+        return found
+
+    wait_until(lambda: delayed()["waiting"] >= len(offsets_s))
+    found = delayed()
     assert found["waiting"] == len(offsets_s)
     shown = {one["due"]: one["messages"] for one in found["minutes"]}
     assert list(shown.items()) == sorted(model.items())[: len(shown)]
@@ -352,14 +355,16 @@ def test_letters_are_counted_then_redriven_with_a_rate(console: ConsoleClient) -
 
 
 def _redriven(console: ConsoleClient, count: int) -> list[bool]:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        record = console.get(f"/letters.json?group={LETTERS_OF}").record
-        found = [letter["redriven"] for letter in record["letters"]]
-        if sum(found) == count and record["jobs"][LETTERS_OF]["isOver"]:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not redriven: {record}")
+    def record() -> dict[str, Any]:
+        found: dict[str, Any] = console.get(f"/letters.json?group={LETTERS_OF}").record
+        return found
+
+    def redriven() -> list[bool] | None:
+        found = [letter["redriven"] for letter in record()["letters"]]
+        is_over = record()["jobs"][LETTERS_OF]["isOver"]
+        return found if sum(found) == count and is_over else None
+
+    return wait_until(redriven, lambda: f"not redriven: {record()}")
 
 
 def test_tables_by_their_changelogs(console: ConsoleClient, node: LocalNode) -> None:
@@ -405,7 +410,7 @@ def test_the_doctor_is_asked_only_when_it_is_wanted(
     assert console.get("/node.json?doctor=1").record["doctor"] == lines
     assert ["warning", "clock", "it is off install chrony"] in console.figures("/node?doctor=1")
     assert len(asked) == 2
-    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=20)
+    link = http.client.HTTPConnection("127.0.0.1", console.access.port, timeout=patience(20))
     headers = {"Authorization": f"Bearer {console.access.token}", "Accept": "text/event-stream"}
     link.request("GET", "/node?doctor=1", headers=headers)
     assert link.getresponse().readline() == b"event: live\n"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.machine import require
+from support.patience import patience
 
 from rocketray.actors.process_logs.log_index import LogEntry, note_log
 from rocketray.cli.arguments.completions import (
@@ -100,7 +101,7 @@ def test_a_real_shell_completes_commands_and_names(
         env=dict(os.environ) | {"ROCKETRAY_DATA": str(data), "PATH": scripts},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=True,
     )
     assert done.stdout.split() == proposed

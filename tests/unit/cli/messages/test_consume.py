@@ -19,6 +19,7 @@ import pytest
 from support.apps import numbers, put
 from support.command_server import run_here
 from support.local_node import LocalNode
+from support.patience import patience
 
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.cli import main
@@ -83,7 +84,7 @@ def consume_into(
         read = pool.submit(reader, lines)
         with os.fdopen(writing, "w") as out, redirect_stdout(out), pytest.raises(SystemExit) as end:
             main(["consume", "T", "--group", "g", *options])
-        return int(end.value.code or 0), read.result(30)
+        return int(end.value.code or 0), read.result(patience(30))
 
 
 def head(count: int) -> Callable[[IO[bytes]], list[bytes]]:

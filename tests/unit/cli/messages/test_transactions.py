@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
+from support.patience import wait_until
 from support.transactions import begin
 
 from rocketray.actors.producers.producer import NodeProducer
@@ -42,8 +42,11 @@ def test_what_nobody_has_decided_is_shown_until_somebody_does(
 
 
 def wait_for(count: int) -> list[dict[str, Any]]:
-    end = time.monotonic() + 30
-    while len(found := run_here("transactions", "--json").lines()) != count:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    found: list[dict[str, Any]] = []
+
+    def are_there() -> bool:
+        found[:] = run_here("transactions", "--json").lines()
+        return len(found) == count
+
+    wait_until(are_there, lambda: found)
     return found

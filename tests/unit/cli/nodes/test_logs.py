@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from support.command_server import run_here
+from support.patience import wait_until
 
 from rocketray.actors.process_logs.log_index import LogEntry, note_log
 from rocketray.cli.nodes import logs as command
@@ -111,9 +111,7 @@ def test_following_shows_new_lines_also_of_processes_that_start_later(
     monkeypatch.setattr(command, "print_line", shown.append)
 
     def write() -> None:
-        end = time.monotonic() + 60
-        while len(shown) < 3 and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_until(lambda: len(shown) >= 3)
         with (data / "app:shop:0.log").open("a") as file:
             file.write(f"{HEAD}4,000 PRINT charge: again\n")
         late = data / "late.log"

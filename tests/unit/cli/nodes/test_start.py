@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.command_server import run_here
+from support.patience import patience
 
 from rocketray.actors.files.home import settle_identity
 from rocketray.actors.files.paths import identity_file
@@ -63,7 +64,7 @@ def test_a_scrape_of_a_node_that_starts_is_told_so() -> None:
     with NodeMetrics(0, LOOPBACK, None, None, None) as metrics:
         assert metrics.url is not None
         with pytest.raises(urllib.error.HTTPError) as raised:
-            urllib.request.urlopen(metrics.url, timeout=20)
+            urllib.request.urlopen(metrics.url, timeout=patience(20))
         with raised.value as answer:
             assert (answer.code, answer.read()) == (
                 503,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import time
 
+from support.patience import wait_until
+
 from rocketray.cli.terminal.progress import ProgressDisplay
 
 
@@ -12,9 +14,7 @@ def test_a_long_step_is_told_again() -> None:
     stream = io.StringIO()
     with ProgressDisplay(stream, 0.1) as progress:
         progress.show("starting Ray")
-        end = time.monotonic() + 30
-        while stream.getvalue().count("still") < 2 and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_until(lambda: stream.getvalue().count("still") >= 2)
         progress.say("a node runs")
     told = [line.partition(" s  ")[2] for line in stream.getvalue().splitlines()]
     assert told[0] == "starting Ray"
