@@ -57,8 +57,13 @@ def test_each_row_is_there_once_whatever_is_killed_for_long(tmp_path: Path, seed
 
 
 def check(found: dict[str, dict[str, int]]) -> None:
-    """No copy lacks a row or has one of its own; those with a ledger have each of them once."""
+    """No copy lacks a row or has one of its own; those with a ledger have each of them once.
+
+    Where one without a ledger does, too, no strike met what the ledger is for, and this proves less.
+    """
     for name in COPIES:
         assert (found[name]["missing"], found[name]["strange"]) == (0, 0), found
-        is_once = name in (TOPIC, TABLE)
-        assert is_once == (found[name]["repeated"] == 0), f"{name}: {found}"
+        if name in (TOPIC, TABLE):
+            assert found[name]["repeated"] == 0, f"{name}: {found}"
+        elif not found[name]["repeated"]:
+            sys.stderr.write(f"INCONCLUSIVE: no strike repeats a row of {name}: {found}\n")

@@ -24,8 +24,9 @@ from pathlib import Path
 from random import Random
 
 import pyarrow.parquet as pq
-from support.fleet import ACTORS, QUEUES, TOPIC, Fleet, wait_until
+from support.fleet import ACTORS, QUEUES, TOPIC, Fleet
 from support.nemesis import Nemesis, NodeProcess, descendants
+from support.patience import patience, wait_until
 from support.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
 from support.staging import stored_bodies
 
@@ -42,6 +43,7 @@ SHARDS = tuple(name for name in ACTORS if ":" in name)
 _GATEWAYS = (GATEWAY_NAME, SPARE_GATEWAY_NAME)
 
 _STARTS_MAX = 10_000
+_TRIES = 20
 _ROWS_A_STRIKE = 400
 _QUEUES = {SOURCE: 2, TOPIC: QUEUES, LOOSE: 1}
 _LOOK_S = 0.002
@@ -89,14 +91,31 @@ class KilledCopies:
             self._wait(partial(self._is_complete, TABLE))  # else the first strike would meet nobody
             for strike in strikes:
                 self._send(producer)
-                while not self._strike(strike):
-                    self._send(producer)
+                self._hit(partial(self._strike, strike), producer)
                 self._wait(partial(self._is_complete, TOPIC))
+            for copy in (LOOSE, LOOSE_TABLE):
+                self._repeat(copy, producer)
         for name in COPIES:
             self._wait(partial(self._is_complete, name))
         self._wait(lambda: not any(self._fleet.missing().values()))
         self._wait(self._fleet.has_committed_all)
         return {name: self._verdict(name) for name in COPIES}
+
+    def _hit(self, strike: Callable[[], bool], producer: NodeProducer) -> None:
+        """Strike until somebody was met, while rows come in."""
+        for _ in range(_TRIES):
+            if strike():
+                return
+            self._send(producer)
+
+    def _repeat(self, copy: str, producer: NodeProducer) -> None:
+        """See that rows are repeated where no ledger is kept, so that the strikes mean something."""
+        for _ in range(_TRIES):
+            self._wait(partial(self._is_complete, copy))
+            if self._verdict(copy)["repeated"]:
+                return
+            self._send(producer)
+            self._hit(partial(self._kill_between, copy), producer)
 
     def _send(self, producer: NodeProducer) -> None:
         rows = range(self._sent, self._sent + _ROWS_A_STRIKE)
@@ -117,7 +136,7 @@ class KilledCopies:
         if kind == _DRIVER:
             self._driver.kill()
         elif kind == WORKER:
-            self._driver.kill_worker()
+            return self._driver.kill_worker()
         elif kind == "member":
             self._fleet.kill_member()
         elif self._nemesis is not None:
@@ -202,7 +221,7 @@ class _Driver:
         """Kill the program and its JVM at once, and all that they started."""
         if self._process is not None:
             self._signal(signal.SIGKILL)
-            self._process.wait(60)
+            self._process.wait(patience(60))
 
     def kill_if(self, is_time: Callable[[], bool]) -> bool:
         """Kill it if it is time for that, also while it is stopped; return whether it was."""
@@ -217,14 +236,15 @@ class _Driver:
         self._signal(signal.SIGCONT)
         return False
 
-    def kill_worker(self) -> None:
-        """Kill one of the forked workers of tasks."""
+    def kill_worker(self) -> bool:
+        """Kill one of the forked workers of tasks; return False where there is none."""
         assert self._process is not None
         found = descendants(self._process.pid)
         named = [pid for pid in found if _name(pid) == _TASKS]
         workers = [pid for pid in named if any(pid in descendants(other) for other in named)]
         if workers:
             _signal(self._random.choice(workers), signal.SIGKILL)
+        return bool(workers)
 
     def files(self, table: str) -> list[Path]:
         """Return the files of a table whose batches are committed."""
