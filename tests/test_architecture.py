@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from support.source_tree import PACKAGES, ROOT, SourceFile, imports_of, package_files
+from support.source_tree import PACKAGES, ROOT, SourceFile, imports_of, package_files, source_file
+from support.wall_time import wall_time_places
 
 MAX_LINES = 500
 
@@ -370,6 +371,48 @@ def test_each_ban_is_seen(source: str, tmp_path: Path) -> None:
     path = tmp_path / "x.py"
     path.write_text(source)
     assert list(banned_places(SourceFile(path, "rocketray.x")))
+
+
+def test_no_verdict_depends_on_the_seconds_of_a_shared_machine() -> None:
+    report(
+        f"{file.where}:{line}: {problem}"
+        for file in map(source_file, (ROOT / "tests").rglob("*.py"))
+        if file.module != "tests.support.patience"
+        for line, problem in wall_time_places(tuple(ast.walk(file.tree)))
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "end = time.monotonic() + 60",
+        "while monotonic() < (end := 60 + monotonic()):\n    pass",
+        "assert time.monotonic() - begun < 5",
+        "assert 5 >= perf_counter() - begun",
+        "assert 0.1 <= time.time() - begun < 5",
+        "assert time.monotonic() < begun + 60",
+        "took_s = round(time.monotonic() - begun, 1)\nassert took_s < 5, took_s",
+        "if (took_s := time.monotonic() - begun):\n    assert took_s <= 5",
+        "gaps.append(time.perf_counter() - before)\nassert is_idle or max(gaps) < 3",
+        "async def wait():\n    return monotonic() - begun\nassert asyncio.run(wait()) < 5",
+    ],
+)
+def test_each_limit_of_seconds_is_seen(source: str) -> None:
+    assert [*wall_time_places(tuple(ast.walk(ast.parse(source))))]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "assert time.monotonic() - begun >= 0.1",
+        "assert 0.1 <= time.monotonic() - begun",
+        "assert time.process_time() - begun < 5",
+        "deadline = begun + patience(60)",
+        "said = f'{time.monotonic() - begun:.1f} s'",
+    ],
+)
+def test_what_is_no_limit_of_seconds_is_let_be(source: str) -> None:
+    assert not [*wall_time_places(tuple(ast.walk(ast.parse(source))))]
 
 
 def test_every_file_says_what_it_is() -> None:
