@@ -9,17 +9,18 @@ whose exporter drops them. The messages carry contexts.
 
 from __future__ import annotations
 
+import http.client
 import logging
 import statistics
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
@@ -179,12 +180,13 @@ def _scrapes(data: Path) -> Iterator[None]:
     while "http://" not in line:
         assert line, "rocketray metrics has ended"
         line = program.stderr.readline()
-    url = line.split("metrics at ")[1].split(";")[0]
+    address = urlsplit(line.split("metrics at ")[1].split(";")[0])
     stop = threading.Event()
 
     def scrape() -> None:
-        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - the line above
-            answer.read()
+        with closing(http.client.HTTPConnection(address.netloc, timeout=60)) as link:
+            link.request("GET", address.path)
+            link.getresponse().read()
 
     def ask() -> None:
         while not stop.wait(_PAUSE_S):

@@ -112,6 +112,7 @@ BANNED_CALLS = {
     "print": "return the text, or write it in rocketray.cli",
     "eval": "compile_expression() or load_predicate(): no code from outside",
     "exec": "load_predicate(): no code from outside",
+    "flight.FlightClient": "open_client(), which uses no proxy of the environment",
     "time.time": "the clock_ms argument",
     "time.time_ns": "the clock_ms argument",
     "datetime.now": "the clock_ms argument",
@@ -128,6 +129,7 @@ BANNED_IMPORTS = {
     "cloudpickle": "an import path: no code from outside",
     "marshal": "bytes with checked lengths",
     "shelve": "rocketray.actors.files.state_files",
+    "urllib.request": "http.client, which uses no proxy of the environment",
 }
 # What a file may do all the same, and why. An entry that is not needed any more fails too.
 ALLOWED = {
@@ -140,6 +142,10 @@ ALLOWED = {
         "rocketray/actors/ray_process/ray_runtime.py",
         "os.environ",
     ): "what Ray reads when it is imported",
+    (
+        "rocketray/actors/fetching/flight_client.py",
+        "flight.FlightClient",
+    ): "it opens all connections to fetch services",
     ("rocketray/cluster.py", "os.environ"): "ROCKETRAY_CLUSTER means one thing everywhere",
     ("rocketray/settings_file.py", "os.environ"): "ROCKETRAY_CONFIG means one thing everywhere",
     ("rocketray/data_directory.py", "os.environ"): "ROCKETRAY_DATA means one thing everywhere",
@@ -360,6 +366,8 @@ def test_no_exception_from_the_rules_is_left_over() -> None:
         "import time\ntime.time()",
         "from time import time_ns\ntime_ns()",
         "import os\nx = os.environ['A']",
+        "from urllib import request\nrequest.urlopen('http://node')",
+        "from pyarrow import flight\nflight.FlightClient('grpc://node')",
         "from os import environ",
         "import pickle",
         "from pickle import loads",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 from moto.server import ThreadedMotoServer
 from support import machine
@@ -18,6 +20,8 @@ from rocketray.actors.register.register import Register
 __all__ = ["BUCKET", "etcd_server", "every_call", "free_port", "s3_server", "s3_variables"]
 
 BUCKET = "registers"
+DIRECTLY = {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
+"""What leads to them past a proxy of the environment, which clients of such stores use."""
 
 
 @contextmanager
@@ -42,6 +46,7 @@ def s3_variables(url: str) -> dict[str, str]:
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
+        **DIRECTLY,
     }
 
 
@@ -61,7 +66,8 @@ def etcd_server(directory: Path, *options: str, scheme: str = "http") -> Iterato
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory.parent)
     try:
         _wait_for(f"http://{plain}/health", process, directory.parent / "etcd.log")
-        yield clients
+        with mock.patch.dict(os.environ, DIRECTLY):
+            yield clients
     finally:
         process.terminate()
         process.wait(patience(30))

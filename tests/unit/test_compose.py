@@ -85,9 +85,7 @@ def test_prometheus_asks_where_the_node_serves() -> None:
     settings = yaml.safe_load((directory / "compose.yml").read_text())
     [job] = settings["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"127.0.0.1:{port}"]}]
-    assert (
-        f"urlopen('http://127.0.0.1:{port}/metrics')" in SERVICES["node"]["healthcheck"]["test"][-1]
-    )
+    assert f"To('127.0.0.1', {port})" in SERVICES["node"]["healthcheck"]["test"][-1]
     assert all((directory / name).is_file() for name in settings["rule_files"])
     provisioned = yaml.safe_load(
         (directory / "grafana-provisioning/dashboards/rocketray.yaml").read_text()

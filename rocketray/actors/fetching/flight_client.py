@@ -1,4 +1,8 @@
-"""A client's side of a fetch service: its connection, and its errors."""
+"""A client's side of a fetch service: its connection, and its errors.
+
+A connection goes to the machine of the disk itself, whatever proxy the environment names: the
+proxies of companies lead out of the network, and one would read the token where there is no TLS.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,10 @@ BROKEN_OFF = (
     flight.FlightTimedOutError,
 )
 """What a call raises whose service does not answer, or stopped answering."""
-_OPTIONS = [("grpc.use_local_subchannel_pool", 1)]  # else a new client waits as the last one did
+_OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),  # else a new client waits as the last one did
+    ("grpc.enable_http_proxy", 0),
+]
 
 
 def open_client(service: FetchService) -> flight.FlightClient:

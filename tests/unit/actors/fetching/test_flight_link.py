@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 from support.patience import patience
+from support.watched_proxy import unused_proxy
 
 from rocketray.actors.fetching.flight_link import FlightLink, SentBatch
 from rocketray.actors.fetching.flight_server import FlightCalls
@@ -108,6 +109,14 @@ def test_calls_are_answered_and_the_place_is_asked_for_once(echo: Echo, link: Fl
         assert link.act("echo", request) == request[::-1]
         assert link.stream("echo", request, 30, read) == [([*request], request)]
     assert echo.looks == 1
+
+
+def test_no_call_goes_to_the_proxy_of_the_environment(
+    link: FlightLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with unused_proxy(monkeypatch):
+        assert link.act("echo", b"xy") == b"yx"
+        assert link.stream("echo", b"x", 30, read) == [([*b"x"], b"x")]
 
 
 def test_errors_of_the_service_are_raised_as_they_were_and_nothing_is_repeated(

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from pyarrow import flight
 from support.shards import Shards
+from support.watched_proxy import unused_proxy
 
 from rocketray.actors.fetching import range_client, range_reader
 from rocketray.actors.fetching.flight_client import call_options, ticket_of
@@ -92,6 +93,15 @@ def test_a_range_is_read_in_batches(shards: Shards, place: DiskPlace) -> None:
     batches = offsets(place, plan(batch_rows=100), 5, 240)
 
     assert batches == [[*range(5, 105)], [*range(105, 205)], [*range(205, 240)]]
+
+
+def test_no_range_is_read_through_the_proxy_of_the_environment(
+    shards: Shards, place: DiskPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards.fill("Trade", 0, 3)
+
+    with unused_proxy(monkeypatch):
+        assert offsets(place, plan(), 0, 3) == [[0, 1, 2]]
 
 
 def test_nothing_is_handed_out_where_nothing_matches(shards: Shards, place: DiskPlace) -> None:

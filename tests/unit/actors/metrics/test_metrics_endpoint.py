@@ -40,8 +40,11 @@ def served(read: Callable[[], list[Metric]], access: Access = ANY_PORT) -> Itera
 def get(url: str, token: str = "", trusted: Path | None = None) -> tuple[int, str]:
     request = urllib.request.Request(url, headers={"Authorization": token} if token else {})
     context = None if trusted is None else ssl.create_default_context(cafile=str(trusted))
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
     try:
-        with urllib.request.urlopen(request, timeout=patience(20), context=context) as response:
+        with opener.open(request, timeout=patience(20)) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.staging import bodies_of, rows_of
 from support.staging_server import SteppedStaging, served
+from support.watched_proxy import unused_proxy
 
 from rocketray.actors.fetching.read_plan import DiskPlace
 from rocketray.actors.files.half_file import BatchName, Half
@@ -70,6 +71,18 @@ def test_a_batch_is_staged_and_decided_here_and_elsewhere(
     shown = client.calls.overview(5)
     assert shown == broker.node.staging.overview(5)
     assert shown.counts.messages == 3
+
+
+def test_nothing_is_staged_through_the_proxy_of_the_environment(
+    service: tuple[Broker, SteppedStaging, DiskPlace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, _, place = service
+    with unused_proxy(monkeypatch):
+        client = StagingClient(elsewhere(place))
+        batch = StagedBatch(NAME, "run", (write(client, "a"),))
+        assert client.calls.decide(batch) == "decided"
+    assert client.wait_applied(NAME, 10)
+    assert bodies_of(broker) == {"a": 1}
 
 
 def test_messages_are_published_and_halves_dropped(
