@@ -60,8 +60,9 @@ class PrintedLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream below."""
-        self._like.flush()
+        """Flush the stream below, unless it was closed: Python also asks as this one is freed."""
+        if not self._like.closed:
+            self._like.flush()
 
     def writable(self) -> bool:
         """Return True."""

@@ -82,6 +82,12 @@ def test_what_else_a_program_asks_of_stdout_is_answered(tmp_path: Path) -> None:
         assert stream.writable()
 
 
+def test_it_may_live_longer_than_the_stream_below(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as below:
+        stream = PrintedLines(lambda _: None, below, goes_through=True)
+    stream.close()  # as Python does when it is freed
+
+
 def test_threads_do_not_mix_their_lines() -> None:
     lines: list[str] = []
     stream = PrintedLines(lines.append, io.StringIO(), goes_through=False)
