@@ -21,6 +21,7 @@ import random
 import shutil
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable, Generator, Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -50,6 +51,8 @@ SETTINGS = {
 }
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
+# What tests ask by HTTP is on this machine. Programs keep the proxy that the environment may name.
+urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
 settle_patience()
 # Ray ends a start whose raylet is not there in 30 s.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", str(int(patience(30))))
