@@ -245,9 +245,23 @@ def tmp_path(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.fixture(autouse=True)
-def _few_files() -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def _collected_file() -> Iterator[None]:
+    """Collect what is garbage when the last test of a file has ended, so that its file is named."""
     yield
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _collected(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect the garbage of a test in its teardown, so that it is named if something was left open.
+
+    Begun first, so ended last. What lived through a collection meanwhile is left to the end of the
+    file: to look at all objects after each test would take longer than most tests.
+    """
+    yield
+    request.node.funcargs.clear()  # the values of its fixtures would outlive it
+    gc.collect(1)
     close_unreachable_files()
 
 
