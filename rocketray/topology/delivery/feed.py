@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.failing import FailingMessage
-from rocketray.actors.process_logs.log_line import MessagePlace
+from rocketray.actors.process_logs.log_line import MessagePlace, place_extra
 from rocketray.actors.retries.retry_records import dead_lettered, retry_topic, sent_back
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
@@ -41,7 +41,7 @@ from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE
 
-from .delivery import Delivery, position_text, split, until_through, withdraw
+from .delivery import Delivery, place_of, position_text, split, until_through, withdraw
 from .feed_spans import FeedSpans
 from .flow import FlowLimits, SharedWindow, Window
 from .noted_failure import NotedFailure
@@ -403,7 +403,7 @@ class Feed:
         )
         delivery.acks.begin_return(index)
         if back.is_dead_letter:
-            return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"
+            return f"attempt {back.message.reconsume_times}, goes to {rules.dead_letters}"
         delay_s = DELAY_LEVELS_MS[back.queue_id] // 1000
         return f"attempt {back.message.reconsume_times}, sent back for {delay_s} s"
 
@@ -430,6 +430,12 @@ class Feed:
         counted = {"sent_back": int(not is_dead_letter), "dead_lettered": int(is_dead_letter)}
         self._counts.update(counted)
         self._member.count_returns(**counted)
+        if is_dead_letter:
+            logger.info(
+                "group %s: the message %s is in %s now",
+                *(self.rules.group, position_text(delivery, index), self.rules.dead_letters),
+                extra=place_extra(place_of(delivery, index)),
+            )
 
     def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
         """Finish and commit *queues* before the member releases them, also while the app stops."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from support.apps import committed, make_app, put, running
 from support.durable import CommitWatch, Input
 from support.feeds import feeding
-from support.ladder import Ladder
+from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 from support.patience import patience, until
 
@@ -97,6 +98,42 @@ def test_each_message_is_sent_back_once_whatever_fails_on_the_way(
 
     asyncio.run(scenario())
     node.close()
+
+
+def test_a_dead_letter_is_said_to_be_there_when_it_is(
+    node: FailingNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_store = threading.Event()
+    forward = NodeProducer.forward
+
+    def slow(
+        producer: NodeProducer, topic: str, queue_id: int, messages: list[ForwardedMessage]
+    ) -> SendResults:
+        assert may_store.wait(60)
+        return forward(producer, topic, queue_id, messages)
+
+    monkeypatch.setattr(NodeProducer, "forward", slow)
+    caplog.set_level(logging.INFO)
+    at = "at topic T queue 0 offset 0"
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+
+        @app.agent(topic, max_attempts=0, dead_letter="Letters")
+        async def reader(stream: Any) -> None:
+            async for _ in stream:
+                raise LookupError("on purpose")
+
+        node.topics.ensure("T", 1)
+        put(node, "T", [b"1"])
+        async with running(app):
+            await until(lambda: f"{at}, attempt 1, goes to Letters" in caplog.text)
+            assert "is in Letters now" not in caplog.text
+            may_store.set()
+            await until(lambda: f"the message {at} is in Letters now" in caplog.text)
+            assert len(stored_in(node, "Letters")) == 1
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("what", ["taken away", "acknowledged"])
