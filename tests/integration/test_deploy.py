@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.another_ray import planned_ray, runs
+from support.another_ray import SHORT, planned_ray, runs
 from support.command_server import CommandServer, Done
 from support.deployment import DEPLOY, at, container, documents, environ_of, path_with
 from support.machines_apart import THERE, apart
 from support.patience import patience, wait_until
+from support.process_tree import children_of
 
 pytestmark = [
     pytest.mark.integration,
@@ -75,7 +76,7 @@ def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) 
     path = path_with(tmp_path / "bin", {"rocketray-machine": DEPLOY / "machine.sh"})
     for each in (data, volume):
         each.mkdir()
-    with tempfile.TemporaryDirectory(prefix="ray-") as directory:
+    with tempfile.TemporaryDirectory(prefix="ray-", dir=SHORT) as directory:
         ray = planned_ray(directory)
         logs = [tmp_path / "head.log", tmp_path / "disk.log"]
         environ = {**ray.environ, "PATH": path, "RAY_ADDRESS": ray.address}
@@ -166,7 +167,7 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
                 run.send("after")
                 assert run.bodies() == ["after", "before"]
         if is_lost:
-            (gcs,) = children(process.pid, "gcs_server")
+            (gcs,) = servers(process.pid)
             os.kill(gcs, signal.SIGKILL)
             assert process.wait(patience(30)) == 1  # so Kubernetes starts its container again
             assert subprocess.run(is_ready, check=False).returncode == 1
@@ -190,14 +191,6 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
     assert subprocess.run(is_ready, check=False).returncode == 1
 
 
-def children(pid: int, name: str) -> list[int]:
-    """The processes below *pid* with that name."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            own, _, rest = stat.read_text().rpartition(")")
-        except OSError:
-            continue
-        if int(rest.split()[1]) == pid and own.partition("(")[2] == name:
-            found.append(int(stat.parent.name))
-    return found
+def servers(pid: int) -> list[int]:
+    """The GCS that a process has started."""
+    return [each for each, name in children_of(pid).items() if name == "gcs_server"]

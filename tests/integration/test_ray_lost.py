@@ -15,6 +15,7 @@ from support.another_ray import AnotherRay, another_ray, runs
 from support.command_server import CommandServer
 from support.commands import COMMAND, ONE_PROCESS, printed, rocketray, start_node, stop_node
 from support.patience import patience, wait_until
+from support.process_tree import children_of
 
 from rocketray.actors.files.paths import identity_file
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
@@ -28,15 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 def children(pid: int) -> dict[str, int]:
     """The processes below *pid*, by the name of their program or the title that they gave it."""
-    found: dict[str, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            own, _, rest = stat.read_text().rpartition(")")
-            if int(rest.split()[1]) == pid:
-                found[own.partition("(")[2]] = int(stat.parent.name)
-        except OSError:
-            continue
-    return found
+    return {name: each for each, name in children_of(pid).items()}
 
 
 def lines_of_others(log: Path) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.another_ray import SHORT
 from support.commands import COMMAND, ONE_PROCESS, await_ready
 from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
 from support.patience import patience
@@ -50,7 +51,7 @@ class Running:
 def node() -> Iterator[Running]:
     with (
         # Ray puts sockets there, whose paths have at most 107 characters.
-        tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as name,
+        tempfile.TemporaryDirectory(prefix="two-", dir=SHORT, ignore_cleanup_errors=True) as name,
         machines_apart(Path(name), Path(name) / "data") as machines,
     ):
         directory, data = Path(name), Path(name) / "data"

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from support.patience import patience
 
-__all__ = ["NO_READER", "AnotherRay", "another_ray", "planned_ray", "runs"]
+__all__ = ["NO_READER", "SHORT", "AnotherRay", "another_ray", "planned_ray", "runs"]
 
+SHORT = "/tmp"
+"""Where Ray's directories are, whatever TMPDIR is: names of sockets have at most 107 bytes."""
 NO_READER = "--include-log-monitor=false"
 """Leaves out a process that reads all logs of Ray, the whole time; and ``--no-monitor`` another one."""
 _RAY = str(Path(sys.executable).with_name("ray"))
@@ -117,7 +119,7 @@ def planned_ray(directory: str) -> AnotherRay:
 @contextmanager
 def another_ray() -> Iterator[AnotherRay]:
     """Start one; it is ended with the block."""
-    with tempfile.TemporaryDirectory(prefix="ray-") as directory:  # short, for names of sockets
+    with tempfile.TemporaryDirectory(prefix="ray-", dir=SHORT) as directory:
         found = planned_ray(directory)
         try:
             found.start()

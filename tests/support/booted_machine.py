@@ -15,6 +15,7 @@ from pathlib import Path
 from support import machine
 from support.own_mounts import with_mounts
 from support.patience import patience, wait_until, wait_until_answered
+from support.process_tree import children_of
 
 __all__ = ["BootedMachine", "booted_machine"]
 
@@ -64,7 +65,7 @@ class BootedMachine:
     """Runs commands there, as root or as another user."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        (inside,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (inside,) = children_of(process.pid)
         spaces = ("--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
         self._entered = ["nsenter", f"--target={inside}", *spaces]
 

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from support.another_ray import SHORT
 from support.command_server import CommandServer, Done
 from support.commands import COMMAND, ONE_PROCESS, await_ready
 from support.machines_apart import OTHERS, MachinesApart, machines_apart
@@ -237,7 +238,7 @@ def _machines(
     count: int, *, is_supervised: bool = False, **options: Unpack[Options]
 ) -> Iterator[Cluster]:
     # Ray puts sockets there, whose paths have at most 107 characters.
-    with tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="two-", dir=SHORT, ignore_cleanup_errors=True) as name:
         directory = Path(name)
         disks = []
         for other in OTHERS[: count - 1]:

@@ -22,6 +22,7 @@ from support import machine
 from support.another_ray import NO_READER, AnotherRay
 from support.own_mounts import with_mounts
 from support.patience import patience, wait_until
+from support.process_tree import children_of
 from support.source_tree import ROOT
 
 __all__ = ["ELSEWHERE", "OTHERS", "THERE", "MachinesApart", "apart", "machines_apart"]
@@ -143,7 +144,7 @@ class _Machine:
         """Return the command that enters its name spaces."""
         assert self._process is not None
         pid = self._process.pid
-        (inside,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        (inside,) = children_of(pid)
         rights = [] if os.getuid() == 0 else ["--user", "--preserve-credentials"]
         return [
             "nsenter",

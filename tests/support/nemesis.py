@@ -20,12 +20,13 @@ from typing import Self
 
 from support.fleet import ACTORS, Fleet, pid_of
 from support.patience import patience, wait_until
+from support.process_tree import descendants
 from support.set_clock import CLOCK, set_clock
 
 from rocketray.actors.calls.endpoint import GATEWAY_NAME
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 
-__all__ = ["DISKS", "KILLS", "PAUSES", "Nemesis", "NodeProcess", "descendants"]
+__all__ = ["DISKS", "KILLS", "PAUSES", "Nemesis", "NodeProcess"]
 
 KILLS = ("member", "leave", "host", "producer", GATEWAY_NAME, *ACTORS)
 """What is killed, or leaves, and is back at once."""
@@ -170,13 +171,3 @@ class Nemesis:
             time.sleep(_FULL_S)
         finally:
             ballast.unlink()
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, and those that they have started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    try:
-        found = [int(child) for child in children.read_text().split()]
-    except OSError:
-        return []
-    return [one for child in found for one in (child, *descendants(child))]

@@ -25,8 +25,9 @@ from random import Random
 
 import pyarrow.parquet as pq
 from support.fleet import ACTORS, QUEUES, TOPIC, Fleet
-from support.nemesis import Nemesis, NodeProcess, descendants
+from support.nemesis import Nemesis, NodeProcess
 from support.patience import patience, wait_until
+from support.process_tree import descendants
 from support.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
 from support.staging import stored_bodies
 

@@ -19,6 +19,7 @@ from typing import Any
 import pyspark
 import pytest
 from support.patience import patience, wait_until
+from support.process_tree import children_of
 
 from rocketray.topology.spark import warm_python
 from rocketray.topology.spark.warm_client import READY, VARIABLE
@@ -187,9 +188,8 @@ def test_a_worker_of_a_planner_too_ends_quietly_with_its_socket(
     assert errors_of_a_worker_whose_socket_is_reset(python, environ) == ""
 
 
-def children(warm: WarmPython) -> list[str]:
-    pid = warm.process_id
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def children(warm: WarmPython) -> list[int]:
+    return [*children_of(warm.process_id)]
 
 
 def test_it_can_be_forked_safely(environ: dict[str, str], python: Path, warm: WarmPython) -> None:
