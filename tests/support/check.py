@@ -61,7 +61,10 @@ def _importers(path: Path) -> list[str]:
 
 def _git(root: Path, *arguments: str) -> list[str]:
     command = ["git", *arguments]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # there is no git here
+        return []
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
