@@ -36,7 +36,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.state_files import disk_error
 from rocketray.actors.runtime.signal_handlers import interrupted_behind
-from rocketray.errors import ActorError, NodeNotRunningError, StreamError
+from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, StreamError
 
 from .ray_access import (
     forget_token,
@@ -97,6 +97,7 @@ _OWN_SETTINGS = {
 }
 """How our own Ray differs from Ray's defaults; a variable named ``RAY_…`` takes precedence."""
 _DIRECTORY_VARIABLE = "RAY_TMPDIR"
+_DIRECTORY_MAX_BYTES = 107 - len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
 _KNOCK_TIMEOUT_S = 10.0
 _CALLS_END_S = 2.0
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
@@ -111,12 +112,18 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
     of the data directory that its one node has.
 
     Raises:
+        ConfigError: RAY_TMPDIR is too long for the names of sockets.
         ActorError: it did not start, for example because the machine is too busy.
     """
     _stay_on_loopback()
     _log_reports()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     directory = os.environ.get(_DIRECTORY_VARIABLE) or str(ray_directory())
+    if (size := len(os.fsencode(directory))) > _DIRECTORY_MAX_BYTES:
+        raise ConfigError(
+            f"{_DIRECTORY_VARIABLE}={directory} has {size} bytes, of {_DIRECTORY_MAX_BYTES} at most: "
+            "the names of Ray's sockets begin with it; name a directory higher up, or unset it"
+        )
     made = token_for_node(token)
     try:
         with using_token("", made), small_and_soon(), interrupted_behind():

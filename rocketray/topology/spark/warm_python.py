@@ -35,6 +35,7 @@ _SCRIPT = """\
 exec {python} -I -S {client} "$@"
 """
 _SERVER = "rocketray.topology.spark.warm_server"
+_SOCKETS = "/tmp"  # noqa: S108 - mkdtemp's own is safe there; TMPDIR may be too long for a socket
 _BACKLOG = 64
 _LISTENER = 3  # the descriptor of the server's socket, after the three standard streams
 _LIKE_TASKS = {"OMP_NUM_THREADS": "1"}  # what Spark gives to tasks' workers, unless the user did
@@ -96,7 +97,7 @@ def start_warm(environ: Mapping[str, str]) -> WarmPython:
     Raises:
         OSError: it cannot be started.
     """
-    directory = Path(tempfile.mkdtemp(prefix="rocketray-spark-"))
+    directory = Path(tempfile.mkdtemp(prefix="rocketray-spark-", dir=_SOCKETS))
     path = directory / "socket"
     until_closed, life = os.pipe()
     try:

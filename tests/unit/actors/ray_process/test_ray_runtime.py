@@ -12,7 +12,7 @@ import ray
 from support.patience import patience
 
 from rocketray.actors.ray_process import ray_runtime
-from rocketray.errors import NodeNotRunningError
+from rocketray.errors import ConfigError, NodeNotRunningError
 
 REPORTS = """
 import logging
@@ -63,3 +63,11 @@ def test_the_ray_that_auto_stands_for_is_not_waited_for_if_it_has_ended(
         (tmp_path / "ray" / "ray_current_cluster").write_text(last)
     with pytest.raises(NodeNotRunningError, match=said):
         ray_runtime.join_ray("auto")
+
+
+def test_a_directory_that_is_too_long_for_rays_sockets_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", "/" + "d" * 43)
+    with pytest.raises(ConfigError, match=r"RAY_TMPDIR=/d+ has 44 bytes, of 43 at most: .* unset"):
+        ray_runtime.start_ray(1, tmp_path / "token", "disk")

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,7 +55,9 @@ WAITS = (
 
 @pytest.fixture(scope="module")
 def warm() -> Iterator[WarmPython]:
-    found = start_warm({**os.environ, "PYTHONHASHSEED": "7"})  # spark-submit sets another one
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/" + "deep/" * 30)  # no name of a socket is as long
+        found = start_warm({**os.environ, "PYTHONHASHSEED": "7"})  # spark-submit sets another one
     with socket.socket(socket.AF_UNIX) as link:  # else a busy machine might not be warm in time
         link.connect(str(found.socket))
         assert link.recv(1) == READY
