@@ -11,6 +11,7 @@
 - When the machine is short of memory, Ray's memory monitor kills actors that may restart, as ours
   may, before others, whichever program has the memory; and the kernel kills Ray's workers before
   all other programs. Our own Ray runs nothing else, so it does neither: the kernel chooses by size.
+- Ray gives its servers 30 s to start. Our own has two minutes, because a machine may be very busy.
 - Ray prints errors of its processes, such as the end of a worker, on the stdout of every program
   that joined it, also with ``log_to_driver=False``. Here they go to the log instead.
 """
@@ -46,7 +47,7 @@ from .ray_access import (
     token_for_node,
     using_token,
 )
-from .ray_start import small_and_soon
+from .ray_start import START_MAX_S, small_and_soon
 from .ray_watch import RayWatch, connect_error, gcs_away_s
 
 __all__ = [
@@ -94,8 +95,10 @@ _OWN_SETTINGS = {
     "worker_niceness": 0,
     "memory_monitor_refresh_ms": 0,
     "worker_oom_score_adjustment": 0,
+    "raylet_start_wait_time_s": START_MAX_S,
 }
 """How our own Ray differs from Ray's defaults; a variable named ``RAY_…`` takes precedence."""
+_GCS_START_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 _DIRECTORY_VARIABLE = "RAY_TMPDIR"
 _DIRECTORY_MAX_BYTES = 107 - len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
 _KNOCK_TIMEOUT_S = 10.0
@@ -118,6 +121,7 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
     _stay_on_loopback()
     _log_reports()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault(_GCS_START_VARIABLE, str(START_MAX_S))
     directory = os.environ.get(_DIRECTORY_VARIABLE) or str(ray_directory())
     if (size := len(os.fsencode(directory))) > _DIRECTORY_MAX_BYTES:
         raise ConfigError(

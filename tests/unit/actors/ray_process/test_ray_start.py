@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ def replaced() -> tuple[Any, ...]:
         private.parameter.RayParams,
         services.start_api_server,
         services.get_node,
+        services.start_raylet,
         private.utils.get_dashboard_dependency_error,
     )
 
@@ -61,6 +64,20 @@ def test_ray_is_asked_for_its_node_when_that_is_registered(
     with small_and_soon():
         assert services.get_node("gcs:1", "ours") == (3, ("gcs:1", "ours"))
     assert pauses == [0.02, 0.02]
+
+
+def test_a_raylet_that_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    services = ray._private.services
+    with subprocess.Popen(["false"]) as process:
+        process.wait()
+    monkeypatch.setattr(ray._private.state, "GlobalState", State)
+    monkeypatch.setattr(State, "asked", -1_000_000)
+    monkeypatch.setattr(services, "_get_gcs_client_options", "options of {}".format)
+    monkeypatch.setattr(services, "start_raylet", lambda *_: SimpleNamespace(process=process))
+    with small_and_soon():
+        assert services.start_raylet("gcs:1").process is process
+        with pytest.raises(ChildProcessError, match="its raylet has ended with code 1"):
+            services.get_node("gcs:1", "ours")
 
 
 @pytest.mark.parametrize("has_grpc", [True, False])
