@@ -7,6 +7,7 @@ import base64
 import contextlib
 import itertools
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,8 +19,9 @@ from support.patience import patience
 
 __all__ = ["CHROMIUM", "Chromium"]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-"""The browser of this machine; None if there is none."""
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = os.environ.get("CHROME") or next(filter(None, map(shutil.which, _NAMES)), None)
+"""The browser of this machine, which the variable CHROME may name; None if there is none."""
 _START_S = 30.0
 _WAIT_S = 20.0
 
@@ -41,6 +43,7 @@ class Chromium:
                 "--disable-gpu",
                 "--disable-dev-shm-usage",
                 "--no-first-run",
+                "--no-proxy-server",
                 "--hide-scrollbars",
                 "--remote-debugging-port=0",
                 f"--user-data-dir={self._profile}",
@@ -120,8 +123,19 @@ class Chromium:
         found = []
         for page in await self._pages():
             async with self._http.ws_connect(page) as socket:
-                found.append(await self._run(socket, script))
+                found.append(await self._run_soon(socket, script))
         return found
+
+    async def _run_soon(self, socket: aiohttp.ClientWebSocketResponse, script: str) -> Any:
+        """Return the value as soon as the window has a document: one that just opened has none."""
+        async with asyncio.timeout(patience(_WAIT_S)):
+            while True:
+                try:
+                    return await self._run(socket, script)
+                except AssertionError as error:
+                    if "execution context" not in str(error):
+                        raise
+                await asyncio.sleep(0.05)
 
     async def _run(self, socket: aiohttp.ClientWebSocketResponse, script: str) -> Any:
         found = await self._call(
@@ -143,7 +157,7 @@ class Chromium:
         )
 
     async def wait(self, script: str, seconds: float = _WAIT_S) -> None:
-        """Wait until an expression is true."""
+        """Wait until an expression is true, for ``patience(seconds)``."""
         async with asyncio.timeout(patience(seconds)):
             while True:
                 with contextlib.suppress(AssertionError):  # between two pages
