@@ -17,6 +17,8 @@ from support.redis_server import redis_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.slow]
 _AWAY_S, _BACK_S = 20.0, 5.0
+_RAYLETS_WAIT = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""How long raylets wait for the GCS, and somewhat less our programs; a minute by default."""
 _GIVE_UP_S = 40.0  # a program waits so long for the GCS, and Ray a minute
 _GOES_ON_S = 30.0
 _QUIET_S = 5.0
@@ -61,8 +63,9 @@ def silence_of(sides: dict[str, Watch]) -> dict[str, Any]:
 
 
 def test_programs_go_on_while_the_gcs_is_away_and_comes_back_with_its_state(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(_RAYLETS_WAIT, str(round(patience(60))))
     with (
         redis_server(tmp_path) as of_head,
         cluster_of_two(of_head=of_head) as cluster,
