@@ -23,11 +23,13 @@ from typing import NoReturn
 import pytest
 from support.chromium import CHROMIUM
 
+from rocketray.store.retention import AMPLE_BYTES, FORCIBLY, FULL, DiskUse
+
 __all__ = ["NEEDS", "SYSTEMD", "Need", "lack", "needs", "require", "skip"]
 
 SYSTEMD = Path("/lib/systemd/systemd")
-_FULL = 0.88
-"""At 90 % of a disk a node refuses messages (store/retention.py), and a run writes some gigabytes."""
+_WRITTEN_BYTES = 4 << 30
+"""What a run writes at most, and removes again."""
 _MEMORY_MIN_BYTES = 6 << 30
 """What four processes of tests take at once, with a Ray of each and a Spark."""
 _DEEP = 60
@@ -146,10 +148,11 @@ def obstacles() -> list[str]:
     found = []
     place = Path(tempfile.gettempdir())
     disk = shutil.disk_usage(place)
-    if disk.used / (disk.used + disk.free) >= _FULL:
+    if DiskUse(disk.used + _WRITTEN_BYTES, disk.free - _WRITTEN_BYTES).reaches(FORCIBLY):
         found.append(
-            f"the disk of {place} is {disk.used / (disk.used + disk.free):.0%} full, and nodes "
-            f"refuse messages at 90 %: make room, or name another directory with TMPDIR"
+            f"{disk.free >> 30} GiB are free on the disk of {place}, and nodes refuse messages on "
+            f"one that is {FULL:.0%} full with under {AMPLE_BYTES >> 30} GiB free: make room, or "
+            "name another directory with TMPDIR"
         )
     if len(str(place)) > _DEEP:
         found.append(

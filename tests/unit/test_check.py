@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from support.check import changed_files, nearest_tests
+from support.machine import needs
 from support.source_tree import ROOT
 
 
@@ -46,10 +46,7 @@ def git(directory: Path, *arguments: str) -> None:
     subprocess.run(["git", *author, *arguments], cwd=directory, check=True, capture_output=True)
 
 
-@pytest.mark.skipif(
-    shutil.which("git") is None,
-    reason="NOT TESTED what differs from main: there is no git here; apt-get install git",
-)
+@needs("git")
 def test_what_changed_is_everything_since_main_and_what_git_does_not_know(tmp_path: Path) -> None:
     main, clone = tmp_path / "main", tmp_path / "clone"
     main.mkdir()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import machine
@@ -88,8 +89,11 @@ def test_a_full_disk_and_a_deep_directory_end_the_run_before_it_begins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 60)))
-    full = type("Usage", (), {"used": 90, "free": 10})
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    usage = SimpleNamespace(used=200 << 30, free=7 << 30)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     disk, path = machine.obstacles()
-    assert "is 90% full, and nodes refuse messages at 90 %: make room, or name another" in disk
+    assert disk.startswith("7 GiB are free on the disk of ")
+    assert "90% full with under 4 GiB free: make room, or name another" in disk
     assert "is too long for the sockets in it: name a directory of at most" in path
+    usage.free = 9 << 30  # 96 % full, and the product finds it ample
+    assert machine.obstacles() == [path]
