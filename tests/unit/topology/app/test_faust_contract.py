@@ -83,7 +83,12 @@ def test_names_exist(owner: Any, names: str) -> None:
 
 
 def test_instances_have_what_streams_use() -> None:
-    stream = faust.App("a").stream([])
+    async def made() -> Any:
+        return faust.App("a").stream(
+            []
+        )  # it asks for the loop, which Python no longer makes for it
+
+    stream = asyncio.run(made())
     for name in (
         "_processors",
         "_active_agens",
