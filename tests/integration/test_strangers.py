@@ -74,7 +74,7 @@ flight, told = pyarrow.flight, []
 client = flight.FlightClient(sys.argv[1], generic_options=[("grpc.enable_http_proxy", 0)])
 for line in sys.stdin:
     headers = [(b"authorization", f"Bearer {line.strip()}".encode())]
-    options = flight.FlightCallOptions(timeout=patience(20), headers=headers)
+    options = flight.FlightCallOptions(timeout=60, headers=headers)
     told.append(attempt(lambda: [*client.do_action(flight.Action("none", b""), options)]))
 print(json.dumps(told))
 """
@@ -100,7 +100,7 @@ for port in sys.argv[1:]:
     for path in ("get_or_create_runtime_env", "delete_runtime_env_if_possible"):
         request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", b"", method="POST")
         try:
-            answers[f"{port}/{path}"] = to.open(request, timeout=patience(5)).status
+            answers[f"{port}/{path}"] = to.open(request, timeout=60).status
         except urllib.error.HTTPError as error:
             answers[f"{port}/{path}"] = error.code
         except Exception as error:

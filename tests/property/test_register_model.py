@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -106,8 +107,8 @@ class UnknownOutcomeIsSuccess(RegisterDocuments):
 
 
 class AnyKeyIsMine(RegisterDocuments):
-    def _is_own(self, name: str, number: int, content: bytes) -> bool:
-        return True
+    def _readable(self, name: str, number: int, content: bytes) -> documents._Version:
+        return replace(super()._readable(name, number, content), writer=self._writer)
 
 
 class NotForGood(RegisterDocuments):
@@ -155,5 +156,6 @@ MUTANTS = [
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_missing_rule_is_found(mutant: type[RegisterDocuments], seed: int) -> None:
+    assert {name for name in vars(mutant) if name[:2] != "__"} <= {*dir(RegisterDocuments)}
     with pytest.raises(AssertionError):
         run(seed, MUTANT_HISTORIES, mutant)

@@ -53,7 +53,6 @@ __all__ = [
     "Fleet",
     "pid_of",
     "start",
-    "wait_until",
 ]
 
 TESTS = Path(__file__).parent.parent
