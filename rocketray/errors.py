@@ -9,6 +9,7 @@
     ├─ BatchError     raised by handlers of lists
     ├─ UnsupportedPlatformError
     └─ ActorError     NodeNotRunningError · NodeElsewhereError · TopicNotFoundError
+                      ForkedError
                       ShardUnavailableError (ShardMovedError) · ShardFencedError
                       StrategyConflictError · SubscriptionConflictError · SubscriptionRefusedError
                       TransactionDecidedError · RegisterUnavailableError · SupersededError
@@ -34,6 +35,7 @@ __all__ = [
     "FilterError",
     "FilterEvaluationError",
     "FilterSyntaxError",
+    "ForkedError",
     "InvalidMessageError",
     "InvalidNameError",
     "MessageTooLargeError",
@@ -248,6 +250,29 @@ class TopicNotFoundError(ActorError):
         return (
             f"topic {self.topic!r} does not exist{place}; {otherwise}"
             f"create it with: rocketray topics create {self.topic}"
+        )
+
+
+class ForkedError(ActorError):
+    """An object is used in a fork of the process that made it, whose memory and threads it needs.
+
+    - ``thing``: what it is, such as "producer".
+    - ``maker``: the id of the process that made it.
+    - ``process``: the id of this process.
+    """
+
+    def __init__(self, thing: str, maker: int, process: int) -> None:
+        super().__init__(thing, maker, process)
+        self.thing = thing
+        self.maker = maker
+        self.process = process
+
+    def __str__(self) -> str:
+        return (
+            f"this {self.thing} was made in process {self.maker}, and this is process "
+            f"{self.process}, a fork of it: make one in each process, after the fork, and none "
+            "before it; process "
+            f"{self.maker} is not disturbed"
         )
 
 

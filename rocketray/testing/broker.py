@@ -26,6 +26,7 @@ from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
@@ -41,7 +42,7 @@ __all__ = ["Broker"]
 _COMMIT_S = 0.5  # longer than a commit that waits for nothing
 
 
-class Broker:
+class Broker(OfOneProcess, what="broker"):
     """A node in this process. Give it to an app: ``App("shop", connection=broker)``."""
 
     def __init__(

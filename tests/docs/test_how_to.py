@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import sqlite3
 import sys
 import time
@@ -14,11 +15,16 @@ from types import ModuleType
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from support.local_node import LocalNode
 from support.page_runner import blocks_of
 from support.patience import until
+from support.serving_node import serving
 from support.source_tree import ROOT
 
 import rocketray as rr
+from rocketray.actors.client.local_client import LocalClient
+from rocketray.actors.client.staying_transport import StayingTransport
+from rocketray.actors.producers.producer import NodeProducer
 from rocketray.testing import Broker, Clock
 
 Load = Callable[[str], ModuleType]
@@ -72,6 +78,30 @@ def test_a_web_service_stores_an_order_before_it_responds(broker: Broker, load: 
 
     assert asyncio.run(scenario()) == (202, 503)
     assert len(broker.stored("WebOrders")) == 1
+
+
+def _producer_over_socket(data: Path) -> NodeProducer:
+    """Return a producer of a process that is not the node's."""
+    transport = StayingTransport.open(data)
+    assert transport is not None
+    return LocalClient(transport).producer()
+
+
+def test_each_worker_has_a_producer_of_its_own(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalNode(tmp_path / "data") as node, serving(node), node.producer() as of_master:
+        node.topics.ensure("PoolOrders", 1)
+        module = load("workers")
+        monkeypatch.setattr(rr, "Producer", partial(_producer_over_socket, node.data))
+        first = of_master.send("PoolOrders", b"of the master").message_id
+        fork = multiprocessing.get_context("fork")
+        ids = module.store_all([f"order {number}" for number in range(20)], fork)
+        stored = {message.unique_key: message.body for message in node.stored("PoolOrders")}
+        assert [stored[each] for each in [first, *ids]] == [
+            b"of the master",
+            *[b"order %d" % number for number in range(20)],
+        ]
 
 
 def test_an_account_is_booked_in_order(broker: Broker, load: Load) -> None:

@@ -21,6 +21,7 @@ actor ends with its raylet, and a process that runs a node has a watch of its ow
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -169,3 +170,11 @@ def _new_watch() -> RayWatch | None:
 
 CLIENT_RAY = ClientRay()
 """The one of this process."""
+
+
+def _begin_anew() -> None:
+    """Forget the clients and the Ray of the process of which this one is a fork."""
+    vars(CLIENT_RAY).update(vars(ClientRay()))
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -23,6 +23,7 @@ from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
@@ -38,6 +39,9 @@ __all__ = ["Connection", "lose_node"]
 
 _CONNECTIONS: WeakSet[Connection] = WeakSet()
 """The connections of this process, for :func:`lose_node`."""
+
+
+os.register_at_fork(after_in_child=_CONNECTIONS.clear)
 
 
 def lose_node(data: Path, error: StreamError) -> None:
@@ -59,7 +63,7 @@ def _join_ray_of(directory: Path, _: str) -> None:
     )
 
 
-class Connection(NodeClient):
+class Connection(OfOneProcess, NodeClient, what="client"):
     """A process's link to one node, created by :meth:`open`; safe to use from several threads."""
 
     def __init__(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.calls.endpoint import client_of
 from rocketray.actors.explaining.explanation import Explanation
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalClient"]
 
 
-class LocalClient(NodeClient):
+class LocalClient(OfOneProcess, NodeClient, what="client"):
     """The calls of a node over its own socket, as :class:`Connection` has them over Ray."""
 
     def __init__(self, transport: LocalTransport | StayingTransport) -> None:

@@ -39,6 +39,7 @@ from rocketray.actors.calls.sent_errors import error_from_json
 from rocketray.actors.calls.value_forms import call_form
 from rocketray.actors.files.paths import local_socket
 from rocketray.actors.files.private_files import is_own_directory, open_to_others
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.errors import ActorError, NodeNotRunningError
 
 from .node_process_api import NODE_PROCESS
@@ -101,7 +102,7 @@ def _is_own_socket(path: Path) -> bool:
     return stat.S_ISSOCK(found.st_mode) and found.st_uid == getuid()
 
 
-class LocalTransport:
+class LocalTransport(OfOneProcess, what="client"):
     """One connection to a node's process; safe to use from several threads, one call at a time."""
 
     def __init__(self, data: Path, link: socket.socket, hello: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray_session,
 )
 from rocketray.actors.runtime.machine import whereabouts
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError, StreamError
 
@@ -54,7 +55,7 @@ _LOOK_S = 1.0
 _WITHOUT_GCS_S = 5.0
 
 
-class RayTransport:
+class RayTransport(OfOneProcess, what="client"):
     """Calls to the actors of the node on one data directory; safe to use from several threads."""
 
     def __init__(

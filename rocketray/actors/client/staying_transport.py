@@ -20,6 +20,7 @@ from rocketray.actors.calls.endpoint import (
     ResultT,
     run_in_thread,
 )
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
 
 from .local_transport import LocalTransport, open_local
@@ -31,7 +32,7 @@ _RETRY_AFTER_MS = 1000
 _SILENCE_MAX_S = CALL_TIMEOUT_S + 5.0  # the node's process waits less for an actor
 
 
-class StayingTransport:
+class StayingTransport(OfOneProcess, what="client"):
     """Connections to the process of the node on *data*; safe to use from several threads."""
 
     @classmethod

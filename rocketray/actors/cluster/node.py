@@ -55,6 +55,7 @@ from rocketray.actors.ray_process.ray_runtime import (
 from rocketray.actors.ray_process.ray_watch import end_processes
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.machine import here
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.topics import TOPICS
 from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
@@ -96,7 +97,7 @@ _ACTORS = frozenset(
 )
 
 
-class Node:
+class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
     """A running node, owned by this process."""
 
     def __init__(self, data: Path | str | None = None, options: NodeOptions | None = None) -> None:

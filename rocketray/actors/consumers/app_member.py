@@ -25,6 +25,7 @@ from rocketray.actors.groups.groups_api import SessionsApi
 from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
 from rocketray.actors.groups.member_options import StartFrom
 from rocketray.actors.runtime.clock import steady_clock_ms
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -42,7 +43,7 @@ _QUICK_INTERVAL_S = 0.1
 _QUICK_BEATS = 20  # two seconds: during a rebalance another member waits
 
 
-class AppMember:
+class AppMember(OfOneProcess, what="consumer"):
     """The membership of one app instance; any thread may call it."""
 
     def __init__(

@@ -34,6 +34,7 @@ from rocketray.actors.groups.member_options import (
     new_client_id,
 )
 from rocketray.actors.runtime.clock import steady_clock_ms
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -53,7 +54,7 @@ _LOG = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_S = 1.0
 
 
-class GroupConsumer:
+class GroupConsumer(OfOneProcess, what="consumer"):
     """One member of *group* on *topic*. ``poll`` is called by one thread at a time."""
 
     def __init__(

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, Self, TypeVar, Unpack, overload
 
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.errors import ConfigError, StoreError, StoreFullError
 from rocketray.message import Message
@@ -59,8 +60,12 @@ class _Turn:
         self.lock.release()
 
 
-class NodeAsyncProducer:
+class NodeAsyncProducer(OfOneProcess, what="producer"):
     """A producer for the tasks of one loop: ``async with AsyncProducer() as producer``."""
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        """Make one of no process, until it is opened: a server may make it before it forks."""
+        return object.__new__(cls)
 
     def __init__(self, make: Callable[[], NodeProducer]) -> None:
         """Take *make*, which makes the producer; it is called in a thread, by :meth:`open`."""
@@ -75,6 +80,7 @@ class NodeAsyncProducer:
 
     async def open(self) -> None:
         """Connect to the node; ``async with`` does it. Raises :class:`StoreError` if closed."""
+        self._bind()
         await self._in_thread(self._open)
 
     @overload

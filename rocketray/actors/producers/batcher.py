@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.names import check_open_topic
@@ -80,7 +81,7 @@ class Handling:
     """How long to wait for room; None: the producer's."""
 
 
-class Batcher:
+class Batcher(OfOneProcess, what="producer"):
     """The batches of one producer, from their first message to their outcome; for any thread."""
 
     def __init__(self, links: QueueLinks, ids: UniqueIdGenerator, settings: BatchSettings) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.ipc.ring import RING_BYTES, SMALL_RING_BYTES
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
@@ -53,7 +54,7 @@ class Nearby(NamedTuple):
     disk: str
 
 
-class QueueLinks:
+class QueueLinks(OfOneProcess, what="producer"):
     """The links of one producer; for any thread."""
 
     def __init__(

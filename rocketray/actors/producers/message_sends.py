@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rocketray.actors.ipc.acknowledgement import Durability
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, Message, with_sharding_key
@@ -31,7 +32,7 @@ _CHOOSES = ("queue_id", "sharding_key", "queue_selector", "transaction")
 _NOT_IN_TRANSACTIONS = ("queue_selector", "delay", "deliver_at", "unique_key")
 
 
-class MessageSends:
+class MessageSends(OfOneProcess, what="producer"):
     """The single messages of one producer."""
 
     def __init__(

@@ -25,6 +25,7 @@ from typing import Self, Unpack, overload
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError, StreamError
@@ -51,7 +52,7 @@ from .transactional_sends import Transaction, Transactions
 __all__ = ["NodeProducer", "SendFuture", "SendResult", "SendResults"]
 
 
-class NodeProducer:
+class NodeProducer(OfOneProcess, what="producer"):
     """A producer for the topics of a cluster; safe to use from several threads."""
 
     def __init__(

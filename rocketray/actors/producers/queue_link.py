@@ -19,6 +19,7 @@ from typing import Protocol
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.ipc.ring import RING_BYTES, SLOT_COUNT
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -66,7 +67,7 @@ class BatchSender(Protocol):
         """Sleep until the batch of that number has an outcome; 0: until others may be sent."""
 
 
-class QueueLink:
+class QueueLink(OfOneProcess, what="producer"):
     """The link from this producer to one queue."""
 
     def __init__(

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Literal, Self
 from weakref import WeakValueDictionary
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import (
     ConfigError,
@@ -48,6 +50,7 @@ _ASK_INTERVAL_S = 1.0
 _LEVEL_MAX = len(DELAY_LEVELS_MS)
 _OPEN: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
 """The open transactions of all producers of this process, by unique key (invariant 2)."""
+os.register_at_fork(after_in_child=_OPEN.clear)
 
 CheckAnswer = Literal["commit", "rollback", "unknown"]
 Check = Callable[[StoredMessage], CheckAnswer]
@@ -151,7 +154,7 @@ class Transaction:
         _OPEN.pop(self.message_id, None)
 
 
-class Transactions:
+class Transactions(OfOneProcess, what="producer"):
     """The transactions of one producer, and its answers to checks, also for dead producers."""
 
     def __init__(

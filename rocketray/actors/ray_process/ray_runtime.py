@@ -47,6 +47,7 @@ from .ray_access import (
     token_for_node,
     using_token,
 )
+from .ray_fork import refuse_inherited_ray
 from .ray_start import START_MAX_S, small_and_soon
 from .ray_watch import RayWatch, connect_error, gcs_away_s
 
@@ -118,6 +119,7 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
         ConfigError: RAY_TMPDIR is too long for the names of sockets.
         ActorError: it did not start, for example because the machine is too busy.
     """
+    refuse_inherited_ray()
     _stay_on_loopback()
     _log_reports()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -171,6 +173,7 @@ def join_ray(
     Raises:
         NodeNotRunningError: nothing answers there, or it refuses this process.
     """
+    refuse_inherited_ray()
     if address == "auto":
         address = _found_ray(advice)
     for server in filter(None, (address, raylet)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -27,6 +26,7 @@ from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.groups.member_options import FetchCompression, check_compression
 from rocketray.actors.producers.producer_options import check_tracing
+from rocketray.actors.runtime.one_process import unique_here
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.cluster import Cluster, chosen_node
 from rocketray.delay import Delay
@@ -122,7 +122,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.spark = spark or SparkOptions()
         self.client_id = f"{socket.gethostname()}@{id}"
         """The name of its members in broadcast groups; each instance needs its own."""
-        self._instance = uuid.uuid4().hex
+        self._instance = unique_here()  # a fork is another instance
         super().__init__(id, **with_defaults(options))
         show_warnings()
 
@@ -339,7 +339,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     @property
     def together(self) -> AppInstance | None:
         """The key of this instance, whose agents have to read the same queues if it has tables."""
-        return AppInstance(self.conf.id, self._instance) if self.tables else None
+        return AppInstance(self.conf.id, self._instance()) if self.tables else None
 
     @cached_property
     def leadership(self) -> Leadership:

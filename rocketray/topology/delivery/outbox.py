@@ -27,6 +27,7 @@ from faust.types.tuples import TP
 from rocketray.actors.producers.batch import SendResult, SendResults
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.send_future import SendFuture
+from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError
@@ -58,7 +59,7 @@ Sense = Callable[[Sequence[Message]], Callable[[object], None]]
 last one, or with the error."""
 
 
-class Outbox:
+class Outbox(OfOneProcess, what="app"):
     """The sends of one app; made and used on its loop."""
 
     def __init__(self, producer: NodeProducer, sense: Sense | None = None) -> None:
