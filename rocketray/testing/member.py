@@ -38,7 +38,7 @@ class Member(GroupConsumer):
     def poll(
         self, timeout_s: float = 0.0, max_messages: int = 1000, skip: Container[int] = ()
     ) -> list[ConsumedBatch]:
-        """Poll like the real one; without a timeout, return the available messages at once."""
+        """Poll like the real one, after a step of the node."""
         if self._crashed:
             raise StreamError(f"this member of group {self.group!r} crashed, as the test asked")
         self._step()

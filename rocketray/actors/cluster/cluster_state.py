@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from rocketray.actors.files.file_documents import Documents, FileDocuments
 from rocketray.actors.files.paths import control_path, filters_file, journal_directory
@@ -48,6 +49,7 @@ from rocketray.actors.shards.shard_api import ExpiryOrder
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import ONE_EACH, Placement
 from rocketray.actors.topics.system_retention import retry_orders
+from rocketray.actors.topics.topic_options import TopicOptions
 from rocketray.actors.topics.topic_registry import TopicRegistry
 from rocketray.errors import (
     ConfigError,
@@ -203,6 +205,21 @@ class ClusterState:
             return ControlPage(control_path(self._data, topic, queue_id)).visible()
         except FileNotFoundError:
             return LONG_MAX
+
+    def create_topic(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
+        """Save a topic or its new queues, of which the groups that exist miss no message.
+
+        Their offsets in the new queues are on disk first: whatever fails then, they stay right.
+        """
+        existing = self.topics.catalog.topics.get(name)
+        added = range(0 if existing is None else existing.queues, queues)
+        if added:
+            with self._lock:
+                self._check_open()
+                self.registry.will_have(name, added)
+                number = self._taken() if self.registry.offsets.changed else 0
+            self._write(number)
+        return self.topics.create(name, queues, **options)
 
     def delete_topic(self, name: str) -> TopicConfig:
         """Delete a topic and the state of its groups; return its former configuration.

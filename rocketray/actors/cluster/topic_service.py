@@ -113,7 +113,7 @@ class TopicService:
         """Save the topic, or its new queues; :meth:`start_queues` starts them."""
         with self.locks.of(name):
             self._finish_deletion({name})
-            return self._topics.create(name, queues, **options)
+            return self._state.create_topic(name, queues, **options)
 
     def create_many(
         self, names: Sequence[str], queues: int, wait_s: float, **options: Unpack[TopicOptions]

@@ -87,6 +87,7 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         self._group = group
         self._topic = topic
         self._local = open_local_offsets(node, group, topic, options, clock_ms)
+        self._first_queues: frozenset[int] | None = None  # of a broadcast topic, when it joined
         self._streams = streams or QueueStreams(node, group, topic)
         member = Heartbeat(
             *(group, topic, subscription, options.get("client_id") or new_client_id()),
@@ -121,13 +122,14 @@ class GroupConsumer(OfOneProcess, what="consumer"):
             self._heart.start()
 
     def poll(
-        self, timeout_s: float, max_messages: int = 1000, skip: Container[int] = ()
+        self, timeout_s: float = 0.0, max_messages: int = 1000, skip: Container[int] = ()
     ) -> list[ConsumedBatch]:
         """Return batches of at most *max_messages* of each queue; [] after *timeout_s*.
 
-        Sleeps with the GIL released. The messages of the queues in *skip* stay in their streams; a
-        thread that removes a queue from *skip* meanwhile calls :meth:`wake`. If another thread
-        closes the member meanwhile, the poll returns [].
+        Without a timeout, it returns the available messages at once. Else it sleeps with the GIL
+        released. The messages of the queues in *skip* stay in their streams; a thread that removes
+        a queue from *skip* meanwhile calls :meth:`wake`. If another thread closes the member
+        meanwhile, the poll returns [].
 
         Raises:
             ConfigError: *timeout_s* is not from 0 to 1e9, or *max_messages* is below 1.
@@ -246,7 +248,11 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         reply = self._node.sessions.heartbeat(self._complete(beat))
         if self._local is None:
             return reply
-        return replace(reply, granted={queue: self._local.get(queue) for queue in reply.granted})
+        if self._first_queues is None:
+            self._first_queues = frozenset(reply.granted)
+        offsets = {queue: self._local.get(queue) for queue in reply.granted}
+        added = {queue: max(0, offsets[queue]) for queue in offsets.keys() - self._first_queues}
+        return replace(reply, granted=offsets | added)  # of a queue that came later, it gets all
 
     def _complete(self, beat: Heartbeat) -> Heartbeat:
         """Return a heartbeat of the session with the rest of the report."""
