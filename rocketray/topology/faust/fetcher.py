@@ -26,6 +26,7 @@ from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.delivery.feed import Feed, FeedServices
+from rocketray.topology.delivery.noted_failure import NotedFailure
 from rocketray.topology.delivery.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
 from rocketray.topology.values.group import GroupMembership
@@ -47,6 +48,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         self.app = app
         self._feeds: dict[tuple[Topic, str], Feed] = {}
         self._closed: list[Feed] = []
+        self._deleted: dict[tuple[Topic, str], Feed] = {}
         self._returns: Returns | None = None
         self._filters: dict[str, Subscription] = {}  # with which each group was joined
         self._opening = asyncio.Lock()
@@ -103,9 +105,21 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         async with self._opening:
             wanted = await self._wanted()
             missing = [key for key in wanted if key not in self._feeds]
+            missing = await self._but_deleted(missing)
             failures = await self._open_all([*missing, *await self._missing_retries(wanted)])
             if failures:
                 raise failures[0]
+
+    async def _but_deleted(self, keys: list[tuple[Topic, str]]) -> list[tuple[Topic, str]]:
+        """Return the keys whose topics are not deleted; one that exists again can be declared."""
+        if not self._deleted:
+            return keys
+        connection = await self.app.connect()
+        existing = await asyncio.to_thread(connection.topics.all)
+        for key in self._deleted:
+            if key[1] in existing:
+                self.app.declarations.forget(key[1])
+        return [key for key in keys if key not in self._deleted or key[1] in existing]
 
     async def _open_all(self, keys: Sequence[tuple[Topic, str]]) -> list[BaseException]:
         """Open feeds; retries wait for the filter of their topic, if that has to be looked up."""
@@ -189,7 +203,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         is_alone |= is_retry and not self.app.tables
         is_late = channel.pattern is not None and self.is_open.is_set()
         # The app's own messages, and all of a topic that was added later, must not be missed.
-        is_own = is_retry or channel.internal or is_late
+        is_own = is_retry or channel.internal or is_late or (channel, topic) in self._deleted
         default = self.app.conf.consumer_auto_offset_reset
         start = default if membership.start is None else membership.start
         make = partial(
@@ -236,6 +250,10 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             await feed.close()
             raise
         self._feeds[channel, topic] = feed
+        deleted = self._deleted.pop((channel, topic), None)
+        if deleted is not None:
+            deleted.last_unheard = None  # its agent waits no more
+            logger.info("topic %s exists again, and is read from its beginning", topic)
         logger.info("group %s reads topic %s", feed.membership.group, topic)
 
     def _make_feed(
@@ -275,17 +293,34 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return membership
 
     def _feed_failed(self, channel: Topic, topic: str, error: Exception) -> None:
-        """Crash the app: its group would silently starve. Leave a deleted topic of a pattern."""
-        is_gone = channel.pattern is not None and isinstance(error, TopicNotFoundError)
+        """Leave a deleted topic, and crash the app for any other error: its group would starve."""
+        is_gone = isinstance(error, TopicNotFoundError)
         self.add_future(self._leave(channel, topic) if is_gone else self.app.crash(error))
 
     async def _leave(self, channel: Topic, topic: str) -> None:
-        logger.warning("topic %s was deleted, and is not read any more", topic)
+        """Stop reading a deleted topic; the agent of one that it names waits for it."""
         feed = self._feeds.pop((channel, topic), None)
-        if feed is not None:
-            self._closed.append(feed)
-            await feed.drain(DRAIN_GRACE_S)
-            await feed.close()
+        if feed is None:
+            return
+        self._closed.append(feed)
+        if channel.pattern is None and not topic.startswith(RETRY_PREFIX):
+            self._deleted[channel, topic] = feed
+            text = (
+                f"topic {topic} was deleted; group {feed.membership.group} waits until it exists "
+                f"again, and reads it then from its beginning: rocketray topics create {topic}"
+            )
+            feed.last_unheard = NotedFailure((await self.app.connect()).clock_ms(), text)
+            logger.warning("agent %s: %s", self._agent_of(feed.membership), text)
+        else:
+            logger.warning("topic %s was deleted, and is not read any more", topic)
+        await feed.drain(DRAIN_GRACE_S)
+        await feed.close()
+
+    def _agent_of(self, membership: GroupMembership) -> str:
+        """Return the name of the agent with that membership; that of the group without one."""
+        agents = self.app.agents.values()
+        named = (each.name for each in agents if each.membership is membership)
+        return next(named, membership.group)
 
 
 async def join(make: Callable[[], GroupConsumer]) -> GroupConsumer:

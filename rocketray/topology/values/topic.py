@@ -364,6 +364,10 @@ class Declarations:
         """Return whether *topic* was declared."""
         return topic in self._queue_counts
 
+    def forget(self, topic: str) -> None:
+        """Have *topic* declared again at its next use: it was deleted."""
+        self._queue_counts.pop(topic, None)
+
     def queue_count(self, topic: str) -> int | None:
         """Return how many queues *topic* has; None before the first read from it or send to it."""
         return self._queue_counts.get(topic)
