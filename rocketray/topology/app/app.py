@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeVar, Unpack, overload
 
@@ -66,11 +65,12 @@ from .declared import (
 from .leadership import Leadership
 from .option_types import DeclaredTopicOptions, Handler, SinkOptions
 from .replies import Replies
-from .running import Companion, run_until_signalled
+from .running import run_until_signalled
+from .running_loop import use_running_loop
 from .sensing import sense_sends
 from .settings import arguments_of, check_settings, refuse_unknown_options, with_defaults
 from .sink_spec import SinkSpec, add_sink
-from .spark_need import needing_spark
+from .spark_need import sink_service
 from .spark_options import SparkOptions
 from .start_report import report_places, report_start, telling, warn_of_doubts
 
@@ -420,7 +420,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             ConfigError: it has sinks, and there is no Spark, or no Java for it; nothing started.
         """
         show_log()
-        sinks = self._sink_service()
+        sinks = sink_service(self)
         log = AppLog()
         try:
             with log.following(), ExitStack() as stack:
@@ -440,12 +440,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                 raise sinks.error
             raise SystemExit(f"app {self.conf.id}: {sinks.error}")  # a traceback would add nothing
 
-    def _sink_service(self) -> Companion | None:
-        if not self.sinks:
-            return None
-        with needing_spark(self.conf.id):
-            service: Companion = import_module(_SINK_SERVICE).SinkService(self)
-        return service
+    async def start(self) -> None:
+        """Start it on the running loop, whatever was read of it before."""
+        use_running_loop(self)
+        await super().start()
 
     async def on_started(self) -> None:
         """Start timers and tasks once every agent is a member of its group."""
@@ -493,7 +491,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
 
 _INTERRUPTED = 128 + signal.SIGINT
-_SINK_SERVICE = "rocketray.topology.spark.sink_service"  # by name, as it stands above
 
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:

