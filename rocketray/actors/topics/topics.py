@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, Unpack
+from typing import TYPE_CHECKING, NoReturn, Protocol, Unpack
 
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 from rocketray.delay import WAITING_QUEUES
@@ -96,9 +96,22 @@ class Topics:
     def __init__(self, coordinator: TopicsApi) -> None:
         self._coordinator = coordinator
 
+    if not TYPE_CHECKING:  # a type checker knows the names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise ``AttributeError``, which names the calls that look topics up."""
+            raise AttributeError(
+                f"the topics of a node have no {name!r}; look them up with all(), get(name) or "
+                "exists(name)"
+            )
+
     def all(self) -> dict[str, TopicConfig]:
         """Return all topics by name."""
         return self._coordinator.all()
+
+    def exists(self, topic: str) -> bool:
+        """Return whether there is a topic of that name."""
+        return topic in self.all()
 
     def get(self, topic: str) -> TopicConfig:
         """Return a topic; raise :class:`TopicNotFoundError`."""

@@ -161,6 +161,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         topic = Topic(self, topics=topics, fields=fields, value_type=value_type, **options)
         for name in topics:
             self.declarations.create_with_ack(name, ack)
+        if not (options.get("internal") or options.get("has_prefix")):
+            self.declarations.will_create(topic)
         return topic
 
     def agent(
@@ -447,6 +449,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
     async def on_started(self) -> None:
         """Start timers and tasks once every agent is a member of its group."""
+        await self.declarations.create_named()
         await self.wait_for_stopped(self.fetcher.is_open)
         report_start(self)
         self.add_future(warn_of_doubts(self))

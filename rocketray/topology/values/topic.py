@@ -357,6 +357,7 @@ class Declarations:
         self._app = app
         self._models: dict[str, Topic] = {}  # topics that have as many queues as another
         self._acks: dict[str, AckMode] = {}
+        self._named: dict[str, Topic] = {}
         self._queue_counts: dict[str, int | None] = {}
         self._declaring = asyncio.Lock()
 
@@ -371,6 +372,15 @@ class Declarations:
     def queue_count(self, topic: str) -> int | None:
         """Return how many queues *topic* has; None before the first read from it or send to it."""
         return self._queue_counts.get(topic)
+
+    def will_create(self, topic: Topic) -> None:
+        """Have the names of *topic* created at the start of the app, though it may only send."""
+        self._named |= {name: topic for name in topic.topics if name not in self._named}
+
+    async def create_named(self) -> None:
+        """Create the topics that the program names, unless they exist."""
+        for name, topic in list(self._named.items()):
+            await self.declare(name, topic.partitions, topic.retention)
 
     def have_as_many_queues(self, topic: Topic, model: Topic) -> None:
         """Give *topic* as many queues as *model* when it is created."""

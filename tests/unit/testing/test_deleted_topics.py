@@ -11,6 +11,7 @@ from support.apps import until
 from support.patience import patience
 
 import rocketray as rr
+from rocketray.actors.groups.member_options import StartFrom
 from rocketray.testing import Broker
 from rocketray.topology.faust import fetcher
 
@@ -23,7 +24,9 @@ def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
 class Reading:
     """An app with an agent on topic A and one on topic B."""
 
-    def __init__(self, broker: Broker, *, start: str | None = None, tables: bool = False) -> None:
+    def __init__(
+        self, broker: Broker, *, start: StartFrom | None = None, tables: bool = False
+    ) -> None:
         self.app = rr.App("app", connection=broker)
         self.a = self.app.topic("A", value_type=str, queues=1)
         self.b = self.app.topic("B", value_type=str, queues=1)

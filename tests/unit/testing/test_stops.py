@@ -110,7 +110,7 @@ def test_a_program_with_a_table_of_sets_ends_at_a_signal(tmp_path: Path, kind: s
             text=True,
         ) as process:
             assert process.stdout is not None
-            lines = []
+            lines: list[str] = []
             while not lines or not lines[-1].startswith("added"):
                 line = process.stdout.readline()
                 assert line, process.communicate()[1]
