@@ -216,7 +216,7 @@ class ClusterState:
         if added:
             with self._lock:
                 self._check_open()
-                self.registry.will_have(name, added)
+                self.registry.later_queues.will_come(name, added)
                 number = self._taken() if self.registry.offsets.changed else 0
             self._write(number)
         return self.topics.create(name, queues, **options)

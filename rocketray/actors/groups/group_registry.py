@@ -26,6 +26,7 @@ from .group_offsets import GroupOffsets
 from .group_subscriptions import GroupSubscriptions
 from .handover import process_name
 from .heartbeat import Heartbeat, HeartbeatReply
+from .later_queues import LaterQueues
 from .member_options import check_client_id
 from .membership import Membership, Memberships, app_share
 from .offset_moves import OffsetMoves
@@ -46,8 +47,8 @@ class GroupRegistry:
         self.changes = self.subscriptions.changes
         self.offsets = GroupOffsets()
         self.moves = OffsetMoves(self.offsets, self.journals)
+        self.later_queues = LaterQueues(self.subscriptions, self.offsets, self.journals)
         self.memberships = Memberships()
-        self._readers_of_deleted: dict[str, set[str]] = {}
 
     def heartbeat(
         self, beat: Heartbeat, queues: int, now_ms: int, wall_ms: int | None = None
@@ -167,21 +168,6 @@ class GroupRegistry:
             if self.memberships.living(group, topic, now_ms).roster.members
         ]
 
-    def will_have(self, topic: str, queues: range) -> None:
-        """Have each group of *topic* begin at the first message of *queues*, which are to be added.
-
-        ``start=`` of a member says where its group begins, not where a queue does that came later.
-        So it does in a topic that was deleted and is created again, until a restart of the
-        coordinator forgets the groups that it had.
-        """
-        for group in {*self.subscriptions.sharing(topic), *self._readers_of_deleted.pop(topic, ())}:
-            fresh = {
-                queue: (-1, 0) for queue in queues if self.offsets.get(group, topic, queue) < 0
-            }
-            self.journals.note(EntryKind.BEGIN, group, topic, fresh)
-            for queue in fresh:
-                self.offsets.begin(group, topic, queue, 0)
-
     def delete(self, group: str, now_ms: int) -> None:
         """Remove a group and its offsets.
 
@@ -196,8 +182,7 @@ class GroupRegistry:
                     "them first"
                 )
         self.subscriptions.delete(group)
-        for readers in self._readers_of_deleted.values():
-            readers.discard(group)
+        self.later_queues.forget(group)
         self.journals.note(EntryKind.GROUP_DELETED, group, "", {})
         self._drop(lambda key: key[0] == group)
 
@@ -205,8 +190,7 @@ class GroupRegistry:
         """Remove all state of topics that are not among *kept*: they were deleted."""
         for group, topic, _ in self.subscriptions:
             if topic not in kept:
-                if (group, topic) not in self.subscriptions.broadcasts:
-                    self._readers_of_deleted.setdefault(topic, set()).add(group)
+                self.later_queues.note_deleted(topic)
                 self.journals.note(EntryKind.TOPIC_DELETED, group, topic, {})
         self.subscriptions.keep_topics(kept)
         self._drop(lambda key: key[1] not in kept)
