@@ -1,9 +1,9 @@
 """Decoders from bodies to values: chosen once per topic, so that a message costs one call.
 
-JSON goes through orjson, raw bytes are not decoded at all; every other codec and type is Faust's. A
-body that does not decode fails when its message is due, like a handler that raises: it is retried,
-counted, logged with its offset, and finally dead-lettered (failure.py). Pickle is refused:
-otherwise any sender to a topic could run code in its consumers.
+JSON is read exactly (exact_json.py), raw bytes are not decoded at all; every other codec and type
+is Faust's. A body that does not decode fails when its message is due, like a handler that raises:
+it is retried, counted, logged with its offset, and finally dead-lettered (failure.py). Pickle is
+refused: otherwise any sender to a topic could run code in its consumers.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import faust
-import orjson
 from faust.serializers.codecs import get_codec
 from faust.serializers.schemas import Schema
 from faust.types.tuples import Message as FaustMessage
 
 from rocketray.errors import ConfigError
+
+from .exact_json import loads
 
 __all__ = ["Decoder", "make_decoder", "refuse_pickle"]
 
@@ -58,7 +59,7 @@ def make_decoder(app: Any, topic: Any) -> Decoder | None:
             return _json_value(app.serializers.Model)
         if isinstance(value_type, type) and issubclass(value_type, faust.Record):
             record_type: Any = value_type
-            from_data, loads = record_type.from_data, orjson.loads
+            from_data = record_type.from_data
             return lambda body: from_data(loads(body), preferred_type=record_type)
     loads_value = app.serializers.loads_value
     return lambda body: loads_value(value_type, body, serializer=codec)
@@ -68,7 +69,7 @@ def _json_value(model: Any) -> Decoder:
     """Return a JSON decoder; as in Faust, an object that names its model becomes that model."""
 
     def decode(body: bytes) -> Any:
-        value = orjson.loads(body)
+        value = loads(body)
         if type(value) is dict and "__faust" not in value:
             return value
         return model._maybe_reconstruct(value)  # noqa: SLF001  # contract-tested

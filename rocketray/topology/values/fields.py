@@ -7,18 +7,16 @@ distinguishes absent from every value. Fields of a Record type are checked at de
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 import faust
 
 from rocketray.errors import ConfigError, InvalidMessageError
+from rocketray.property_text import property_text
 
-__all__ = ["MessageFields", "property_text"]
+__all__ = ["MessageFields", "texts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +58,6 @@ class MessageFields:
             return {}
         texts = {name: _text_of(value, name) for name in self.properties}
         return {name: text for name, text in texts.items() if text is not None}
-
-
-def property_text(what: str, value: object) -> str | None:
-    """Return *value* as the text of a property; None where it is absent.
-
-    Numbers are written as in Python, which SQL92 reads back; booleans as ``true`` and ``false``.
-    """
-    if value is None or value == "":
-        return None
-    if isinstance(value, enum.Enum):
-        return property_text(what, value.value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (str, int, float, Decimal)):
-        return str(value)
-    if isinstance(value, (date, datetime)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        try:
-            return value.decode() or None
-        except UnicodeDecodeError:
-            raise InvalidMessageError(
-                f"{what} is bytes that are not UTF-8; properties are strings, so encode it first, "
-                "for example with base64"
-            ) from None
-    raise InvalidMessageError(
-        f"{what} is a {type(value).__name__}, which filters cannot compare; use a string, a "
-        "number, a boolean or a date"
-    )
 
 
 def texts(what: str, values: Mapping[str, object] | Sequence[tuple[str, object]]) -> dict[str, str]:

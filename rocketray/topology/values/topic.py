@@ -26,10 +26,11 @@ from rocketray.delay import DelayOptions, delay_of
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
 from rocketray.names import check_topic
+from rocketray.property_text import property_text
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .codec import make_decoder, refuse_pickle
-from .fields import MessageFields, property_text, texts
+from .fields import MessageFields, texts
 from .group import GroupMembership
 from .wire import topic_name
 
@@ -161,6 +162,28 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         if callback is not None:
             _on_stored(future, callback)
         return future
+
+    def prepare_value(
+        self, value: Any, value_serializer: Any = None, schema: Any = None, headers: Any = None
+    ) -> tuple[Any, Any]:
+        """Serialize *value*; raise :class:`InvalidMessageError` where the codec refuses it."""
+        try:
+            prepared: tuple[Any, Any] = super().prepare_value(
+                value, value_serializer, schema, headers
+            )
+        except Exception as error:
+            raise InvalidMessageError(f"topic {self}: {_reason(value, error)}") from error
+        return prepared
+
+    def prepare_key(
+        self, key: Any, key_serializer: Any = None, schema: Any = None, headers: Any = None
+    ) -> tuple[Any, Any]:
+        """Serialize *key*; raise :class:`InvalidMessageError` where the codec refuses it."""
+        try:
+            prepared: tuple[Any, Any] = super().prepare_key(key, key_serializer, schema, headers)
+        except Exception as error:
+            raise InvalidMessageError(f"topic {self}: the key: {_reason(key, error)}") from error
+        return prepared
 
     def message(
         self,
@@ -313,6 +336,13 @@ def _codec(options: Mapping[str, Any], what: str) -> Any:
     by_schema = getattr(options.get("schema"), f"{what}_serializer", None)
     model = getattr(options.get(f"{what}_type"), "_options", None)
     return options.get(f"{what}_serializer") or by_schema or getattr(model, "serializer", None)
+
+
+def _reason(value: Any, error: Exception) -> str:
+    """Return why a codec refused *value*: JSON's says it whole, others say what they met."""
+    if isinstance(error, InvalidMessageError):
+        return str(error)
+    return f"{value!r:.60} cannot be serialized: {error}; send a value that the serializer takes"
 
 
 def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:

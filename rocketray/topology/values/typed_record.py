@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import faust
 
+from . import exact_json as exact_json  # noqa: PLC0414  # the codec of Record.dumps
+
 __all__ = ["Record"]
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from support.local_node import LocalNode
 from support.patience import until
 
 from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.errors import InvalidMessageError
 from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.app.app import App
 from rocketray.topology.values import failure_rules
@@ -167,7 +168,7 @@ def test_a_table_cannot_be_changed_without_a_message_in_hand(node: LocalNode) ->
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
-        (object(), TypeError, ""),
+        (object(), InvalidMessageError, "JSON cannot serialize"),
         (b"", Exception, "an empty body deletes its key"),
     ],
 )

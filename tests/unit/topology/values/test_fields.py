@@ -1,18 +1,10 @@
 from __future__ import annotations
 
-import enum
-from datetime import UTC, date, datetime
-from decimal import Decimal
-
 import faust
 import pytest
 
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.topology.values.fields import MessageFields, property_text, texts
-
-
-class Kind(enum.Enum):
-    PAY = "pay"
+from rocketray.topology.values.fields import MessageFields, texts
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
@@ -52,27 +44,6 @@ def test_a_record_type_is_checked_when_declared() -> None:
     with pytest.raises(ConfigError, match=r"Order has no field 'colour'; it has order_id, kind"):
         MessageFields(tag="colour").check("Trade", Order)
     MessageFields(tag="colour").check("Trade", dict)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("eu", "eu"),
-        ("", None),
-        (None, None),
-        (0, "0"),
-        (1.5, "1.5"),
-        (True, "true"),
-        (False, "false"),
-        (Decimal("1.10"), "1.10"),
-        (Kind.PAY, "pay"),
-        (b"caf\xc3\xa9", "café"),
-        (date(2013, 1, 2), "2013-01-02"),
-        (datetime(2013, 1, 2, 3, 4, tzinfo=UTC), "2013-01-02T03:04:00+00:00"),
-    ],
-)
-def test_property_text(value: object, text: str | None) -> None:
-    assert property_text("x", value) == text
 
 
 @pytest.mark.parametrize("value", [b"\xff", [1], {"a": 1}, object()])

@@ -1,0 +1,210 @@
+"""Values as JSON, and back, exactly: nothing becomes another value without an error.
+
+orjson does the work, and its limits do not become the format's:
+
+    written   JSON that every parser reads. Whole numbers of any width and lone surrogates, which
+              orjson refuses, are written by ``_text``. NaN and infinities, for which orjson writes
+              null, have no form in JSON and are refused, as are bytes and decimals that are not
+              finite; the error names the field.
+    read      all that ``json.loads`` reads: NaN, lone surrogates, UTF-16 and the other forms that
+              orjson refuses, and whole numbers beyond 64 bits, which orjson rounds to doubles
+
+An ordinary value costs orjson's call and one look over its bytes: a NaN can only hide where a null
+was written, and a wide number only where 19 digits follow each other.
+
+Importing this module makes these functions Faust's codec ``json``: of topics, keys, tables,
+``Record.dumps`` and ``Record.loads``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import re
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, NoReturn
+from uuid import UUID
+
+import orjson
+from faust.serializers import codecs
+from faust.utils.json import on_default
+from mode.utils.text import want_bytes
+
+from rocketray.errors import InvalidMessageError
+
+__all__ = ["dumps", "loads"]
+
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z  # Faust's
+_WIDE_DIGITS = 19  # 2**63 has 19 digits, so no shorter number needs more than 64 bits
+_TO_ZEROS = bytes(0x30 if 0x30 <= code <= 0x39 else 0x20 for code in range(256))
+_ZEROS = b"0" * _WIDE_DIGITS
+_has_no_digit = frozenset(b"0123456789").isdisjoint
+_wide_number = re.compile(rb"[0-9]{20}|-[0-9]{19}").search  # unsigned, 19 digits fit in 64 bits
+_PLAIN = (str, int, bool, type(None))
+_KEYS = (str, int, float, enum.Enum, datetime, date, time, UUID)
+
+
+class _ExactJson(codecs.json):  # type: ignore[misc]  # Faust's types are not followed
+    """Faust's codec ``json`` with the functions of this module."""
+
+    def _loads(self, s: bytes) -> Any:
+        return loads(want_bytes(s))
+
+    def _dumps(self, s: Any) -> bytes:
+        return dumps(s)
+
+
+def loads(body: bytes) -> Any:
+    """Return the value of a JSON text, as ``json.loads`` reads it.
+
+    Raises:
+        ValueError: neither parser reads it.
+    """
+    try:
+        value = orjson.loads(body)
+    except ValueError as error:
+        return _loads_slowly(body, error)
+    # 19 digits in a row hold one of each 19th byte, so most texts are known by a few bytes.
+    if (
+        not _has_no_digit(body[_WIDE_DIGITS - 1 :: _WIDE_DIGITS])
+        and _ZEROS in body.translate(_TO_ZEROS)
+        and _wide_number(body)
+    ):
+        return json.loads(body)
+    return value
+
+
+def _loads_slowly(body: bytes, refused: ValueError) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise refused from None
+
+
+def dumps(value: Any) -> bytes:
+    """Return *value* as JSON from which :func:`loads` makes it again.
+
+    Types without a form of their own are written as Faust does: times as ISO 8601, UUIDs and
+    decimals as texts, sets and tuples as arrays, and come back as such.
+
+    Raises:
+        InvalidMessageError: a part of it has no form in JSON; the error names the field.
+    """
+    try:
+        body: bytes = orjson.dumps(value, default=_default, option=_OPTIONS)
+    except TypeError:
+        return _whole_text(value)
+    if b"null" in body and _may_hide(value):
+        return _whole_text(value)
+    return body
+
+
+def _default(value: Any) -> Any:
+    """Return what is written for a *value* of a type that JSON does not have."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError("bytes have no form in JSON; encode them to a text, for example base64")
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise TypeError("it has no form in JSON; leave the field None, or send a text")
+    return on_default(value)
+
+
+def _may_hide(value: Any) -> bool:
+    """Return whether a null in the JSON of *value* may stand for a number that is not finite."""
+    kind = value.__class__
+    if kind is float:
+        return bool(value - value != 0.0)
+    if kind is dict:
+        return any(each.__class__ not in _PLAIN and _may_hide(each) for each in value.values()) or (
+            any(key.__class__ is not str for key in value)
+        )
+    if kind is list or kind is tuple:
+        return any(each.__class__ not in _PLAIN and _may_hide(each) for each in value)
+    if kind in _PLAIN:
+        return False
+    return not hasattr(value, "__json__") or _may_hide(value.__json__())
+
+
+def _whole_text(value: Any) -> bytes:
+    try:
+        return _text(value, "").encode()
+    except RecursionError:
+        raise InvalidMessageError(
+            "the value is nested too deeply, or contains itself, which JSON cannot; send less"
+        ) from None
+
+
+def _text(value: Any, place: str) -> str:  # noqa: C901, PLR0911  # one line a type
+    """Return *value* as JSON; *place* is its path in the whole value, for errors."""
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, enum.Enum):
+        return _text(value.value, place)
+    if isinstance(value, str):
+        return _string(str(value))
+    if isinstance(value, int):
+        return _whole_number(value, place)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            _refuse(value, place, "it has no form in JSON; leave the field None, or send a text")
+        return orjson.dumps(float(value)).decode()
+    if isinstance(value, dict):
+        pairs = (
+            f"{_key(key, place)}:{_text(each, f'{place}.{key}' if place else str(key))}"
+            for key, each in value.items()
+        )
+        return f"{{{','.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_text(each, f'{place}[{n}]') for n, each in enumerate(value))}]"
+    if isinstance(value, datetime | date | time | UUID):
+        return _time_or_id(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in dataclasses.fields(value) if each.name[0] != "_"]
+        return _text({name: getattr(value, name) for name in names}, place)
+    try:
+        written = _default(value)
+    except TypeError as error:
+        _refuse(value, place, str(error))
+    return _text(written, place)
+
+
+def _string(text: str) -> str:
+    try:
+        return orjson.dumps(text).decode()
+    except TypeError:  # a lone surrogate, which only an escape can write
+        return json.dumps(text)
+
+
+def _whole_number(value: int, place: str) -> str:
+    try:
+        return int.__repr__(value)
+    except ValueError as error:  # thousands of digits, which json.loads refuses as well
+        _refuse(value, place, f"it has too many digits: {error}")
+
+
+def _time_or_id(value: datetime | date | time | UUID) -> str:
+    try:
+        return orjson.dumps(value, option=_OPTIONS).decode()
+    except TypeError:  # such as a time with a time zone
+        return _string(str(value) if isinstance(value, UUID) else value.isoformat())
+
+
+def _key(key: Any, place: str) -> str:
+    """Return *key* as the name of a member: a text, whatever it is."""
+    what = f"a key of {place or 'the value'}"
+    if not (key is None or isinstance(key, _KEYS)):
+        _refuse(key, what, "keys in JSON are texts")
+    text = _text(key, what)
+    return text if text.startswith('"') else f'"{text}"'
+
+
+def _refuse(value: Any, place: str, why: str) -> NoReturn:
+    what = "the value" if not place else place if " " in place else f"field {place!r}"
+    kind = type(value).__name__
+    shown = f"{value!r}" if isinstance(value, float | Decimal) else f"a {kind}"
+    raise InvalidMessageError(f"{what} is {shown}: {why}")
+
+
+codecs.register("json", _ExactJson())
