@@ -13,11 +13,14 @@ from dataclasses import dataclass, fields
 from typing import Any, NewType, Self, TypedDict, Unpack, cast, final
 
 from .errors import InvalidMessageError, MessageTooLargeError
+from .message_time import checked_ms
 from .names import check_topic
+from .property_text import text_to_give
 
 __all__ = [
     "BODY_MAX_BYTES",
     "CRC_PROPERTY",
+    "EMPTY_SHARDING_KEY",
     "IMPORTED_OFFSET_ID",
     "JAVA_BLANKS",
     "KEYS",
@@ -57,6 +60,8 @@ IMPORTED_OFFSET_ID = "IMPORTED_OFFSET_ID"
 """The offset id that an imported message had in its former store; indexed like a key."""
 SHARDING_KEY = "__SHARDINGKEY"
 """RocketMQ's property of the sharding key, by which messages keep their order."""
+EMPTY_SHARDING_KEY = "="
+"""What an app's message has as its sharding key if its key is empty, beside a mark."""
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024
@@ -184,13 +189,12 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
         if key.__class__ is str and key and key.isprintable() and " " not in key:
             continue  # valid, in a third of the time
         if not isinstance(key, str):
-            raise InvalidMessageError(
-                f"key {key!r:.60} is not a string; give strings: str({key!r:.60})"
-            )
+            raise InvalidMessageError(f"key {key!r:.60} is not a string; {text_to_give(key)}")
         if not key or " " in key:
             raise InvalidMessageError(
                 f"key {key!r} is empty or has a space; keys are stored separated by spaces, so it "
-                "could never be looked up"
+                "could never be looked up: write another character for the space, or make it a "
+                "property, which filters find"
             )
         _check_text("a key", key)
     return keys
@@ -217,7 +221,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
         if not isinstance(value, str):
             raise InvalidMessageError(
                 f"property {name!r} is a {type(value).__name__}; properties are strings, and "
-                f"absent if there is no value: use str({value!r}) or leave it out"
+                f"absent if there is no value: {text_to_give(value)}"
             )
         if not name or not value:
             raise InvalidMessageError(
@@ -286,6 +290,8 @@ class Message:
             properties = {}
         elif properties.__class__ is not dict or properties:
             check_properties(properties)
+        if born_timestamp_ms is not None:
+            born_timestamp_ms = checked_ms("born_timestamp_ms", born_timestamp_ms, "milliseconds")
         made: Any = _Draft()
         made.topic = topic
         made.body = body

@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "whole_file",
         "file_form",
         "meant",
+        "message_time",
         "property_text",
     ),
     ("tracing",),

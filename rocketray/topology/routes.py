@@ -19,6 +19,7 @@ from yarl import URL
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.member_options import new_client_id
 from rocketray.hashing import java_hash_code
+from rocketray.message import EMPTY_SHARDING_KEY
 
 __all__ = ["LOOK_INTERVAL_S", "KeyRouter", "member_name", "owned_queues", "owners"]
 
@@ -123,4 +124,4 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
 
 
 def _queue_of(key: bytes, queues: int) -> int:
-    return java_hash_code(key.decode()) % queues
+    return java_hash_code(key.decode() or EMPTY_SHARDING_KEY) % queues

@@ -93,7 +93,7 @@ def test_any_other_tag_can_be_subscribed_to(tag: str) -> None:
         ({"properties": {"a\x01": "x"}}, r"U\+0001 or U\+0002"),
         ({"properties": {"a": "x\0"}}, r"U\+0000"),
         ({"keys": ["\0"]}, r"U\+0000"),
-        ({"properties": {"a": 5}}, r"str\(5\)"),
+        ({"properties": {"a": 5}}, r"give '5'"),
         ({"properties": {"a": None}}, "leave it out"),
     ],
     ids=repr,

@@ -23,6 +23,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import (
     ConfigError,
+    InvalidMessageError,
     ShardMovedError,
     ShardUnavailableError,
     StoreError,
@@ -31,6 +32,7 @@ from rocketray.errors import (
 )
 from rocketray.hashing import java_hash_code
 from rocketray.names import check_topic
+from rocketray.property_text import text_to_give
 from rocketray.store.batches.message_columns import RecordForm
 
 from .queue_link import QueueLink
@@ -39,7 +41,6 @@ from .queue_turns import QueueTurns
 __all__ = ["CLOSED", "Nearby", "QueueLinks"]
 
 _LOG = logging.getLogger(__name__)
-_hash_of_key = lru_cache(maxsize=4096)(java_hash_code)
 _LOOK_S = 0.5
 _MOVE_S = 10.0
 _LARGE_RINGS = 64  # 256 MiB; with thousands of queues, more would take all memory
@@ -115,12 +116,14 @@ class QueueLinks(OfOneProcess, what="producer"):
         config = self.topic(topic)
         if sharding_key is not None and not isinstance(sharding_key, str):
             raise ConfigError(
-                f"sharding_key is {sharding_key!r:.60}; give a string: str({sharding_key!r:.60})"
+                f"sharding_key is {sharding_key!r:.60} and no string; {text_to_give(sharding_key)}"
             )
         if queue_id is None:
             if sharding_key is None:
                 return self.turns.of_message(config)
             return _hash_of_key(sharding_key) % config.queues
+        if sharding_key is not None:
+            _hash_of_key(sharding_key)  # raises for an empty key
         config.check_queue(queue_id)
         return queue_id
 
@@ -315,3 +318,13 @@ class QueueLinks(OfOneProcess, what="producer"):
                 with link.lock:
                     link.close(error, is_gone=True)
                     self._lost += link.lost
+
+
+@lru_cache(maxsize=4096)
+def _hash_of_key(sharding_key: str) -> int:
+    if not sharding_key:
+        raise InvalidMessageError(
+            "sharding_key is empty, and no message can have such a key; give a string, or leave it "
+            "out for a message without a key"
+        )
+    return java_hash_code(sharding_key)

@@ -18,6 +18,7 @@ from rocketray.errors import ConfigError
 from rocketray.kernels.layout import HOST_BYTES, HOST_IPV6_EXTRA
 from rocketray.kernels.spans import Field, write_offset_ids
 from rocketray.message import KEYS, SHARDING_KEY, TAGS
+from rocketray.message_time import TIME_MAX_MS, TIME_MIN_MS
 from rocketray.store.formats.arrow_spans import (
     fixed_array,
     joined_array,
@@ -60,8 +61,8 @@ def column_schema(columns: tuple[str, ...]) -> Any:
 def read_columns(reader: RecordReader, entries: EntryColumns, columns: Sequence[str]) -> Any:
     """Return the messages of *entries* as a ``pyarrow.RecordBatch`` with *columns*, in that order.
 
-    Times are whole milliseconds. Raises :class:`ConfigError` for an unknown column, or if one
-    column has more than 2 GiB.
+    Times are whole milliseconds, null outside the years 1 to 9999. Raises :class:`ConfigError` for
+    an unknown column, or if one column has more than 2 GiB.
     """
     schema = column_schema(tuple(columns))
     from_entries = _entry_columns(reader, entries)
@@ -100,7 +101,13 @@ def _record_columns(parts: list[SegmentSpans], names: Sequence[str]) -> dict[str
 
 
 def _timestamps(part: SegmentSpans, field: Field) -> Any:
-    return fixed_array(_TIMESTAMP, part.fields[field] * 1000)
+    """Return times; one that no calendar has is null, because a wrong time moves a watermark."""
+    times_ms = part.fields[field]
+    if len(times_ms) and not TIME_MIN_MS <= times_ms.min() <= times_ms.max() <= TIME_MAX_MS:
+        is_none = (times_ms < TIME_MIN_MS) | (times_ms > TIME_MAX_MS)
+        times_ms = np.where(is_none, 0, times_ms)
+        return pa.array(times_ms * 1000, pa.int64(), mask=is_none).cast(_TIMESTAMP)
+    return fixed_array(_TIMESTAMP, times_ms * 1000)
 
 
 def _properties(part: SegmentSpans) -> Any:

@@ -32,8 +32,9 @@ from faust.types.tuples import Message as FaustMessage
 
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.process_logs.log_line import MessagePlace
-from rocketray.message import SHARDING_KEY, StoredMessage
+from rocketray.message import StoredMessage
 from rocketray.topology.values.shared_batch import DAMAGE, SharedBatch
+from rocketray.topology.values.wire import key_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -345,10 +346,11 @@ def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMe
 
 def message_key(stored: StoredMessage) -> bytes | None:
     """Return the key in Faust's sense: the sharding key, else the first business key."""
-    key = stored.properties.get(SHARDING_KEY)
-    if key is None:
-        key = next(iter(stored.keys), None)
-    return None if key is None else key.encode()
+    key = key_of(stored.properties)
+    if key is not None:
+        return key
+    first = next(iter(stored.keys), None)
+    return None if first is None else first.encode()
 
 
 def split(batch: ConsumedBatch, parts: int) -> list[Delivery]:

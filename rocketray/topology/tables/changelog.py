@@ -22,7 +22,7 @@ from faust.types.tuples import Message as FaustMessage
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message, StoredMessage
-from rocketray.topology.values.wire import utf8_text
+from rocketray.topology.values.wire import key_of, utf8_text
 
 __all__ = ["ChangelogBuffer", "change_message", "changed_key", "changelog_event"]
 
@@ -85,9 +85,9 @@ class ChangelogBuffer:
 def change_message(topic: Any, key: bytes, value: bytes | None) -> Message:
     """Return the message that sets *key* to *value*, or deletes it where that is None."""
     text, properties = utf8_text(key), dict[str, str]()
-    if text is None:  # no property can hold it
+    if key and text is None:  # no property can hold it
         text, properties = base64.b64encode(key).decode(), {_KEY_ENCODING: _BASE64}
-    message: Message = topic.message(value or b"", None, key=text, properties=properties)
+    message: Message = topic.message(value or b"", None, key=text or "", properties=properties)
     return message
 
 
@@ -97,15 +97,15 @@ def changed_key(stored: StoredMessage) -> bytes:
     Raises:
         InvalidMessageError: the message has no key, so it is no change.
     """
-    text = stored.properties.get(SHARDING_KEY)
-    if text is None:
+    key = key_of(stored.properties)
+    if key is None:
         raise InvalidMessageError(
             f"{stored.topic}/{stored.queue_id} offset {stored.queue_offset} has no {SHARDING_KEY}, "
             "so it is not a change of a table; send no other messages to changelogs"
         )
     if stored.properties.get(_KEY_ENCODING) == _BASE64:
-        return base64.b64decode(text)
-    return text.encode()
+        return base64.b64decode(key)
+    return key
 
 
 def changelog_event(

@@ -4,6 +4,8 @@ JSON is read exactly (exact_json.py), raw bytes are not decoded at all; every ot
 is Faust's. A body that does not decode fails when its message is due, like a handler that raises:
 it is retried, counted, logged with its offset, and finally dead-lettered (failure.py). Pickle is
 refused: otherwise any sender to a topic could run code in its consumers.
+
+A tombstone, which is an empty body or null, is None whatever the type of a topic with JSON.
 """
 
 from __future__ import annotations
@@ -59,10 +61,30 @@ def make_decoder(app: Any, topic: Any) -> Decoder | None:
             return _json_value(app.serializers.Model)
         if isinstance(value_type, type) and issubclass(value_type, faust.Record):
             record_type: Any = value_type
-            from_data = record_type.from_data
-            return lambda body: from_data(loads(body), preferred_type=record_type)
+            return _record(record_type, record_type.from_data)
+        return _typed(value_type, app.serializers._prepare_payload)  # noqa: SLF001  # contract-tested
     loads_value = app.serializers.loads_value
     return lambda body: loads_value(value_type, body, serializer=codec)
+
+
+def _record(record_type: Any, from_data: Callable[..., Any]) -> Decoder:
+    """Return the decoder of a Record type; null, which deletes a key, is None as in Faust."""
+
+    def decode(body: bytes) -> Any:
+        data = loads(body)
+        return None if data is None else from_data(data, preferred_type=record_type)
+
+    return decode
+
+
+def _typed(value_type: Any, prepare: Callable[[Any, Any], Any]) -> Decoder:
+    """Return the decoder of any other type, such as int; null is None."""
+
+    def decode(body: bytes) -> Any:
+        data = loads(body)
+        return None if data is None else prepare(value_type, data)
+
+    return decode
 
 
 def _json_value(model: Any) -> Decoder:

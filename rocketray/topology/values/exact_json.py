@@ -58,7 +58,9 @@ class _ExactJson(codecs.json):  # type: ignore[misc]  # Faust's types are not fo
 
 
 def loads(body: bytes) -> Any:
-    """Return the value of a JSON text, as ``json.loads`` reads it.
+    """Return the value of a JSON text, as ``json.loads`` reads it; None of an empty body.
+
+    An empty body is a null of other systems: it deletes its key, as a body ``null`` does.
 
     Raises:
         ValueError: neither parser reads it.
@@ -78,6 +80,8 @@ def loads(body: bytes) -> Any:
 
 
 def _loads_slowly(body: bytes, refused: ValueError) -> Any:
+    if not body:
+        return None
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

@@ -72,7 +72,7 @@ def _text_of(value: Any, name: str) -> str | None:
     try:
         field = value[name] if isinstance(value, Mapping) else getattr(value, name)
     except (KeyError, AttributeError):
-        if isinstance(value, Mapping):
+        if value is None or isinstance(value, Mapping):  # None is a tombstone, without fields
             return None
         raise InvalidMessageError(
             f"the topic takes {name!r} from its values, and a {type(value).__name__} has no such "

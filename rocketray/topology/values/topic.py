@@ -32,11 +32,13 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .codec import make_decoder, refuse_pickle
 from .fields import MessageFields, texts
 from .group import GroupMembership
-from .wire import topic_name
+from .wire import EMPTY_KEY, KEY_FORM, born_ms, topic_name
 
 __all__ = ["Declarations", "StoredMetadata", "Topic", "Value", "announce", "retention_policy"]
 
 logger = logging.getLogger(__name__)
+_OF_ITS_OWN = (SHARDING_KEY, KEY_FORM, UNIQUE_KEY)
+"""Properties that a forwarded event does not carry on: it becomes a message of its own."""
 if TYPE_CHECKING:
     import typing_extensions
 
@@ -141,11 +143,16 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         body, open_headers = self.prepare_value(
             value, value_serializer, schema, self.prepare_headers(headers)
         )
+        if body is None:
+            raise InvalidMessageError(
+                f"topic {self}: None has no form in a topic of raw values, where a consumer would "
+                "get an empty one; send b''"
+            )
         if value_serializer is None and schema is None:
             self._check_value(value, body)
         key_bytes, open_headers = self.prepare_key(key, key_serializer, schema, open_headers)
         message = self.message(
-            b"" if body is None else body,
+            body,
             value,
             key=key_bytes,
             headers=announce(self.app, key_bytes, body, partition, timestamp, open_headers),
@@ -204,8 +211,8 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         """
         fields, carried = self.fields, texts("header", headers) if headers else {}
         sharding_key = property_text("the key", key)
-        carried.pop(SHARDING_KEY, None)
-        carried.pop(UNIQUE_KEY, None)  # a forwarded event becomes a message of its own
+        for name in _OF_ITS_OWN:
+            carried.pop(name, None)
         carried_tag, carried_keys = carried.pop(TAGS, None), carried.pop(KEYS, "").split()
         message = Message(
             topic=self.get_topic_name(),
@@ -216,9 +223,9 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
                 **carried,
                 **fields.properties_of(value),
                 **(texts("property", properties) if properties else {}),
-                **({SHARDING_KEY: sharding_key} if sharding_key else {}),
+                **_key_properties(key, sharding_key),
             },
-            born_timestamp_ms=None if timestamp is None else int(timestamp * 1000),
+            born_timestamp_ms=born_ms(self.get_topic_name(), timestamp),
         )
         message.encoded_properties()  # check the limit now, not in the middle of a batch
         return message
@@ -353,6 +360,13 @@ def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:
             callback(done)
 
     future.add_done_callback(call)
+
+
+def _key_properties(key: Any, sharding_key: str | None) -> Mapping[str, str]:
+    """Return the properties of the key: an empty one is marked, and orders like any other."""
+    if sharding_key is not None:
+        return {SHARDING_KEY: sharding_key}
+    return {} if key is None else EMPTY_KEY
 
 
 def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str]:

@@ -26,6 +26,7 @@ from rocketray.errors import InvalidMessageError
 from rocketray.hashing import java_hash_code
 from rocketray.message import (
     CRC_PROPERTY,
+    EMPTY_SHARDING_KEY,
     KEYS,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
@@ -35,15 +36,30 @@ from rocketray.message import (
     Message,
     StoredMessage,
 )
+from rocketray.message_time import checked_ms
 from rocketray.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
 
-__all__ = ["group_name", "key_hash", "message_of", "parts_of", "topic_name", "utf8_text"]
+__all__ = [
+    "EMPTY_KEY",
+    "KEY_FORM",
+    "born_ms",
+    "group_name",
+    "key_hash",
+    "key_of",
+    "message_of",
+    "parts_of",
+    "topic_name",
+    "utf8_text",
+]
 
 NULL_VALUE = "FAUST_NULL"
 KEY_FORM = "FAUST_KEY"
 HEADERS = "FAUST_HEADERS"
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
-_NO_BASE64 = "="  # no text encodes to it, and compaction needs a sharding key
+EMPTY_KEY = {KEY_FORM: _EMPTY, SHARDING_KEY: EMPTY_SHARDING_KEY}
+"""The properties of a message whose key is empty: no property can be, and absent is no key.
+
+No base64 encodes to this key, and compaction needs one."""
 _NOT_HEADERS = frozenset(
     {SHARDING_KEY, KEYS, UNIQUE_KEY, CRC_PROPERTY, NULL_VALUE, KEY_FORM, HEADERS}
 )
@@ -82,10 +98,17 @@ def message_of(
         tags=tag,
         keys=(key_text,) if key_text and " " not in key_text else (),
         properties=properties,
-        born_timestamp_ms=None if timestamp_s is None else int(timestamp_s * 1000),
+        born_timestamp_ms=born_ms(topic, timestamp_s),
     )
     message.encoded_properties()  # check the limit now, not in the middle of a batch
     return message
+
+
+def born_ms(topic: str, timestamp_s: float | None) -> int | None:
+    """Return Faust's timestamp as the born time; raise as :func:`checked_ms`."""
+    if timestamp_s is None:
+        return None
+    return checked_ms(f"topic {topic!r}: timestamp", timestamp_s, "seconds")
 
 
 def parts_of(
@@ -99,13 +122,13 @@ def parts_of(
     ]
     if HEADERS in properties:
         headers += [(name, _from_base64(text)) for name, text in json.loads(properties[HEADERS])]
-    return _key_of(properties), value, headers
+    return key_of(properties), value, headers
 
 
 def key_hash(key: bytes | str) -> int:
     """Return the hash that chooses a key's queue: the one all producers use, so equal keys meet."""
     data = key.encode() if isinstance(key, str) else key
-    return java_hash_code(utf8_text(data) or _to_base64(data))
+    return java_hash_code(utf8_text(data) or _to_base64(data) or EMPTY_SHARDING_KEY)
 
 
 @lru_cache(maxsize=4096)
@@ -138,7 +161,7 @@ def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) ->
     data = key.encode() if isinstance(key, str) else key
     text = utf8_text(data)
     if not data:
-        properties[KEY_FORM], properties[SHARDING_KEY] = _EMPTY, _NO_BASE64
+        properties |= EMPTY_KEY
     elif text is None:
         properties[KEY_FORM], properties[SHARDING_KEY] = _BASE64, _to_base64(data)
     else:
@@ -146,7 +169,8 @@ def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) ->
     return text
 
 
-def _key_of(properties: Mapping[str, str]) -> bytes | None:
+def key_of(properties: Mapping[str, str]) -> bytes | None:
+    """Return the sharding key of a message with *properties*, as it was sent."""
     form, text = properties.get(KEY_FORM), properties.get(SHARDING_KEY)
     if form == _EMPTY:
         return b""

@@ -50,10 +50,10 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
 def test_a_sharding_key_that_cannot_be_stored(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data") as node, node.producer() as producer:
         node.topics.ensure("T", 2)
-        result = producer.send("T", b"x", sharding_key="")
-        [stored] = node.stored("T")
-        assert stored.queue_id == result.queue_id == 0, "the queue of the empty text"
-        assert SHARDING_KEY not in stored.properties
+        for place in ({}, {"queue_id": 1}, {"keys": ["k"]}):
+            with pytest.raises(InvalidMessageError, match="sharding_key is empty"):
+                producer.send("T", b"x", sharding_key="", **place)  # type: ignore[call-overload]
+        assert not node.stored("T")
         with pytest.raises(InvalidMessageError, match=SHARDING_KEY):
             producer.send("T", b"x", sharding_key="a\1b")
         for wrong in ({"delay": 1}, {"keys": ["k"]}, {}):

@@ -18,6 +18,7 @@ from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.message import SHARDING_KEY
+from rocketray.message_time import TIME_MAX_MS, TIME_MIN_MS
 from rocketray.store.formats import arrow_spans
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns
@@ -150,6 +151,22 @@ def test_text_that_is_no_utf8_is_read_as_java_reads_it(tmp_path: Path) -> None:
     assert batch.to_pylist() == [
         {"tags": "a\ufffd", "keys": None, "properties": [("TAGS", "a\ufffd"), ("\ufffd", "x")]}
     ]
+
+
+@pytest.mark.parametrize("born_ms", [1_790_000_000_000_000_000, 2**63 - 1, -(2**63)])
+def test_a_time_that_no_calendar_has_is_null(tmp_path: Path, born_ms: int) -> None:
+    reader = foreign_store(tmp_path, RawRecord(born_timestamp_ms=born_ms))
+    batch = read_columns(reader, reader.entries(0, 1), ["bornTimestamp", "storeTimestamp"])
+    batch.validate(full=True)
+    assert batch.column("bornTimestamp").to_pylist() == [None]
+    assert batch.column("storeTimestamp").to_pylist() == [dt.datetime.fromtimestamp(0, dt.UTC)]
+
+
+@pytest.mark.parametrize("born_ms", [TIME_MIN_MS, -1, TIME_MAX_MS])
+def test_all_times_of_the_calendar_are_exact(tmp_path: Path, born_ms: int) -> None:
+    reader = foreign_store(tmp_path, RawRecord(born_timestamp_ms=born_ms))
+    batch = read_columns(reader, reader.entries(0, 1), ["bornTimestamp"])
+    assert batch.column(0).cast(pa.int64()).to_pylist() == [born_ms * 1000]
 
 
 def test_an_encoded_surrogate_is_one_replacement(tmp_path: Path) -> None:

@@ -51,6 +51,19 @@ def test_records_and_scalars() -> None:
     assert decode(b"7", value_type=int) == 7
 
 
+@pytest.mark.parametrize("value_type", [None, Point, int, float, str])
+@pytest.mark.parametrize("body", [b"", b"null"])
+def test_a_tombstone_is_none_whatever_the_type(value_type: Any, body: bytes) -> None:
+    assert decode(body, value_type=value_type, value_serializer="json") is None
+
+
+def test_numbers_of_any_width() -> None:
+    wide = 123456789012345678901234567890
+    assert decode(b"%d" % wide, value_type=int) == wide
+    assert decode(b'{"x": %d}' % wide, value_type=Point).x == wide
+    assert decode(b'{"x": %d}' % wide) == {"x": wide}
+
+
 def test_other_codecs_and_schemas_are_fausts() -> None:
     assert decode(b"eyJhIjogMX0=", value_serializer="json|binary") == {"a": 1}
     assert decode(b"ab", schema=Doubling()) == b"abab"

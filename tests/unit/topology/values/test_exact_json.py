@@ -127,10 +127,14 @@ def test_a_wide_number_is_found_wherever_it_stands(shift: int) -> None:
         assert loads(body) == {"n": number}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"nan", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b" ", b"{", b"\xff", b"nan", b"[" * 100_000])
 def test_what_neither_reads_is_refused_as_orjson_says(body: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         loads(body)
+
+
+def test_an_empty_body_is_null() -> None:
+    assert loads(b"") is None
 
 
 def test_records_are_read_and_written_so_without_a_topic() -> None:

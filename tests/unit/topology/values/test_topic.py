@@ -20,6 +20,7 @@ from rocketray.errors import (
 from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.topology.app.app import App
+from rocketray.topology.values.wire import key_of
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
@@ -77,6 +78,20 @@ def test_a_key_with_a_blank_only_shards() -> None:
     message = App("app").topic("T").message(b"", None, key=b"a b")
     assert list(message.keys) == []
     assert message.properties == {SHARDING_KEY: "a b"}
+
+
+def test_an_empty_key_is_kept_and_orders_as_any_other() -> None:
+    message = App("app").topic("T").message(b"", None, key=b"")
+    assert message.properties == {SHARDING_KEY: "=", "FAUST_KEY": "empty"}
+    assert list(message.keys) == []
+    assert key_of(message.properties) == b""
+    assert App("app").topic("T").message(b"", None).properties == {}
+
+
+def test_a_forwarded_event_does_not_carry_the_mark_of_an_empty_key() -> None:
+    headers = {SHARDING_KEY: b"=", "FAUST_KEY": b"empty", "region": b"eu"}
+    message = App("app").topic("T").message(b"", None, key=b"k", headers=headers)
+    assert message.properties == {SHARDING_KEY: "k", "region": "eu"}
 
 
 def test_headers_become_properties() -> None:
@@ -162,7 +177,8 @@ def test_a_type_that_is_no_class_is_refused(option: str, given: Any, instead: st
     ("value_type", "value"),
     [
         (Order, 3),
-        (Order, None),  # Faust writes null, which is no Order either
+        (Order, Order(order_id="o", kind="pay", amount=float("nan"))),
+        (bytes, None),  # a consumer would get b""
         (Order, [ORDER]),
         (Order, {"order_id": "o-1"}),  # no kind
         (Order, Other(x=1)),
@@ -184,6 +200,7 @@ def test_a_value_that_no_consumer_could_decode_is_refused(value_type: Any, value
         (Order, b"serialized", {}),
         (Order, "text", {"value_serializer": "raw"}),
         (int, 3.5, {}),  # as Faust, which takes the integer
+        (Order, None, {"key": "o-1"}),  # a tombstone
         (None, 3, {}),
     ],
 )
@@ -408,3 +425,35 @@ def test_an_acknowledgement_that_is_none_or_that_differs_is_refused(node: LocalN
 def test_a_retention_that_keeps_nothing_is_refused(node: LocalNode, retention: Any) -> None:
     with pytest.raises(ConfigError, match="retention"):
         App("app", connection=node).topic("T", retention=retention)
+
+
+def test_a_tombstone_and_an_empty_key_arrive(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_type=Order, key_type=str, queues=4, tag="kind")
+        source = app.topic("In", queues=1)
+        table = app.Table("counts", default=int, partitions=4)
+        arrived: list[tuple[Any, Any, int]] = []
+
+        @app.agent(topic)
+        async def collect(stream: Any) -> None:
+            async for event in stream.events():
+                table[event.key] += 1
+                arrived.append((event.key, event.value, event.message.partition))
+
+        @app.agent(source)
+        async def grouped(stream: Any) -> None:
+            async for _ in stream.group_by(lambda value: value["country"], name="country"):
+                arrived.append(("", None, -1))  # noqa: PERF401
+
+        async with running(app):
+            for _ in range(4):
+                await topic.send(key="", value=None)
+            await until(lambda: len(arrived) == 4)
+            assert {(key, value) for key, value, _ in arrived} == {("", None)}
+            assert len({queue for *_, queue in arrived}) == 1
+            assert table[""] == 4
+            await source.send(value={"country": ""})
+            await until(lambda: len(arrived) == 5)
+
+    asyncio.run(scenario())

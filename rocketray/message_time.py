@@ -1,0 +1,42 @@
+"""The times of messages: milliseconds since 1970, in the years 1 to 9999.
+
+RocketMQ stores any 64 bits. A time in another unit would be stored as a year of which no calendar,
+Arrow or Spark knows, and move every watermark past all other messages, so a send refuses it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .errors import InvalidMessageError
+
+__all__ = ["TIME_MAX_MS", "TIME_MIN_MS", "checked_ms"]
+
+TIME_MIN_MS, TIME_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The first millisecond of the year 1, and the last one of the year 9999."""
+_UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
+
+
+def checked_ms(what: str, given: float, unit: Literal["seconds", "milliseconds"]) -> int:
+    """Return the time *given* in that unit in milliseconds; *what* names it in errors.
+
+    Raises:
+        InvalidMessageError: no calendar has it, most often because it is in another unit.
+    """
+    try:
+        time_ms = int(given * 1000 if unit == "seconds" else given)
+    except (TypeError, ValueError, OverflowError):  # such as a datetime, NaN or infinity
+        raise InvalidMessageError(f"{what} is {given!r:.60}; give {unit} since 1970") from None
+    if TIME_MIN_MS <= time_ms <= TIME_MAX_MS:
+        return time_ms
+    smaller = _UNITS[_UNITS.index(unit) + 1 :]
+    meant = [
+        name
+        for power, name in enumerate(smaller, 1)
+        if TIME_MIN_MS <= time_ms // 1000**power <= TIME_MAX_MS
+    ]
+    looks = f" and looks like {meant[0]}" if meant else ""
+    raise InvalidMessageError(
+        f"{what} is {given!r:.60}, which is outside the years 1 to 9999{looks}; give {unit} since "
+        "1970"
+    )
