@@ -100,6 +100,8 @@ def _pairs(text: str) -> dict[str, str]:
         name, separator, value = pair.partition("=")
         if not separator:
             raise ValueError(f"%h: {pair!r} has no '='; write NAME=VALUE,NAME=VALUE")
+        if name in pairs:
+            raise ValueError(f"%h: property {name} stands there twice; a message has it once")
         pairs[name] = value
     return pairs
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,7 @@ from rocketray.cli.terminal.output import print_bytes, print_json, print_line, p
 from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
+from rocketray.property_text import property_text
 from rocketray.store.formats.sys_flag import sys_flag_names
 from rocketray.views.message_records import printable, to_json
 
@@ -130,7 +132,9 @@ def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:
     properties.pop(KEYS, None)
     unique_key = properties.pop(UNIQUE_KEY, None)
     message = Message(topic, _body(value), tags, keys, properties, unique_key=unique_key)
-    sharding_key = _text(value, "shardingKey") or properties.get(SHARDING_KEY)
+    sharding_key = _text(value, "shardingKey")
+    if sharding_key is None:
+        sharding_key = properties.get(SHARDING_KEY)
     return Outgoing(message, _number(value, "queueId"), sharding_key, _delay(value))
 
 
@@ -163,21 +167,26 @@ def _keys(value: object) -> tuple[str, ...]:
         return tuple(value.split())
     if isinstance(value, list) and all(isinstance(key, str) for key in value):
         return tuple(value)
-    raise InvalidMessageError(f"keys is {value!r:.80}; give a list of strings, or one string")
+    raise InvalidMessageError(f"keys is {_json(value)}; give a list of strings, or one string")
 
 
 def _texts(value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InvalidMessageError(f"properties is {value!r:.80}; give an object of strings")
-    return dict(value)  # Message says which value is no text
+        raise InvalidMessageError(f"properties is {_json(value)}; give an object of strings")
+    for name, text in value.items():
+        if not isinstance(text, str):
+            raise InvalidMessageError(
+                f"property {name!r} is {_json(text)}; properties are strings: {_to_write(name, text)}"
+            )
+    return dict(value)
 
 
 def _text(value: Mapping[str, Any], name: str) -> str | None:
     text = value.get(name)
     if text is not None and not isinstance(text, str):
-        raise InvalidMessageError(f"{name} is {text!r:.80}; give a string, or leave it out")
+        raise InvalidMessageError(f"{name} is {_json(text)}; give a string, or leave it out")
     return text
 
 
@@ -185,4 +194,18 @@ def _number(value: Mapping[str, Any], name: str) -> int | None:
     number = value.get(name)
     if number is None or (isinstance(number, int) and not isinstance(number, bool)):
         return number
-    raise InvalidMessageError(f"{name} is {number!r:.80}; give a number, or leave it out")
+    raise InvalidMessageError(f"{name} is {_json(number)}; give a number, or leave it out")
+
+
+def _json(value: object) -> str:
+    """Return *value* as the line has it, shortened."""
+    return f"{json.dumps(value):.80}"
+
+
+def _to_write(name: str, value: object) -> str:
+    """Return what the line says to send the text of *value*, as an app would write it."""
+    if value is None:
+        return "leave it out"
+    if isinstance(value, bool | int | float):
+        return f"write {json.dumps(name)}: {json.dumps(property_text(name, value))}"
+    return "write a string"

@@ -189,6 +189,8 @@ def _pairs(texts: list[str]) -> dict[str, str]:
             raise typer.BadParameter(
                 f"property {name} is RocketMQ's own, not one of the sender; {_OF_OPTIONS[name]}"
             )
+        if name in pairs:
+            raise typer.BadParameter(f"property {name} is given twice; a message has it once")
         pairs[name] = value
     return pairs
 
