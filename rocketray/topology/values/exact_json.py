@@ -41,9 +41,8 @@ _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z  # Faust's
 _WIDE_DIGITS = 19  # 2**63 has 19 digits, so no shorter number needs more than 64 bits
 _TO_ZEROS = bytes(0x30 if 0x30 <= code <= 0x39 else 0x20 for code in range(256))
 _ZEROS = b"0" * _WIDE_DIGITS
-_has_no_digit = frozenset(b"0123456789").isdisjoint
 _wide_number = re.compile(rb"[0-9]{20}|-[0-9]{19}").search  # unsigned, 19 digits fit in 64 bits
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = frozenset((str, int, bool, type(None)))
 _KEYS = (str, int, float, enum.Enum, datetime, date, time, UUID)
 
 
@@ -69,12 +68,7 @@ def loads(body: bytes) -> Any:
         value = orjson.loads(body)
     except ValueError as error:
         return _loads_slowly(body, error)
-    # 19 digits in a row hold one of each 19th byte, so most texts are known by a few bytes.
-    if (
-        not _has_no_digit(body[_WIDE_DIGITS - 1 :: _WIDE_DIGITS])
-        and _ZEROS in body.translate(_TO_ZEROS)
-        and _wide_number(body)
-    ):
+    if body.translate(_TO_ZEROS).find(_ZEROS) >= 0 and _wide_number(body):  # find: twice "in"
         return json.loads(body)
     return value
 
@@ -101,7 +95,7 @@ def dumps(value: Any) -> bytes:
         body: bytes = orjson.dumps(value, default=_default, option=_OPTIONS)
     except TypeError:
         return _whole_text(value)
-    if b"null" in body and _may_hide(value):
+    if body.find(b"null") >= 0 and _may_hide(value):
         return _whole_text(value)
     return body
 
@@ -121,9 +115,10 @@ def _may_hide(value: Any) -> bool:
     if kind is float:
         return bool(value - value != 0.0)
     if kind is dict:
-        return any(each.__class__ not in _PLAIN and _may_hide(each) for each in value.values()) or (
-            any(key.__class__ is not str for key in value)
-        )
+        for key, each in value.items():
+            if key.__class__ is not str or (each.__class__ not in _PLAIN and _may_hide(each)):
+                return True
+        return False
     if kind is list or kind is tuple:
         return any(each.__class__ not in _PLAIN and _may_hide(each) for each in value)
     if kind in _PLAIN:

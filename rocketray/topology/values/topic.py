@@ -140,9 +140,12 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
             InvalidMessageError: no consumer could decode *value*, or the message is invalid.
         """
         later = delay_of(self.send, delay)
-        body, open_headers = self.prepare_value(
-            value, value_serializer, schema, self.prepare_headers(headers)
-        )
+        try:
+            body, open_headers = self.prepare_value(
+                value, value_serializer, schema, self.prepare_headers(headers)
+            )
+        except Exception as error:
+            raise self._not_serialized("value", value, error) from error
         if body is None:
             raise InvalidMessageError(
                 f"topic {self}: None has no form in a topic of raw values, where a consumer would "
@@ -150,7 +153,10 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
             )
         if value_serializer is None and schema is None:
             self._check_value(value, body)
-        key_bytes, open_headers = self.prepare_key(key, key_serializer, schema, open_headers)
+        try:
+            key_bytes, open_headers = self.prepare_key(key, key_serializer, schema, open_headers)
+        except Exception as error:
+            raise self._not_serialized("key", key, error) from error
         message = self.message(
             body,
             value,
@@ -169,28 +175,6 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         if callback is not None:
             _on_stored(future, callback)
         return future
-
-    def prepare_value(
-        self, value: Any, value_serializer: Any = None, schema: Any = None, headers: Any = None
-    ) -> tuple[Any, Any]:
-        """Serialize *value*; raise :class:`InvalidMessageError` where the codec refuses it."""
-        try:
-            prepared: tuple[Any, Any] = super().prepare_value(
-                value, value_serializer, schema, headers
-            )
-        except Exception as error:
-            raise InvalidMessageError(f"topic {self}: {_reason(value, error)}") from error
-        return prepared
-
-    def prepare_key(
-        self, key: Any, key_serializer: Any = None, schema: Any = None, headers: Any = None
-    ) -> tuple[Any, Any]:
-        """Serialize *key*; raise :class:`InvalidMessageError` where the codec refuses it."""
-        try:
-            prepared: tuple[Any, Any] = super().prepare_key(key, key_serializer, schema, headers)
-        except Exception as error:
-            raise InvalidMessageError(f"topic {self}: the key: {_reason(key, error)}") from error
-        return prepared
 
     def message(
         self,
@@ -229,6 +213,15 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         )
         message.encoded_properties()  # check the limit now, not in the middle of a batch
         return message
+
+    def _not_serialized(self, what: str, given: Any, error: Exception) -> InvalidMessageError:
+        """Return the error of a codec that refused *given*, with the topic; JSON's say the rest."""
+        if isinstance(error, InvalidMessageError):
+            return InvalidMessageError(f"topic {self}: {what}: {error}")
+        return InvalidMessageError(
+            f"topic {self}: {what} {given!r:.60} cannot be serialized: {error}; send one that its "
+            "serializer takes"
+        )
 
     def _check_value(self, value: Any, body: Any) -> None:
         """Raise if *value* is of another type, and its *body* cannot be decoded as the topic's."""
@@ -343,13 +336,6 @@ def _codec(options: Mapping[str, Any], what: str) -> Any:
     by_schema = getattr(options.get("schema"), f"{what}_serializer", None)
     model = getattr(options.get(f"{what}_type"), "_options", None)
     return options.get(f"{what}_serializer") or by_schema or getattr(model, "serializer", None)
-
-
-def _reason(value: Any, error: Exception) -> str:
-    """Return why a codec refused *value*: JSON's says it whole, others say what they met."""
-    if isinstance(error, InvalidMessageError):
-        return str(error)
-    return f"{value!r:.60} cannot be serialized: {error}; send a value that the serializer takes"
 
 
 def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:
