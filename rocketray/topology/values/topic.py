@@ -198,19 +198,24 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         for name in _OF_ITS_OWN:
             carried.pop(name, None)
         carried_tag, carried_keys = carried.pop(TAGS, None), carried.pop(KEYS, "").split()
-        message = Message(
-            topic=self.get_topic_name(),
-            body=body,
-            tags=tags or fields.tag_of(value) or carried_tag,
-            keys=_merge_keys(sharding_key, keys or fields.keys_of(value) or carried_keys),
-            properties={
-                **carried,
-                **fields.properties_of(value),
-                **(texts("property", properties) if properties else {}),
-                **_key_properties(key, sharding_key),
-            },
-            born_timestamp_ms=born_ms(self.get_topic_name(), timestamp),
-        )
+        try:
+            message = Message(
+                topic=self.get_topic_name(),
+                body=body,
+                tags=tags or fields.tag_of(value) or carried_tag,
+                keys=_merge_keys(sharding_key, keys or fields.keys_of(value) or carried_keys),
+                properties={
+                    **carried,
+                    **fields.properties_of(value),
+                    **(texts("property", properties) if properties else {}),
+                    **_key_properties(key, sharding_key),
+                },
+                born_timestamp_ms=born_ms(timestamp),
+            )
+        except InvalidMessageError as error:
+            names = "" if keys else ", ".join(fields.keys_with_blanks(value))
+            where = f" of field {names}" if names else ""
+            raise InvalidMessageError(f"topic {self}{where}: {error}") from error
         message.encoded_properties()  # check the limit now, not in the middle of a batch
         return message
 

@@ -98,17 +98,15 @@ def message_of(
         tags=tag,
         keys=(key_text,) if key_text and " " not in key_text else (),
         properties=properties,
-        born_timestamp_ms=born_ms(topic, timestamp_s),
+        born_timestamp_ms=born_ms(timestamp_s, f"topic {topic!r}: timestamp"),
     )
     message.encoded_properties()  # check the limit now, not in the middle of a batch
     return message
 
 
-def born_ms(topic: str, timestamp_s: float | None) -> int | None:
+def born_ms(timestamp_s: float | None, what: str = "timestamp") -> int | None:
     """Return Faust's timestamp as the born time; raise as :func:`checked_ms`."""
-    if timestamp_s is None:
-        return None
-    return checked_ms(f"topic {topic!r}: timestamp", timestamp_s, "seconds")
+    return None if timestamp_s is None else checked_ms(what, timestamp_s, "seconds")
 
 
 def parts_of(

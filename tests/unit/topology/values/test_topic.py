@@ -133,6 +133,14 @@ def test_a_message_that_cannot_be_stored_is_refused_where_it_is_made(
         App("app").topic("T").message(b"", None, **arguments)
 
 
+def test_a_field_with_a_blank_is_no_key_and_the_error_names_it() -> None:
+    text = r"topic Trade of field order_id: key 'a b' .* make it a property"
+    with pytest.raises(InvalidMessageError, match=text):
+        trade(App("app")).message(b"", Order(order_id="a b", kind="pay"))
+    with pytest.raises(InvalidMessageError, match="topic Trade: key 'c d'"):
+        trade(App("app")).message(b"", ORDER, keys=["c d"])
+
+
 def test_a_body_over_the_limit_is_refused() -> None:
     with pytest.raises(MessageTooLargeError):
         App("app").topic("T").message(b"x" * (BODY_MAX_BYTES + 1), None)
