@@ -32,7 +32,7 @@ class FailingConsumer(GroupConsumer):
     failures: Sequence[Exception] = ()
 
     def poll(
-        self, timeout_s: float, max_messages: int = 1000, skip: Container[int] = ()
+        self, timeout_s: float = 0.0, max_messages: int = 1000, skip: Container[int] = ()
     ) -> list[ConsumedBatch]:
         if self.failures:
             first, *self.failures = self.failures

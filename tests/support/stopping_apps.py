@@ -13,8 +13,7 @@ from typing import Any
 import faust
 from faust.serializers.codecs import Codec
 from mode.supervisors import OneForOneSupervisor
-from support.apps import until
-from support.patience import patience
+from support.patience import patience, until
 from support.register_servers import free_port
 
 import rocketray as rr

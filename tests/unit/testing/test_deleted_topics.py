@@ -7,8 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.apps import until
-from support.patience import patience
+from support.patience import patience, until
 
 import rocketray as rr
 from rocketray.actors.groups.member_options import StartFrom
