@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.cluster.node import ensure_node
+from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.terminal.progress import ProgressDisplay

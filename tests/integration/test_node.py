@@ -27,7 +27,8 @@ from rocketray.actors.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import RayTransport
-from rocketray.actors.cluster.node import Node, ensure_node
+from rocketray.actors.cluster.ensured_node import ensure_node
+from rocketray.actors.cluster.node import Node
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import config_directory, filters_file, node_file, shard_directory

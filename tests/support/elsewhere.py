@@ -28,9 +28,9 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
+from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.filter_actor import FilterActor
 from rocketray.actors.cluster.gateway_actor import GatewayActor
-from rocketray.actors.cluster.node import ensure_node
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import node_file

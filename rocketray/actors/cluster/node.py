@@ -16,8 +16,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -58,7 +57,7 @@ from rocketray.actors.runtime.machine import here
 from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.topics import TOPICS
-from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
+from rocketray.cluster import DEFAULT_CLUSTER
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError, StreamError
 
@@ -86,7 +85,7 @@ from .shard_process_actor import ShardProcessActor
 from .standby import Standby
 from .superseded import end_own_actors, has_ended, why_superseded
 
-__all__ = ["Node", "ensure_node"]
+__all__ = ["Node"]
 
 _LOG = logging.getLogger(__name__)
 _WATCH_INTERVAL_S = 0.5
@@ -458,35 +457,6 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         """Stop it; if it is lost, the block's own error, if any, is raised instead."""
         if error is None or self._lost is None:
             self.stop()
-
-
-@contextmanager
-def ensure_node(
-    place: Path | str | Cluster | None, options: NodeOptions | None = None
-) -> Iterator[Connection]:
-    """Yield a connection to the node of a data directory or a cluster (rocketray/cluster.py).
-
-    A node is started for the block if none runs on the directory; that of a cluster has to run.
-
-    Raises:
-        NodeElsewhereError: it runs on another machine; a second one would fork its log.
-    """
-    data = place if isinstance(place, Cluster) else chosen_node(place)
-    if isinstance(data, Cluster):
-        with Connection.to(data) as connection:
-            yield connection
-        return
-    try:
-        connection = Connection.to(data)
-    except NodeNotRunningError:
-        _LOG.info("no node runs on %s: starting one", data.resolve())
-        with Node(data, options) as node, node.connection() as connection:
-            _LOG.info("the node on %s is ready; its logs are in %s", node.data, logs_directory())
-            yield connection
-    else:
-        _LOG.info("a node runs on %s already", connection.data)
-        with connection:
-            yield connection
 
 
 def _start_ray(data: Path, options: NodeOptions, disk: str) -> Path | None:

@@ -427,10 +427,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         try:
             with log.following(), ExitStack() as stack:
                 if self._connection is None:
-                    from rocketray.actors.cluster import node  # noqa: PLC0415  # Ray
+                    from rocketray.actors.cluster import ensured_node  # noqa: PLC0415  # Ray
 
                     options = NodeOptions(own_predicates=self.predicates)
-                    ensured = node.ensure_node(self._place(), options)
+                    ensured = ensured_node.ensure_node(self._place(), options)
                     with telling(f"app {self.conf.id} waits for its node"):
                         self._connection = stack.enter_context(ensured)
                     report_places(self, log, self._connection)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.client.finding import find_node
-from rocketray.actors.cluster.node import ensure_node
+from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file
 from rocketray.actors.files.state_files import write_json
