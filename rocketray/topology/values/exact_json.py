@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 import orjson
+from faust.agents.models import ModelReqRepResponse, ReqRepResponse
 from faust.serializers import codecs
 from faust.utils.json import on_default
 from mode.utils.text import want_bytes
@@ -42,6 +43,10 @@ _WIDE_DIGITS = 19  # 2**63 has 19 digits, so no shorter number needs more than 6
 _TO_ZEROS = bytes(0x30 if 0x30 <= code <= 0x39 else 0x20 for code in range(256))
 _ZEROS = b"0" * _WIDE_DIGITS
 _wide_number = re.compile(rb"[0-9]{20}|-[0-9]{19}").search  # unsigned, 19 digits fit in 64 bits
+_ANSWERS = [
+    {"ns": kind._options.namespace}  # noqa: SLF001  # as Faust writes it
+    for kind in (ReqRepResponse, ModelReqRepResponse)
+]
 _PLAIN = frozenset((str, int, bool, type(None)))
 _KEYS = (str, int, float, enum.Enum, datetime, date, time, UUID)
 
@@ -94,7 +99,7 @@ def dumps(value: Any) -> bytes:
     try:
         body: bytes = orjson.dumps(value, default=_default, option=_OPTIONS)
     except TypeError:
-        return _whole_text(value)
+        return _whole_text(_with_text_key(value))
     if body.find(b"null") >= 0 and _may_hide(value):
         return _whole_text(value)
     return body
@@ -107,6 +112,18 @@ def _default(value: Any) -> Any:
     if isinstance(value, Decimal) and not value.is_finite():
         raise TypeError("it has no form in JSON; leave the field None, or send a text")
     return on_default(value)
+
+
+def _with_text_key(value: Any) -> Any:
+    """Return an answer of one of Faust's agents with its key as a text; all else as it is.
+
+    Faust repeats there the key of the request, which are bytes, and reads it nowhere.
+    """
+    if not (isinstance(value, dict) and isinstance(value.get("key"), bytes)):
+        return value
+    if value.get("__faust") not in _ANSWERS:
+        return value
+    return {**value, "key": value["key"].decode(errors="replace")}
 
 
 def _may_hide(value: Any) -> bool:

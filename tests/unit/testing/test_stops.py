@@ -22,6 +22,7 @@ WITHOUT_A_RUN = (
     "agent.test_context()",
     "changes outside of a handler",
     "app.discover()",
+    "JSON",
     "on_worker_init",
     "faust -A app",
     "statsd",

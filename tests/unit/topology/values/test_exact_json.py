@@ -15,6 +15,7 @@ from uuid import UUID
 import faust
 import orjson
 import pytest
+from faust.agents.models import ModelReqRepResponse, ReqRepResponse
 
 from rocketray.errors import InvalidMessageError
 from rocketray.topology.values.exact_json import dumps, loads
@@ -140,3 +141,10 @@ def test_an_empty_body_is_null() -> None:
 def test_records_are_read_and_written_so_without_a_topic() -> None:
     record = Inner(temp=1.0, note="\ud83d")
     assert Inner.loads(record.dumps(serializer="json"), serializer="json") == record
+
+
+@pytest.mark.parametrize("kind", [ReqRepResponse, ModelReqRepResponse])
+def test_an_answer_of_an_agent_has_the_key_of_its_request_as_a_text(kind: Any) -> None:
+    """Faust reads it nowhere; a stock app's agents answer with this codec as well."""
+    answer = kind(key=b"k\xff", value=3, correlation_id="c")
+    assert loads(answer.dumps(serializer="json"))["key"] == "k\N{REPLACEMENT CHARACTER}"
