@@ -13,6 +13,7 @@ from support.stores import FakeClock
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import CRC_PROPERTY, Message, decode_properties
+from rocketray.message_time import TIME_MAX_MS
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.record import RecordValues, decode_record, encode_record, parse_record
 from rocketray.store.message_store import MessageStore
@@ -31,7 +32,7 @@ MESSAGES = st.builds(
     properties=st.dictionaries(TEXT.filter(lambda name: name.islower()), TEXT, max_size=3),
     flag=st.integers(-(2**31), 2**31 - 1),
     unique_key=st.none() | WORDS,
-    born_timestamp_ms=st.integers(0, 2**62),
+    born_timestamp_ms=st.integers(0, TIME_MAX_MS),
 )
 HOSTS = st.tuples(st.sampled_from(["1.2.3.4", "fd00::1:2"]), st.integers(0, 65_535))
 STORE_HOST = ("10.9.8.7", 10_911)
