@@ -69,8 +69,8 @@ test-slow: $(VENV)/.dev $(VENV)/spark_classes.jsa
 	@PYTHONPATH=tests $(BIN)/python -P -m support.machine
 	@PYTHONPATH=tests $(BIN)/python -P -m support.long_run $(PYTEST_ARGS)
 
-test-rough: $(VENV)/.dev
-	@PYTHONPATH=tests $(BIN)/python -P -m support.rough $(ROUGH)
+test-rough:
+	@PYTHONPATH=tests '$(PYTHON)' -P -m support.rough $(ROUGH)
 
 sim: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -P -m support.sim $(SIM_ARGS)
