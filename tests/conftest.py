@@ -47,10 +47,13 @@ SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",  # NumPy would start threads in each process, and wait actively
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback only, also where a test imports ray first
-    "PYTHONPATH": str(Path(__file__).parent),  # where workers and child processes find support.*
 }
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
+# Where workers and child processes find support.*, before what a person has there.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    dict.fromkeys([str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+).strip(os.pathsep)
 # What tests ask by HTTP is on this machine. Programs keep the proxy that the environment may name.
 urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
 settle_patience()

@@ -111,6 +111,7 @@ def _run(kind: str) -> tuple[bool, str]:
     begun_s = time.monotonic()
     with ExitStack() as running:
         run = Rough(running)
+        run.environ.pop("PYTHONPATH", None)  # this program's
         KINDS[kind](run)
         command = [*run.before, "make", "test", *run.options]
         done = subprocess.run(command, cwd=ROOT, env=run.environ, check=False)
