@@ -329,7 +329,9 @@ class Supervisor:
         return self.lines()
 
     def pid(self, of: str) -> int:
-        return int(Path(f"{self.said}.{of}").read_text())
+        """The process of that name: its id is written a moment after the line about it."""
+        told = Path(f"{self.said}.{of}")
+        return int(wait_until(lambda: told.is_file() and told.read_text().strip()))
 
 
 @contextmanager
