@@ -331,7 +331,7 @@ class Supervisor:
     def pid(self, of: str) -> int:
         """The process of that name: its id is written a moment after the line about it."""
         told = Path(f"{self.said}.{of}")
-        return int(wait_until(lambda: told.is_file() and told.read_text().strip()))
+        return int(wait_until(lambda: told.read_text().strip() if told.is_file() else ""))
 
 
 @contextmanager
