@@ -31,9 +31,7 @@ SYSTEMD = Path("/lib/systemd/systemd")
 _WRITTEN_BYTES = 4 << 30
 """What a run writes at most, and removes again."""
 _MEMORY_MIN_BYTES = 6 << 30
-"""What four processes of tests take at once, with a Ray of each and a Spark."""
-_DEEP = 60
-"""Ray's sockets need 47 bytes behind its directory, of the 107 that the name of a socket may have."""
+"""A guess on the safe side, for an advice only: four processes of tests, with a Ray of each."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 
 
@@ -153,11 +151,6 @@ def obstacles() -> list[str]:
             f"{disk.free >> 30} GiB are free on the disk of {place}, and nodes refuse messages on "
             f"one that is {FULL:.0%} full with under {AMPLE_BYTES >> 30} GiB free: make room, or "
             "name another directory with TMPDIR"
-        )
-    if len(str(place)) > _DEEP:
-        found.append(
-            f"the path {place} is too long for the sockets in it: name a directory of at most "
-            f"{_DEEP} characters with TMPDIR"
         )
     return found
 
