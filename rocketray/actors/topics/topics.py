@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, Unpack
 
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 from rocketray.delay import WAITING_QUEUES
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.meant import refuse_unknown
 from rocketray.names import check_queue_count, check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -111,7 +111,11 @@ class Topics:
 
     def exists(self, topic: str) -> bool:
         """Return whether there is a topic of that name."""
-        return topic in self.all()
+        try:
+            self.get(topic)
+        except TopicNotFoundError:
+            return False
+        return True
 
     def get(self, topic: str) -> TopicConfig:
         """Return a topic; raise :class:`TopicNotFoundError`."""
