@@ -47,6 +47,12 @@ def consumed(cluster: Cluster, filled: dict[str, Any]) -> dict[str, Any]:
     return cluster.drive("consume", tuple(cluster.machines.on_second()))
 
 
+@pytest.fixture(scope="module")
+def later(cluster: Cluster) -> dict[str, Any]:
+    """What became of messages with a delay and in transactions, in a topic of their own."""
+    return cluster.drive("later", tuple(cluster.machines.on_second()))
+
+
 def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(
     cluster: Cluster, filled: dict[str, Any], consumed: dict[str, Any]
 ) -> None:
@@ -80,9 +86,8 @@ def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(
 
 
 def test_messages_wait_for_their_delay_and_their_decision_on_the_disk_of_their_queue(
-    cluster: Cluster,
+    later: dict[str, Any],
 ) -> None:
-    later = cluster.drive("later", tuple(cluster.machines.on_second()))
     assert later["beside"] == [[True] * 3] * 2
     assert later["arrived"] == [0, 0, 0, 1, 1, 1]
 
@@ -101,6 +106,7 @@ def test_actors_that_were_killed_return_to_their_disk_with_all_that_they_had(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("filled")
 def test_spark_and_ray_data_use_the_queues_of_both_disks_from_the_second_machine(
     cluster: Cluster,
 ) -> None:
@@ -156,6 +162,7 @@ def test_a_table_of_an_app_is_rebuilt_on_the_machine_without_its_changelog(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("filled")
 def test_a_stock_app_reads_the_queues_of_both_disks_from_the_second_machine(
     cluster: Cluster,
 ) -> None:
@@ -348,6 +355,7 @@ def _hosts(said: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("consumed", "later")
 def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:
     (queues,) = (each["queues"] for each in cluster.topology() if each.get("disk") == cluster.disk)
     cluster.machines.lose_second()
