@@ -318,7 +318,8 @@ def test_main_runs_a_node_agents_and_sinks_and_a_signal_ends_all_without_a_trace
     program.wait_for("sink tell reads Clicks: first batch, ")
     program.wait_for("\nbatch 0 has ")
     assert program.end(signal.SIGTERM) == 0, program.output()
-    node, report, data = "actors.cluster.node: ", "topology.app.start_report: ", program.data
+    node, report = "actors.cluster.ensured_node: ", "topology.app.start_report: "
+    data = program.data
     log = iter([line.partition(" INFO rocketray.")[2] for line in program.output().splitlines()])
     for begin in (  # in this order; a slow start says more between them
         f"{node}no node runs on {data}: starting one",
