@@ -45,12 +45,14 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 
+from rocketray.topology.hosting.host_status import APP_PREFIX, actor_name
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 ONE_PROCESS = NodeOptions(queues_per_process="shared")
 JOINING = NodeOptions(cluster=DEFAULT_CLUSTER, joins=True, ray_address="local")
 SECOND = NodeOptions(queues_per_process="shared", cluster="second")
 
+HOST = actor_name("trade", 0)
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -100,12 +102,28 @@ def named_actors() -> list[Any]:
 
 def actors() -> list[str]:
     found = ray.util.list_named_actors(all_namespaces=True)
+    """Those of nodes."""
     return sorted(
-        each["name"] for each in found if each["namespace"] == namespace_of(DEFAULT_CLUSTER)
+    namespace = namespace_of(DEFAULT_CLUSTER)
+        each["name"]
+        for each in found
+        if each["namespace"] == namespace and not each["name"].startswith(APP_PREFIX)
     )
 
 
 def send_one(node: Node) -> int:
+def start_host() -> int:
+    """An actor like those of `rocketray up`, with the name of a host; the id of its process."""
+
+    class Host:
+        def pid(self) -> int:
+            return os.getpid()
+
+    options = {"name": HOST, "namespace": namespace_of(DEFAULT_CLUSTER), "lifetime": "detached"}
+    actor = ray.remote(Host).options(num_cpus=0, **options).remote()
+    return int(ray.get(actor.pid.remote()))
+
+
     """How many messages there are, with the one that was sent now."""
     with node.connection() as connection, connection.producer() as producer:
         connection.topics.ensure("Trade", 1)
@@ -156,6 +174,7 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
     assert len(told.splitlines()) == 1
     assert send_one(killed) == 2
     kill(killed)
+    host = start_host()
     with Node(first, SECOND) as second:  # also when it has another name now
         assert f"ending actors that an earlier node on {first} left on this Ray: " in caplog.text
         assert actors() == []
@@ -169,6 +188,7 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
         assert actors() == []
         assert send_one(second) == 4
 
+    assert pid_of(HOST) == host, "a node ended the host of an app"
 
 @pytest.mark.slow
 def test_a_cluster_continues_on_an_empty_directory_with_its_register(
@@ -266,6 +286,7 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
     with node.connection() as connection:
         assert send_one(node) == 1
         read_all(connection)
+    host = start_host()
         far = connection.topics.ensure("Far", 2).disks.index(here)
     pids = {name: pid_of(name) for name in actors_of("")}
     os.kill(pids[COORDINATOR_NAME], signal.SIGSTOP)
@@ -302,3 +323,4 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
         assert connection.disks.coordinator_place().uuid == here
         assert len(connection.messages.query_by_time("New", 0, 2**62)) == 1
     assert actors() == []
+    assert pid_of(HOST) == host, "a node ended the host of an app"

@@ -9,27 +9,15 @@ from functools import partial
 
 import pytest
 from support.commands import ONE_PROCESS
-from support.disk_cluster import Cluster, Watch, two_machines
+from support.disk_cluster import Watch, two_machines
 from support.machines_apart import ELSEWHERE
-from support.patience import patience, wait_until
+from support.patience import patience
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(400),
     pytest.mark.slow,
 ]
-
-
-def coordinator_is_on(cluster: Cluster, machine: str) -> bool:
-    """Whether the command says so; it fails while there is none."""
-    done = cluster.ask("topology", "--json")
-    disks = [line for line in done.lines() if "disk" in line] if done.code == 0 else []
-    return any(disk["isCoordinator"] and disk["machine"] == machine for disk in disks)
-
-
-def await_coordinator(cluster: Cluster, machine: str) -> None:
-    is_there = partial(coordinator_is_on, cluster, machine)
-    wait_until(is_there, partial(cluster.said, "first"), within_s=120)
 
 
 def test_the_cluster_continues_without_the_machine_of_its_first_disk(
@@ -46,19 +34,19 @@ def test_the_cluster_continues_without_the_machine_of_its_first_disk(
         (here,) = (
             d["machine"] for d in cluster.topology() if "disk" in d and d["machine"] != ELSEWHERE
         )
-        assert coordinator_is_on(cluster, ELSEWHERE)
+        assert cluster.coordinator() == ELSEWHERE
         watch = Watch(cluster)
         try:
             watch.ask("begin")
             cluster.machines.lose_second()
             lost_s = time.monotonic()
-            await_coordinator(cluster, here)
+            cluster.await_coordinator(here)
             silence = {"taken over": time.monotonic() - lost_s, "machine lost": watch.ask("far")}
             meanwhile = cluster.drive("without_the_first")
             cluster.nodes["second"].wait(patience(60))
             cluster.machines.start_second()
             start_first_disk(prefix=tuple(cluster.machines.on_second()))
-            await_coordinator(cluster, ELSEWHERE)
+            cluster.await_coordinator(ELSEWHERE)
             silence["machine back"] = watch.ask("silence")
             outcome = watch.end()
         finally:

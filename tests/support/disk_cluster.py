@@ -130,6 +130,17 @@ class Cluster:
         """What the command says of disks and topics."""
         return self.ask("topology", "--json").lines()
 
+    def coordinator(self) -> str:
+        """The machine on which the coordinator runs; "" while no command finds it."""
+        done = self.ask("topology", "--json")
+        disks = [line for line in done.lines() if "disk" in line] if done.code == 0 else []
+        return next((disk["machine"] for disk in disks if disk["isCoordinator"]), "")
+
+    def await_coordinator(self, machine: str) -> None:
+        """Wait until it runs there."""
+        said = partial(self.said, "first")
+        wait_until(lambda: self.coordinator() == machine, said, within_s=120)
+
     def ask(self, *arguments: str, name: str = NAME) -> Done:
         """Run a command about a cluster on the first machine, in one process with others."""
         return self._commands("--cluster", name, "--ray-address", self.machines.address, *arguments)

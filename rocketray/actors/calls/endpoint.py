@@ -34,6 +34,7 @@ __all__ = [
     "client_of",
     "disk_in",
     "does_wait",
+    "is_of_node",
     "is_once",
     "method_of",
     "on_disk",
@@ -51,6 +52,8 @@ COORDINATOR_NAME = "coordinator"
 GATEWAY_NAME = "gateway"
 SPARE_GATEWAY_NAME = "gateway-spare"
 FILTER_NAME = "filter"
+_OF_NODE = (COORDINATOR_NAME, GATEWAY_NAME, SPARE_GATEWAY_NAME, FILTER_NAME)
+_SHARDS = "shards:"
 
 InterfaceT = TypeVar("InterfaceT")
 Arguments = ParamSpec("Arguments")
@@ -75,7 +78,16 @@ def disk_in(name: str) -> str:
 
 def process_actor(process: str) -> str:
     """Return the name of the actor of a shard process."""
-    return f"shards:{process}"
+    return f"{_SHARDS}{process}"
+
+
+def is_of_node(name: str) -> bool:
+    """Return whether that is the name of an actor that a node starts, whatever its disk.
+
+    The hosts of apps and of their sinks have names in the same namespace of Ray. No node ends them.
+    """
+    disk = disk_in(name)
+    return name.startswith(_SHARDS) or name in {on_disk(each, disk) for each in _OF_NODE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,8 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         self._options = options or NodeOptions()
         self._lock = lock_node(self.data, self._options.data_mode)
         self._owns_ray = not has_ray()
-        self._starts_ray = self._owns_ray and self._options.ray_address is None
+        self.has_own_ray = self._owns_ray and self._options.ray_address is None
+        """Whether the node started the Ray that it runs on, which ends with it."""
         self._token: Path | None = None
         self._runtime: RuntimeLock | None = None
         self._leaves_actors = False
@@ -192,7 +193,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
                 f"{joined.cluster} --ray-address HOST:PORT"
             )
         waits = self._options.joins or joined is not None
-        if self._starts_ray or (self._options.cluster is None and joined is None):
+        if self.has_own_ray or (self._options.cluster is None and joined is None):
             owner = None
         else:
             owner = coordinator_elsewhere(self._home, _AWAIT_S if waits else _LOOK_S)
@@ -249,14 +250,14 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         rules, register = settle_rules(self.data, self._options), self._options.register
         if register is not None:
             self._register = RegisterOfStart(register, uuid.uuid4().hex)
-        if not self._starts_ray:
+        if not self.has_own_ray:
             make_room(self._home, takes_over=register is not None)
         self._filter = start_actor(
             *(FilterActor, FILTER_NAME, FILTER_THREADS, self._home, rules),
             is_alone=True,
             groups=WAITING_GROUP,
         )
-        self._leaves_actors = not self._starts_ray
+        self._leaves_actors = not self.has_own_ray
         if register is not None:
             stop_coordinator(self._home.cluster)  # a standby's
         self._coordinator = start_actor(
@@ -276,7 +277,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
             groups=WAITING_GROUP,
         )
         ray.get([actor.home.remote() for actor in (self._filter, self._coordinator)])
-        self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self._starts_ray)
+        self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self.has_own_ray)
         if (ack := self._options.ack) is not None:
             client_of(RayTransport(self.data, self._home.cluster), TOPICS).set_node_ack(ack)
         if register is not None:
@@ -339,7 +340,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         node_file(self.data).unlink(missing_ok=True)
         said = f"the node on {self.data} ends: Ray is lost, {what}"
         workers = self._watch.workers()
-        if self._starts_ray:
+        if self.has_own_ray:
             left = end_processes([*own_processes(), *(worker.pid for worker in workers)])
             end = f"start it again with: rocketray start --data {self.data}"
             if left:

@@ -3,7 +3,8 @@
 Detached actors outlive the process that started them. The actors of a node that was killed, or
 whose start failed, are ended by the next node of the same directory. That node holds the
 directory's lock, so the process that they belonged to is gone. The actors of another directory's
-node are left alone. All actors of a node are started here.
+node are left alone, and so are the hosts of apps, wherever they run: they wait for the next node
+(endpoint.is_of_node). All actors of a node are started here.
 
 The names of the actors of a joined disk end with ``@`` and its UUID.
 """
@@ -21,6 +22,7 @@ from rocketray.actors.calls.endpoint import (
     FILTER_NAME,
     GATEWAY_NAME,
     disk_in,
+    is_of_node,
     process_actor,
 )
 from rocketray.actors.client.actor_names import actor_or_none, find_actor
@@ -88,6 +90,11 @@ def make_room(home: Home, *, takes_over: bool = False) -> None:
         if owner is not None and owner.uuid == home.uuid:
             _end_left(home.cluster, home)
         elif owner is not None and owner.is_joined and takes_over:
+            _LOG.warning(
+                "ending what an earlier node on %s left; the coordinator of cluster %s runs on %s "
+                "of %s until this node takes it back",
+                *(home.data, home.cluster, owner.data, owner.machine),
+            )
             end_actors(home.cluster, but=COORDINATOR_NAME)
             return  # it continues until the node can start its own
         elif owner is None and takes_over and time.monotonic() > end:
@@ -237,11 +244,11 @@ def _end(cluster: str, left: Callable[[], list[str]]) -> None:
 
 
 def names_of(cluster: str, disk: str = "") -> list[str]:
-    """Return the names of the actors of a disk on this Ray."""
+    """Return the names of the actors of a disk's node on this Ray; those of apps are not."""
     found = ray.util.list_named_actors(all_namespaces=True)
     namespace = namespace_of(cluster)
     names = sorted(each["name"] for each in found if each["namespace"] == namespace)
-    return [name for name in names if disk_in(name) == disk]
+    return [name for name in names if is_of_node(name) and disk_in(name) == disk]
 
 
 def _other_clusters(cluster: str) -> set[str]:

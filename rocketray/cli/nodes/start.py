@@ -250,7 +250,7 @@ def start(
         signalled.wait()
         progress("stopping")
         _LOG.info("the node on %s stops", node.data)
-        if node.owner is None:
+        if node.has_own_ray:
             _take_apps_down(cluster or DEFAULT_CLUSTER)
 
 
@@ -307,7 +307,10 @@ def _end_when_lost(node: Node) -> None:
 
 
 def _take_apps_down(cluster: str) -> None:
-    """Drain the apps that are up while the shards still take their offsets and messages."""
+    """Drain the apps, which end with the node's own Ray, while shards still take their offsets.
+
+    On another Ray they stay, and wait for the next start of the node.
+    """
     from rocketray.topology.hosting.host_actors import (  # noqa: PLC0415 - Ray takes a second
         find_hosts,
         take_down,

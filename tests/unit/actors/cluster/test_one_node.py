@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.cluster import one_node
 from rocketray.actors.cluster.one_node import _Owner, make_room
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import GetTimeoutError
 from rocketray.errors import ActorError, ShardUnavailableError
+from rocketray.topology.hosting.host_status import SINKS, actor_name
 
 HOME = Home("/new", "00000000-0000-0000-0000-000000000001", "here", cluster="c")
 LOST = Home("/old", "00000000-0000-0000-0000-000000000002", "gone", cluster="c")
@@ -67,6 +69,23 @@ def test_the_coordinator_of_a_standby_continues_until_its_node_starts_another(
     assert len(left) == 2
     make_room(HOME, takes_over=True)
     assert left == ["coordinator"]
+
+
+def test_the_actors_of_a_node_are_those_of_its_disk_and_no_app(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hosts of apps and sinks are in the same namespace, and run on any machine."""
+    disk = STANDBY.uuid
+    own = ["coordinator", "filter", "gateway", "gateway-spare"]
+    first = sorted([*own, "shards:app:0", "shards:common-0", "shards:shared"])
+    joined = sorted(on_disk(name, disk) for name in first if name != "coordinator")
+    others = [actor_name("trade", 0), actor_name("filter", SINKS), "a user's", f"theirs@{disk}"]
+    listed = [{"name": name, "namespace": "rocketray-c"} for name in (*others, *first, *joined)]
+    listed.append({"name": "filter", "namespace": "rocketray-other"})
+    util = SimpleNamespace(list_named_actors=lambda all_namespaces: listed)
+    monkeypatch.setattr(one_node, "ray", SimpleNamespace(util=util))
+    assert one_node.names_of("c") == first
+    assert one_node.names_of("c", disk) == joined
 
 
 @pytest.mark.parametrize(
