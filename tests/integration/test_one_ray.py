@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -21,8 +22,8 @@ from support.patience import patience, wait_until
 from rocketray.actors.calls.endpoint import COORDINATOR_NAME, disk_in
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
+from rocketray.actors.cluster import coordinator_silence, standby, superseded
 from rocketray.actors.cluster import node as node_module
-from rocketray.actors.cluster import standby, superseded
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
@@ -44,15 +45,15 @@ from rocketray.errors import (
     ShardUnavailableError,
 )
 from rocketray.filters.subscription import Subscription
-
 from rocketray.topology.hosting.host_status import APP_PREFIX, actor_name
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 ONE_PROCESS = NodeOptions(queues_per_process="shared")
 JOINING = NodeOptions(cluster=DEFAULT_CLUSTER, joins=True, ray_address="local")
 SECOND = NodeOptions(queues_per_process="shared", cluster="second")
-
 HOST = actor_name("trade", 0)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -101,17 +102,16 @@ def named_actors() -> list[Any]:
 
 
 def actors() -> list[str]:
-    found = ray.util.list_named_actors(all_namespaces=True)
     """Those of nodes."""
-    return sorted(
+    found = ray.util.list_named_actors(all_namespaces=True)
     namespace = namespace_of(DEFAULT_CLUSTER)
+    return sorted(
         each["name"]
         for each in found
         if each["namespace"] == namespace and not each["name"].startswith(APP_PREFIX)
     )
 
 
-def send_one(node: Node) -> int:
 def start_host() -> int:
     """An actor like those of `rocketray up`, with the name of a host; the id of its process."""
 
@@ -124,6 +124,7 @@ def start_host() -> int:
     return int(ray.get(actor.pid.remote()))
 
 
+def send_one(node: Node) -> int:
     """How many messages there are, with the one that was sent now."""
     with node.connection() as connection, connection.producer() as producer:
         connection.topics.ensure("Trade", 1)
@@ -173,8 +174,8 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
     assert "to join it with this directory as a further disk, give its name" in told
     assert len(told.splitlines()) == 1
     assert send_one(killed) == 2
-    kill(killed)
     host = start_host()
+    kill(killed)
     with Node(first, SECOND) as second:  # also when it has another name now
         assert f"ending actors that an earlier node on {first} left on this Ray: " in caplog.text
         assert actors() == []
@@ -187,8 +188,8 @@ def test_what_a_killed_node_left_is_ended_by_the_next_one(
                 Client(cluster="third")
         assert actors() == []
         assert send_one(second) == 4
-
     assert pid_of(HOST) == host, "a node ended the host of an app"
+
 
 @pytest.mark.slow
 def test_a_cluster_continues_on_an_empty_directory_with_its_register(
@@ -257,7 +258,7 @@ def test_a_cluster_continues_on_an_empty_directory_with_its_register(
 def waits_no_longer(node: Node) -> None:
     """The standby of a node takes a coordinator that does not answer now for lost."""
     assert node._standby is not None
-    node._standby._due_s = 0.0
+    node._standby.wait_no_longer()
 
 
 def pid_of(name: str) -> int:
@@ -274,8 +275,10 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
 ) -> None:
     """The coordinator stops to answer; then the node of its disk starts again, and stops."""
     for name in ("TAKE_OVER_S", "START_S"):  # a coordinator that is only slow stays
-        monkeypatch.setattr(standby, name, patience(getattr(standby, name)))
-    monkeypatch.setattr(superseded, "START_S", standby.START_S)
+        limit_s = patience(getattr(coordinator_silence, name))
+        monkeypatch.setattr(coordinator_silence, name, limit_s)
+    for module in (standby, superseded):
+        monkeypatch.setattr(module, "START_S", coordinator_silence.START_S)
     (tmp_path / "register").mkdir()
     url = (tmp_path / "register").as_uri()
     options = NodeOptions(queues_per_process="shared", register=url)
@@ -283,11 +286,16 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
     node = Node(first, options)
     other = Node(joined, replace(JOINING, register=url))
     here = settle_identity(joined)
+    host = start_host()
     with node.connection() as connection:
         assert send_one(node) == 1
         read_all(connection)
-    host = start_host()
         far = connection.topics.ensure("Far", 2).disks.index(here)
+        with monkeypatch.context() as unheard:  # the standby hears an answer in the register only
+            waits = SimpleNamespace(wait=lambda calls, **_: ([], calls), get=ray.get)
+            unheard.setattr(standby, "ray", waits)
+            waits_no_longer(other)
+            wait_until(partial(told_of, connection, f"the standby on {joined} of "))
     pids = {name: pid_of(name) for name in actors_of("")}
     os.kill(pids[COORDINATOR_NAME], signal.SIGSTOP)
     waits_no_longer(other)
@@ -313,14 +321,14 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
         assert len(connection.messages.query_by_time("New", 0, 2**62)) == 1
         assert len(connection.messages.query_by_time("Far", 0, 2**62)) == 1
         assert not connection.problems()
-    wait_until(lambda: other._standby and not other._standby._of, "no standby misses it")
+    wait_until(lambda: other._standby and not other._standby._silence.actor, "no standby misses it")
     waits_no_longer(other)
     wait_until(lambda: COORDINATOR_NAME in actors(), "no standby starts a coordinator")
     other.stop()
     assert actors() == []
+    assert pid_of(HOST) == host, "a node ended the host of an app"
     monkeypatch.setattr(node_module, "_AWAIT_S", 1.0)
     with Node(joined, replace(JOINING, register=url)) as alone, alone.connection() as connection:
         assert connection.disks.coordinator_place().uuid == here
         assert len(connection.messages.query_by_time("New", 0, 2**62)) == 1
     assert actors() == []
-    assert pid_of(HOST) == host, "a node ended the host of an app"

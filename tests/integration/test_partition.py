@@ -6,11 +6,16 @@ import json
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import pytest
-from support.disk_cluster import Cluster, Watch, cluster_of_two
+from support.commands import ONE_PROCESS
+from support.disk_cluster import Cluster, Watch, cluster_of_two, two_machines
+from support.hosted_app import processes_here, start_app
 from support.patience import patience
+
+from rocketray.actors.cluster.coordinator_silence import TAKE_OVER_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900), pytest.mark.slow]
 _DEAD_S = 30.0  # so long, Ray may declare the second machine dead: what runs there ends
@@ -40,6 +45,47 @@ def test_how_long_each_side_is_silent_while_the_network_is_cut(
             assert traffic["errors"] == []
             assert traffic["lost"] == 0
             assert traffic["in order"]
+
+
+def test_a_standby_that_was_cut_off_takes_nothing_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The first machine, with the coordinator and an app, is well. It prints rows of that table."""
+    with two_machines(has_network=True) as cluster:
+        register = cluster.directory / "register"
+        register.mkdir()
+        with_register = "--register", register.as_uri()  # also there while the network is cut
+        cluster.start("first", *ONE_PROCESS, *with_register)
+        start_standby = partial(cluster.start, "second", "--join", *with_register)
+        start_standby(prefix=tuple(cluster.machines.on_second()))
+        here = cluster.coordinator()
+        before = start_app(cluster)
+        watch = Watch(cluster)
+        silence: dict[str, Any] = {}
+        try:
+            watch.ask("begin")
+            for seconds in (12, 25, 30, 30):
+                with cluster.machines.partition():
+                    time.sleep(seconds)
+                if _ends(cluster.nodes["second"]):  # Ray has declared its machine dead
+                    cluster.machines.lose_second()
+                    cluster.machines.start_second()
+                    start_standby(prefix=tuple(cluster.machines.on_second()))
+                time.sleep(TAKE_OVER_S)
+                name = f"{seconds} s, the {len(silence) + 1}. time"
+                silence[name] = watch.ask("silence")
+                assert cluster.coordinator() == here, name
+                assert cluster.nodes["first"].poll() is None, cluster.said("first")
+                assert before.items() <= processes_here(cluster).items(), name
+            outcome = watch.end()
+        finally:
+            watch.kill()
+    with capsys.disabled():
+        sys.stdout.write(json.dumps({"silence": silence, "outcome": outcome}, indent=1))
+    for traffic in outcome.values():
+        assert traffic["errors"] == []
+        assert traffic["lost"] == 0
+        assert traffic["in order"]
 
 
 def _cut(cluster: Cluster, sides: dict[str, Watch], seconds: float) -> dict[str, Any]:

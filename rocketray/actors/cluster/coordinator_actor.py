@@ -41,6 +41,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
     zone_of_machine,
 )
+from rocketray.actors.register.register import open_register
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.shards.shard_api import ScrubState
@@ -60,6 +61,7 @@ from .one_node import start_actor
 from .queue_moves import QueueMoves
 from .registered_documents import RegisteredDocuments, RegisterOfStart, state_directory, take_over
 from .staged_watch import StagedWatch
+from .standby_calls import StandbyCalls
 from .topic_service import TopicService
 
 __all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
@@ -74,6 +76,7 @@ DISKS_INTERVAL_S = 2.0
 MOVES_INTERVAL_S = 10.0
 REGISTER_INTERVAL_S = 2.0
 STAGED_INTERVAL_S = 30.0
+_SERVES_S = 1.0
 _SUPERSEDED_S = 5.0  # meanwhile its node ends it
 _GATEWAY_S = 50.0  # less than a call waits for its result
 _GATEWAY_LOOK_S = 2.0
@@ -150,10 +153,15 @@ class CoordinatorActor(ServedObjects):
             start("opening the gateway", STAGED_INTERVAL_S, work=staged.open, at_once=True)
             start("looking at staged batches", PROBLEMS_INTERVAL_S, work=staged.look)
         if self._shared is not None:
-            look = partial(self._look_at, self._shared)
+            me = ray.get_runtime_context().current_actor
+            assert register is not None
+            calls = StandbyCalls(
+                open_register(register.url),
+                *(home, self._state.problems, steady_clock_ms, partial(_serves, me)),
+            )
+            look = partial(self._look_at, self._shared, calls)
             start("looking at the register", REGISTER_INTERVAL_S, work=look)
-            arguments = self._shared, ray.get_runtime_context().current_actor
-            threading.Thread(target=_end, args=arguments, daemon=True).start()
+            threading.Thread(target=_end, args=(self._shared, me), daemon=True).start()
         order = self._topics.order_bitmaps
         start("requesting bitmaps", BITMAPS_INTERVAL_S, work=order, at_once=True)
 
@@ -179,9 +187,10 @@ class CoordinatorActor(ServedObjects):
         self._shared.superseded.wait()
         return str(self._shared.end())
 
-    def _look_at(self, documents: RegisteredDocuments) -> None:
+    def _look_at(self, documents: RegisteredDocuments, calls: StandbyCalls) -> None:
         try:
             documents.look()
+            calls.look()
         except RegisterUnavailableError as error:
             self._state.problems.note("register", str(error))
         except SupersededError:
@@ -273,6 +282,11 @@ def _end(documents: RegisteredDocuments, actor: Any) -> None:
     _LOG.error("the coordinator ends: %s", documents.end())
     time.sleep(_SUPERSEDED_S)
     ray.kill(actor)
+
+
+def _serves(actor: Any) -> bool:
+    """Return whether the coordinator has a thread that answers calls, as a standby would find."""
+    return bool(ray.wait([actor.place.remote()], timeout=_SERVES_S)[0])
 
 
 def _does_not_start(home: Home) -> ShardUnavailableError:

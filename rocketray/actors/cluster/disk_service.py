@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import UTC, datetime
 
 from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import DiskReport, MovedQueue
 from rocketray.actors.disks.restored_disk import check_places, unknown_queues
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, StreamError
@@ -51,6 +53,8 @@ class DiskService:
         self._rules = rules
         self._moves = moves
         self._place = place
+        now = datetime.fromtimestamp(system_clock_ms() / 1000, UTC)
+        self._since = f"{now:%Y-%m-%d %H:%M:%S} UTC"
         self._looking = threading.Lock()
 
     def homes(self) -> dict[str, Home]:
@@ -144,7 +148,9 @@ class DiskService:
                 self._state.problems.resolve(f"disk {disk}")
             else:
                 said = (
-                    _unavailable(disk, home, queues) if disk else _first_unavailable(home, queues)
+                    _unavailable(disk, home, queues)
+                    if disk
+                    else _first_unavailable(home, queues, self._place, self._since)
                 )
                 self._state.problems.note(f"disk {disk}", said)
 
@@ -185,12 +191,13 @@ def _full(disk: str, home: Home, use: DiskUse) -> str:
     )
 
 
-def _first_unavailable(home: Home, queues: int) -> str:
+def _first_unavailable(home: Home, queues: int, place: Home, since: str) -> str:
     """Return what to do about the first disk, when the coordinator runs elsewhere."""
     return (
         f"the first disk, {home.data} on {home.machine}, does not answer; its {queues} queues are "
-        f"unavailable, and the coordinator runs elsewhere meanwhile: start its node there again, "
-        f"with the same options: rocketray start --cluster {home.cluster} --register URL "
+        f"unavailable, and the coordinator runs on {place.data} of {place.machine}, whose standby "
+        f"took it over at {since}, until the first disk's node starts there again, with the same "
+        f"options: rocketray start --cluster {home.cluster} --register URL "
         f"--ray-address HOST:PORT --data {home.data}"
     )
 

@@ -26,9 +26,9 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError, actor_id_of, ray
 from rocketray.errors import ActorError, StreamError
 
+from .coordinator_silence import START_S
 from .one_node import names_of
 from .registered_documents import RegisterOfStart, taker_of
-from .standby import START_S
 
 __all__ = ["end_own_actors", "has_ended", "why_superseded"]
 

@@ -61,6 +61,7 @@ __all__ = [
     "actor_name",
     "cluster_of",
     "has_ray",
+    "hears_gcs",
     "is_driver",
     "is_here",
     "join_ray",
@@ -103,6 +104,7 @@ _GCS_START_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 _DIRECTORY_VARIABLE = "RAY_TMPDIR"
 _DIRECTORY_MAX_BYTES = 107 - len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
 _KNOCK_TIMEOUT_S = 10.0
+_GCS_TIMEOUT_S = 2.0
 _CALLS_END_S = 2.0
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 _LEAVING = threading.Lock()
@@ -289,6 +291,14 @@ def watch_ray(worker: int = 0, *, is_own: bool) -> RayWatch:
     return RayWatch(
         gcs, raylet, worker, gcs_away_s=gcs_away_s(), knows_us=partial(knows_ray, gcs, ray_id)
     )
+
+
+def hears_gcs() -> bool:
+    """Return whether the GCS of this process's Ray takes a connection; waits for it for 2 s."""
+    if not ray.is_initialized():
+        return False
+    address = str(ray.get_runtime_context().gcs_address)
+    return connect_error(address, _GCS_TIMEOUT_S) is None
 
 
 def own_processes() -> list[int]:

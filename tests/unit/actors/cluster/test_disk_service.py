@@ -22,6 +22,7 @@ from rocketray.errors import ConfigError
 from rocketray.transaction import HALF_TOPIC
 
 FAR = "00000000-0000-0000-0000-000000000002"
+STANDBY = Home("/standby", FAR, "there", is_joined=True)
 
 
 def registered(home: Home) -> DiskRegister:
@@ -52,7 +53,7 @@ def service_of(disks: Any, tmp_path: Path) -> tuple[DiskService, ClusterState]:
     state = ClusterState(tmp_path, FilterRules(), lambda: 0, lambda: 0, placement)
     nothing: Any = None
     topics = TopicService(state, nothing)
-    return DiskService(disks, state, topics, FilterRules(), nothing, place=nothing), state
+    return DiskService(disks, state, topics, FilterRules(), nothing, place=STANDBY), state
 
 
 def test_the_first_disk_is_a_problem_while_the_coordinator_runs_elsewhere(tmp_path: Path) -> None:
@@ -63,6 +64,7 @@ def test_the_first_disk_is_a_problem_while_the_coordinator_runs_elsewhere(tmp_pa
     service.look()
     (said,) = state.problems.lines()
     assert said.startswith(f"the first disk, {tmp_path} on here, does not answer; its 0 queues")
+    assert "the coordinator runs on /standby of there, whose standby took it over at 20" in said
     assert (
         f"rocketray start --cluster orders --register URL --ray-address HOST:PORT --data {tmp_path}"
         in said

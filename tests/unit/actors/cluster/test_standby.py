@@ -7,16 +7,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.dict_register import DictRegister
 
 from rocketray.actors.cluster import standby
-from rocketray.actors.cluster.standby import TAKE_OVER_S, Standby
+from rocketray.actors.cluster.coordinator_silence import BACK_OFF_S, CALL_S, START_S, TAKE_OVER_S
+from rocketray.actors.cluster.standby import Standby
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayError
-from rocketray.errors import ActorError, RegisterUnavailableError
+from rocketray.actors.register.roll_call import answer, caller
+from rocketray.errors import ActorError, RegisterUnavailableError, ShardUnavailableError
 
 HOME = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)
 ELSEWHERE = Home("/other", "00000000-0000-0000-0000-000000000003", "else", is_joined=True)
-START_S = 60.0
+FIRST = Home("/first", "00000000-0000-0000-0000-000000000001", "here")
 SPREAD_S = 2.0
 
 
@@ -26,18 +29,24 @@ class Ray:
 
     present: str = "first"
     is_silent: bool = False
-    place: Home = ELSEWHERE
+    looks_at_register: bool = False
+    is_cut: bool = False
+    place: Home = FIRST
     now_s: float = 0.0
     told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     fails: Exception | None = None
+    register: DictRegister = field(default_factory=DictRegister)
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def actor_or_none(*_: str) -> Any:
+            if self.is_cut:  # a call to the GCS waits
+                self.now_s += 30
+                raise ShardUnavailableError("coordinator", 1000, "Ray does not answer")
             here = self.present
             if not here:
                 return None
-            ask = SimpleNamespace(remote=lambda: here)
-            return SimpleNamespace(id=here, place=ask)
+            return SimpleNamespace(id=here, place=SimpleNamespace(remote=lambda: self.ask(here)))
 
         def end(_: str) -> None:
             self.told.append(f"ended {self.present}")
@@ -47,37 +56,52 @@ class Ray:
             if self.fails is not None:
                 raise self.fails
             self.told.append("started")
-            self.present, self.is_silent = "ours", False
+            self.present, self.is_silent, self.place = "ours", False, HOME
             return actor_or_none()
 
         def wait(calls: list[str], timeout: float) -> tuple[list[str], list[str]]:
-            self.now_s += timeout if self.is_silent else 0
-            is_done = not self.is_silent or calls != [self.present]
+            is_done = not (self.is_silent or self.is_cut) or self.of(calls[0]) != self.present
+            self.now_s += 0 if is_done else timeout
             return (calls, []) if is_done else ([], calls)
 
         def get(call: str, timeout: float = 0.0) -> Home:
             del timeout
-            if call != self.present:
+            if self.of(call) != self.present:
                 raise RayError("it has ended")
             return self.place
 
         monkeypatch.setattr(standby, "actor_or_none", actor_or_none)
         monkeypatch.setattr(standby, "actor_id_of", lambda actor: actor.id)
+        monkeypatch.setattr(standby, "hears_gcs", lambda: not self.is_cut)
         monkeypatch.setattr(standby, "end_coordinator", end)
         monkeypatch.setattr(standby, "stop_coordinator", end)
         monkeypatch.setattr(standby, "start_actor", start)
         monkeypatch.setattr(standby, "check_standby", self._check)
+        monkeypatch.setattr(standby, "open_register", lambda _: self.register)
         monkeypatch.setattr(standby, "ray", SimpleNamespace(wait=wait, get=get))
-        monkeypatch.setattr(standby, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        clock = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep)
+        monkeypatch.setattr(standby, "time", clock)
+
+    def ask(self, actor: str) -> str:
+        self.calls.append(f"{actor} at {self.now_s}")
+        return self.calls[-1]
+
+    def of(self, call: str) -> str:
+        return call.partition(" ")[0]
 
     def _check(self, *_: str) -> None:
         if isinstance(self.fails, RegisterUnavailableError):
             raise self.fails
 
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self.looks_at_register and caller(self.register) is not None:
+            answer(self.register)
+
     def run(self, standby: Standby, until_s: float) -> None:
         """Have the standby look once a second."""
         while self.now_s < until_s:
-            self.now_s += 1
+            self.sleep(1)
             standby.look()
 
 
@@ -134,6 +158,95 @@ def test_one_that_another_standby_started_a_moment_ago_is_left_alone(
     assert there.told == []
 
 
+def test_a_standby_whose_own_network_was_cut_ends_nobody(there: Ray, ours: Standby) -> None:
+    """When the network is back, the answer to its call from before may never come."""
+    there.is_cut = True
+    there.run(ours, 200)
+    there.is_cut, there.is_silent = False, True
+    there.run(ours, 200 + TAKE_OVER_S - 3)
+    assert there.told == []
+    there.is_silent = False
+    there.run(ours, 300)
+    assert there.told == []
+
+
+def test_after_a_cut_a_call_from_before_it_counts_no_more(there: Ray, ours: Standby) -> None:
+    there.is_silent = True
+    there.run(ours, 110)
+    there.is_cut = True
+    there.run(ours, 200)
+    there.is_cut, there.calls[:] = False, []
+    there.run(ours, 200 + TAKE_OVER_S - 3)
+    assert there.calls, "it asks afresh"
+    there.run(ours, 200 + TAKE_OVER_S + SPREAD_S + 3)
+    assert there.told == ["ended first", "started"]
+
+
+def test_the_last_word_rests_on_a_call_that_is_some_seconds_old(there: Ray, ours: Standby) -> None:
+    there.is_silent = True
+    there.run(ours, 100 + TAKE_OVER_S + SPREAD_S + 2)
+    assert there.told == ["ended first", "started"]
+    *_, last, own = [float(call.rpartition(" ")[2]) for call in there.calls]
+    assert own - last <= standby._ANSWER_S + 2
+
+
+def test_one_that_answers_in_the_register_is_left_alone(
+    there: Ray, ours: Standby, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No packet of this machine comes to the coordinator's."""
+    there.is_silent = there.looks_at_register = True
+    there.run(ours, 1000)
+    assert there.told == []
+    assert "the coordinator of cluster default on /first of here answers in the" in caplog.text
+    there.looks_at_register = False
+    there.run(ours, 1000 + TAKE_OVER_S + SPREAD_S + 2 + CALL_S)
+    assert there.told == ["ended first", "started"]
+    assert "has not answered for 2" in caplog.text
+
+
+def test_one_that_was_taken_back_is_not_taken_again_for_a_while(there: Ray, ours: Standby) -> None:
+    there.present = ""
+    there.run(ours, 200)
+    assert there.told == ["started"]
+    there.present, there.place, there.is_silent = "taken-back", FIRST, True
+    there.run(ours, 200 + BACK_OFF_S - 5)
+    assert there.told == ["started"]
+    there.is_silent = False
+    there.run(ours, there.now_s + 5)
+    there.is_silent, begun_s = True, there.now_s
+    there.run(ours, begun_s + BACK_OFF_S - 10)
+    assert there.told == ["started"]
+    there.run(ours, begun_s + BACK_OFF_S + 10)
+    assert there.told == ["started", "ended taken-back", "started"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_node_that_has_waited_for_an_answer_starts_one_unless_it_answers_in_the_register(
+    there: Ray, is_there: bool
+) -> None:
+    ours = Standby(HOME, "file:///register")
+    there.is_silent, there.looks_at_register = True, is_there
+    ours.start_coordinator()
+    assert there.told == ([] if is_there else ["ended first", "started"])
+
+
+def test_a_node_that_has_waited_and_finds_none_starts_one_at_once(there: Ray) -> None:
+    there.present = ""
+    Standby(HOME, "file:///register").start_coordinator()
+    assert there.told == ["started"]
+    assert there.now_s < CALL_S
+
+
+def test_a_node_that_hears_no_ray_starts_none(there: Ray) -> None:
+    ours = Standby(HOME, "file:///register")
+    there.is_silent = True
+    ours.wait_no_longer()
+    ours._turn()
+    there.is_cut = True
+    there.run(ours, 3 * START_S)
+    assert there.told == []
+
+
 @pytest.mark.parametrize(
     "failure",
     [ActorError("the name is taken"), RegisterUnavailableError("file:///register", "why")],
@@ -144,7 +257,9 @@ def test_a_failed_start_is_tried_again_later(
     there.present, there.fails = "", failure
     there.run(ours, 100 + TAKE_OVER_S + SPREAD_S + 2)
     if not isinstance(failure, ActorError):
-        assert "cluster default has no coordinator yet: the register" in caplog.text
+        (line,) = caplog.messages
+        assert "cluster default has had no answer from its coordinator for 2" in line
+        assert "no other one is started: the register" in line
     there.fails = None
     there.run(ours, 100 + 2 * (TAKE_OVER_S + SPREAD_S + 2))
     assert there.told == ["started"]

@@ -12,8 +12,8 @@ import pytest
 from support.dict_register import DictRegister
 
 from rocketray.actors.cluster import one_node, registered_documents, superseded
+from rocketray.actors.cluster.coordinator_silence import START_S
 from rocketray.actors.cluster.registered_documents import RegisterOfStart
-from rocketray.actors.cluster.standby import START_S
 from rocketray.actors.cluster.superseded import end_own_actors, has_ended, why_superseded
 from rocketray.actors.files.home import Home
 from rocketray.actors.ray_process.ray_runtime import RayActorError
