@@ -34,6 +34,7 @@ from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
+from rocketray.actors.ray_process.open_ray import OPEN_RAY_PROBLEM
 from rocketray.actors.ray_process.ray_access import asks_for_token
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
@@ -80,10 +81,6 @@ _SERVES_S = 1.0
 _SUPERSEDED_S = 5.0  # meanwhile its node ends it
 _GATEWAY_S = 50.0  # less than a call waits for its result
 _GATEWAY_LOOK_S = 2.0
-_OPEN_RAY = (
-    "Ray: it asks for no token, so any program that can reach its ports can run code as the node's "
-    "user; unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
-)
 
 
 class CoordinatorActor(ServedObjects):
@@ -131,7 +128,7 @@ class CoordinatorActor(ServedObjects):
             has_first_disk=not home.is_joined,
         )
         if not asks_for_token():
-            self._state.problems.note("Ray", _OPEN_RAY)
+            self._state.problems.note("Ray", OPEN_RAY_PROBLEM)
         self._shards = NodeShards(self._home, settings, disks, lambda: self._state.topics.catalog)
         self._topics = TopicService(self._state, self._shards)
         moves = QueueMoves(documents, self._state, disks, self._shards, self._topics.locks)

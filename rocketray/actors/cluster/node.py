@@ -33,7 +33,7 @@ from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file, token_file
 from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
 from rocketray.actors.process_logs.log_index import drop_lost_logs
-from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
+from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_joined_ray
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayActorError,
@@ -144,8 +144,8 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         cluster_id = self._check_register(disk)
         if self._owns_ray:
             self._token = _start_ray(self.data, self._options, disk)
-        if self._token is None:
-            warn_of_readable_token()
+        if not self._starts_ray:
+            warn_of_joined_ray()
         cluster = self._options.cluster or DEFAULT_CLUSTER
         place = str(self.data), disk, socket.gethostname(), ray_node_of(disk)
         self._home = Home(*place, cluster=cluster, cluster_id=cluster_id)

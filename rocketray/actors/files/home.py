@@ -30,6 +30,7 @@ from rocketray.file_form import FileForm
 
 from .node_lock import lock_file, lock_node
 from .paths import identity_file
+from .private_files import DATA_MODE
 from .state_files import read_state, write_json
 
 __all__ = ["Home", "has_identity", "holds_messages", "identity_of", "settle_identity"]
@@ -80,8 +81,10 @@ class Home:
         )
 
 
-def identity_of(data: Path) -> str:
+def identity_of(data: Path, mode: int = DATA_MODE) -> str:
     """Return the UUID of a data directory, which a node may use; create both if it has none.
+
+    A directory that is missing is created with *mode*.
 
     Raises:
         StoreError: its file is damaged, and so is the copy; or this user cannot write there.
@@ -90,7 +93,7 @@ def identity_of(data: Path) -> str:
     found = _read_identity(data)
     if found is not None:
         return found
-    lock = lock_node(data)
+    lock = lock_node(data, mode)
     try:
         return settle_identity(data)
     finally:

@@ -37,6 +37,8 @@ from rocketray.actors.files.private_files import (
 from rocketray.actors.runtime.machine import user_name
 from rocketray.environment import with_environ
 
+from .open_ray import OPEN_RAY_PROBLEM
+
 __all__ = [
     "asks_for_token",
     "auth_mode",
@@ -46,7 +48,7 @@ __all__ = [
     "ray_directory",
     "token_for_node",
     "using_token",
-    "warn_of_readable_token",
+    "warn_of_joined_ray",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -137,10 +139,16 @@ def auth_mode() -> str:
     return _WITH_TOKEN if asks_for_token() else _DISABLED
 
 
-def warn_of_readable_token() -> None:
-    """Log a warning if other users can read the token of a Ray that was started separately."""
+def warn_of_joined_ray() -> None:
+    """Log a warning if a Ray that was started separately is open to others.
+
+    It asks for no token, or other users can read the file with it.
+    """
+    if not asks_for_token():
+        _LOG.warning("%s", OPEN_RAY_PROBLEM)
+        return
     path = Path(os.environ.get(_PATH) or Path.home() / ".ray" / "auth_token")
-    if asks_for_token() and _TOKEN not in os.environ and open_to_others(path):
+    if _TOKEN not in os.environ and open_to_others(path):
         _LOG.warning(
             "other users of this machine can read %s, and run code as you with it: chmod 600 %s",
             path,

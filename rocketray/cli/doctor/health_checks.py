@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from rocketray.actors.ray_process.open_ray import CLOSE_RAY, OPEN_RAY
 from rocketray.actors.shards.process_limits import ProcessLimits
 from rocketray.cli.terminal.quantities import format_bytes
 from rocketray.store.retention import CROWDED, FULL, DiskUse
@@ -254,8 +255,8 @@ def check_ray_access(
         return Finding(
             name,
             "error",
-            "the node's Ray asks for no token: programs that reach its ports can run code",
-            "unset RAY_AUTH_MODE, or start that Ray with RAY_AUTH_MODE=token; start the node again",
+            f"the node's Ray: {OPEN_RAY}",
+            CLOSE_RAY,
         )
     if variable == "disabled":
         return Finding(

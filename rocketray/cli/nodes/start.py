@@ -40,6 +40,15 @@ __all__ = ["disk", "start"]
 
 _LOG = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.5
+_DATA_MODE = "700"
+_DataModeOption = Annotated[
+    str,
+    typer.Option(
+        metavar="MODE",
+        help="Mode of a new data directory, as for chmod: 750 lets the group read messages. "
+        "An existing one keeps its mode.",
+    ),
+]
 
 
 def start(
@@ -172,14 +181,7 @@ def start(
             "samples of single queues are left out.",
         ),
     ] = False,
-    data_mode: Annotated[
-        str,
-        typer.Option(
-            metavar="MODE",
-            help="Mode of a new data directory, as for chmod: 750 lets the group read messages. "
-            "An existing one keeps its mode.",
-        ),
-    ] = "700",
+    data_mode: _DataModeOption = _DATA_MODE,
     console: Annotated[
         bool,
         typer.Option(
@@ -272,14 +274,19 @@ def _console_of(data: Path) -> Iterator[None]:
         process.wait()
 
 
-def disk(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+def disk(
+    *,
+    data: DataOption = DATA_DEFAULT,
+    data_mode: _DataModeOption = _DATA_MODE,
+    as_json: JsonOption = False,
+) -> None:
     """Print the UUID of a data directory.
 
     Give it as a label to the Ray that the node joins: ray start --labels
     "rocketray-disk=$(rocketray disk --data DIR)". The node's actors then run where the label is,
-    also after the raylet was replaced. A missing directory is created, for this user alone.
+    also after the raylet was replaced. A missing directory is created.
     """
-    found = identity_of(data)
+    found = identity_of(data, parse_mode(data_mode))
     print_result({"data": str(data.resolve()), "disk": found}, found, as_json=as_json)
 
 

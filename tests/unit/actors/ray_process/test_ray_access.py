@@ -14,6 +14,7 @@ from ray.exceptions import AuthenticationError, RaySystemError
 from support.patience import patience
 
 from rocketray.actors.ray_process import ray_access
+from rocketray.actors.ray_process.open_ray import OPEN_RAY_PROBLEM
 from rocketray.actors.ray_process.ray_access import knows_ray, ray_directory, token_for_node
 
 VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN")
@@ -127,12 +128,10 @@ def test_a_gcs_that_does_not_take_the_id_or_the_token_is_of_another_ray(
 
 WARN = """
 import logging, sys
-from rocketray.actors.ray_process.ray_access import using_token, warn_of_readable_token
+from rocketray.actors.ray_process.ray_access import using_token, warn_of_joined_ray
 logging.basicConfig(format="%(message)s")
-with using_token("token", None):
-    warn_of_readable_token()
-with using_token("disabled", None):
-    warn_of_readable_token()
+with using_token(sys.argv[1], None):
+    warn_of_joined_ray()
 """
 
 
@@ -144,7 +143,16 @@ def test_a_cluster_s_token_that_others_can_read_is_told(
     path.parent.mkdir()
     path.write_text("secret")
     path.chmod(mode)
-    done = run(WARN, home=tmp_path)
+    done = run(WARN, "token", home=tmp_path)
     told = f"other users of this machine can read {path}, and run code as you with it"
     assert (told in done.stderr) is is_told
     assert done.stderr.count("chmod") == is_told
+
+
+def test_a_joined_ray_without_a_token_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """As in ``rocketray status``; a Ray of ``ray start`` has no token unless the variable is set."""
+    assert run(WARN, "disabled", home=tmp_path).stderr == f"{OPEN_RAY_PROBLEM}\n"
+    of_ray_start, of_the_node = OPEN_RAY_PROBLEM.split("if the node began it: ")
+    assert "ray get-auth-token --generate" in of_ray_start
+    assert "with RAY_AUTH_MODE=token" in of_ray_start
+    assert of_the_node == "unset RAY_AUTH_MODE, and start the node again"

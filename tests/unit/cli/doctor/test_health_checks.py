@@ -91,7 +91,7 @@ BAD = [
     (*check_limits(256, None), "error", "256 files"),
     (*check_limits(2048, None), "warning", "2048 files"),
     (*check_limits(None, 1000), "warning", "1000 memory maps"),
-    (check_ray_access("disabled", None, None), "error", "the node's Ray asks for no token"),
+    (check_ray_access("disabled", None, None), "error", "the node's Ray: it asks for no token"),
     (check_ray_access(None, "disabled", None), "warning", "RAY_AUTH_MODE=disabled"),
     (check_ray_access("token", None, "/r/token"), "warning", "other users can read /r/token"),
     (check_niceness({"filter": 15, "gateway": 0}), "warning", "other programs: filter 15"),

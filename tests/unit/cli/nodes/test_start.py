@@ -26,6 +26,13 @@ def test_a_disk_is_named_by_its_directory_which_is_made_private(tmp_path: Path) 
     assert again.lines() == [{"data": str(data), "disk": done.out.strip()}]
 
 
+def test_a_disk_that_its_group_may_read_is_made_before_its_node_starts(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    done = run_here("disk", "--data", data, "--data-mode", "750")
+    assert (done.code, done.err) == (0, "")
+    assert stat.S_IMODE(data.stat().st_mode) == 0o750
+
+
 def test_a_script_finds_the_disk_by_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
