@@ -44,7 +44,6 @@ __all__ = [
     "connect",
     "end_with_node",
     "ray_stderr_in_file",
-    "refuse_cluster",
 ]
 
 _LOOK_AGAIN_S = 1.0
@@ -144,15 +143,6 @@ def chosen_place(data: Path) -> Path | Cluster:
             f"--data {data} and --cluster {cluster.name} name two nodes; leave one out"
         )
     return cluster
-
-
-def refuse_cluster(use: str) -> None:
-    """Raise ConfigError if a cluster is named before a command that reads a directory."""
-    if _CHOSEN:
-        raise ConfigError(
-            f"{use} reads a directory, and --cluster {_CHOSEN[0].name} is of no effect; leave it out, "
-            "and give --data DIR, on the machine that has it (see: rocketray topology)"
-        )
 
 
 def end_with_node(

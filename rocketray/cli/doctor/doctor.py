@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+from rocketray.cli.arguments.directories import directories_here, named_cluster, none_here
+from rocketray.cli.arguments.node import ask, chosen_place
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line
 from rocketray.errors import NodeNotRunningError, StreamError
 from rocketray.settings_file import CONFIG_VARIABLE, SettingsFile, read_settings
 
 from .health_checks import Finding
+
+if TYPE_CHECKING:
+    from rocketray.actors.files.home import Home
 
 __all__ = ["doctor"]
 
@@ -25,7 +30,8 @@ def doctor(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> N
     Each check is a line: ok, warning or error, with what was found and what to do. They are about
     the settings file, Python, packages, Java for Spark, the disk and its file system, shared
     memory, the clock, limits, Ray's access and priority, ports, and what ended nodes left; and the
-    problems that a running node reports. Nothing is changed. With an error, the exit code is 1.
+    problems that a running node reports. Of a cluster (--cluster) the directories of its disks on
+    this machine are checked. Nothing is changed. With an error, the exit code is 1.
 
     Example: rocketray doctor --json
     """
@@ -33,7 +39,8 @@ def doctor(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> N
 
     worst = "ok"
     settings = read_settings()
-    for found in (_of_settings(settings), *findings(data, _ports(settings)), *_of_node(data)):
+    directories, told = _of_node(data)
+    for found in (_of_settings(settings), *findings(directories, _ports(settings)), *told):
         if worst != "error" and found.level != "ok":
             worst = found.level
         if as_json:
@@ -64,20 +71,41 @@ def _ports(settings: SettingsFile) -> dict[str, int]:
     return found
 
 
-def _of_node(data: Path) -> Iterator[Finding]:
-    """Yield what the running node reports of itself."""
-    from rocketray.cli.arguments.node import ask  # noqa: PLC0415 - as above
+def _of_node(data: Path) -> tuple[list[Path], list[Finding]]:
+    """Return the directories to check, and what the running node reports of itself.
 
+    Of a cluster that is named where no directory is, they are those of its disks on this machine.
+    """
+    cluster = named_cluster(data)
+    place = chosen_place(data)
+    where = f"the node on {data}" if isinstance(place, Path) else f"cluster {place.name}"
+    directories = [data] if cluster is None else []
+    homes: list[Home] = []
     try:
         with ask(data) as node:
             problems = node.problems()
-    except NodeNotRunningError:
-        yield Finding("node", "ok", f"no node runs on {data}")
-        return
+            if cluster is not None:
+                homes = list(node.disks.homes().values())
+    except NodeNotRunningError as error:
+        if isinstance(place, Path):
+            return directories, [Finding("node", "ok", f"no node runs on {data}")]
+        told = Finding("node", "error", str(error))
     except (StreamError, OSError) as error:
-        yield Finding("node", "error", f"it does not answer: {error}")
-        return
-    for problem in problems:
-        yield Finding("node", "error", problem)
-    if not problems:
-        yield Finding("node", "ok", f"the node on {data} reports no problem")
+        told = Finding("node", "error", f"{where} does not answer: {error}")
+    else:
+        found = [Finding("node", "error", problem) for problem in problems]
+        found = found or [Finding("node", "ok", f"{where} reports no problem")]
+        if cluster is None:
+            return directories, found
+        directories = directories_here(homes)
+        if not directories:
+            said = f"none is checked: {none_here(cluster, homes)}"
+            found.insert(0, Finding("directory", "ok", said))
+        return directories, found
+    if cluster is None:
+        return directories, [told]
+    said = f"none is checked: which one here belongs to cluster {cluster.name!r} is unknown"
+    return [], [
+        Finding("directory", "warning", said, "name it with --data, without --cluster"),
+        told,
+    ]

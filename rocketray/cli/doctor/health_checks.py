@@ -265,12 +265,12 @@ def check_ray_access(
             "RAY_AUTH_MODE=disabled: a node that is started now asks for no token",
             "unset RAY_AUTH_MODE",
         )
-    running = "" if node_mode is None else ", and the running node asks for one"
-    return Finding(name, "ok", f"a node's Ray asks for a token{running}")
+    running = "" if node_mode is None else ", and so does that of the node that runs here"
+    return Finding(name, "ok", f"a Ray that a node starts asks for a token{running}")
 
 
 def check_niceness(values: Mapping[str, int]) -> Finding:
-    """Check the priority of the node's processes, by their names; none if it does not run."""
+    """Check the priority of the node's processes, by their names; none if none runs here."""
     slow = {name: value for name, value in values.items() if value > 0}
     if slow:
         shown = ", ".join(f"{name} {value}" for name, value in sorted(slow.items()))
@@ -281,7 +281,9 @@ def check_niceness(values: Mapping[str, int]) -> Finding:
             "start that Ray with RAY_worker_niceness=0",
         )
     if not values:
-        return Finding("niceness", "ok", "no node runs; its own Ray runs it at normal priority")
+        return Finding(
+            "niceness", "ok", "no node runs here; its own Ray runs it at normal priority"
+        )
     return Finding("niceness", "ok", f"{len(values)} processes of the node have normal priority")
 
 
@@ -294,8 +296,11 @@ def check_port(use: str, port: int, taken_by: str | None) -> Finding:
     )
 
 
-def check_stale(directories: Sequence[str], dead_node: int | None, data: str) -> Iterator[Finding]:
-    """Check what ended nodes left: shared memory, and the node.json with the pid of one."""
+def check_stale(directories: Sequence[str], dead: Mapping[str, int]) -> Iterator[Finding]:
+    """Check what ended nodes left: shared memory, and the node.json with the pid of one.
+
+    *dead* has that pid by the data directory of the file.
+    """
     if directories:
         yield Finding(
             "stale files",
@@ -303,14 +308,14 @@ def check_stale(directories: Sequence[str], dead_node: int | None, data: str) ->
             f"nodes that have ended left shared memory: {', '.join(directories)}",
             "it is removed when the next node of yours starts",
         )
-    if dead_node is not None:
+    for data, pid in dead.items():
         yield Finding(
             "stale files",
             "warning",
-            f"{data}/node.json is of process {dead_node}, which has ended without stopping",
+            f"{data}/node.json is of process {pid}, which has ended without stopping",
             f"what it had acknowledged is kept; start it again: rocketray start --data {data}",
         )
-    if not directories and dead_node is None:
+    if not directories and not dead:
         yield Finding("stale files", "ok", "nothing is left of nodes that have ended")
 
 

@@ -10,9 +10,10 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,18 @@ _FILES_MAX = 200_000
 """Of Ray's sessions: their sizes are summed up to this number of files."""
 
 
-def findings(data: Path, ports: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield the findings on this machine and on the node of *data*; *ports* by their use.
+def findings(directories: Sequence[Path], ports: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield the findings on this machine and on data *directories* on it; *ports* by their use.
 
     A check that fails itself is a warning with its reason.
     """
     environ = process_environ()
-    node, damage = _description(data)
-    if damage is not None:
-        yield damage
-    for name, check in _checks(data, ports, environ, node):
+    nodes: dict[Path, dict[str, Any] | None] = {}
+    for data in directories:
+        nodes[data], damage = _description(data)
+        if damage is not None:
+            yield damage
+    for name, check in _checks(nodes, ports, environ):
         try:
             found = check()
             yield from [found] if isinstance(found, Finding) else found
@@ -55,12 +58,18 @@ def findings(data: Path, ports: Mapping[str, int]) -> Iterator[Finding]:
             yield Finding(name, "warning", f"unknown, because {error}")
 
 
+_Check = tuple[str, Callable[[], Finding | Iterator[Finding]]]
+
+
 def _checks(
-    data: Path, ports: Mapping[str, int], environ: Mapping[str, str], node: dict[str, Any] | None
-) -> Iterator[tuple[str, Callable[[], Finding | Iterator[Finding]]]]:
+    nodes: Mapping[Path, dict[str, Any] | None],
+    ports: Mapping[str, int],
+    environ: Mapping[str, str],
+) -> Iterator[_Check]:
+    """Yield the checks of the machine, and of the data directories with what their nodes say."""
     version = sys.version_info
-    where = whereabouts(node) if node is not None else None
-    lives = where == "here"
+    where = {data: None if node is None else whereabouts(node) for data, node in nodes.items()}
+    lives = {data: node for data, node in nodes.items() if where[data] == "here" and node}
     yield (
         "python",
         lambda: checks.check_python((version.major, version.minor, version.micro), sys.prefix),
@@ -71,31 +80,40 @@ def _checks(
     )
     yield "packages", lambda: checks.check_packages(*_packages())
     yield "java", lambda: checks.check_java(_java(environ))
-    yield "directory", lambda: _directory(data)
-    yield "disk", lambda: checks.check_disk(disk_use(_existing(data)), str(data))
-    yield "file system", lambda: checks.check_file_system(_file_system(_existing(data)), str(data))
+    for data in nodes:
+        yield from _checks_of_directory(data)
     yield "shared memory", _shared_memory
-    yield (
-        "clock",
-        lambda: checks.check_clock(
-            time.time_ns() // 1_000_000, _newest_ms(data), _node_ms(data) if lives else None
-        ),
-    )
+    for data in nodes:
+        yield "clock", partial(_clock, data, lives=data in lives)
     yield "limits", lambda: checks.check_limits(*_limits())
-    mode = str(node.get("authMode")) if node is not None and lives else None
+    modes = {str(node.get("authMode")) for node in lives.values()}
+    mode = min(modes, default=None)  # "disabled" before "token"
     yield (
         "ray's access",
         lambda: checks.check_ray_access(mode, environ.get("RAY_AUTH_MODE"), _readable(environ)),
     )
-    yield "niceness", lambda: checks.check_niceness(_niceness(data) if lives else {})
+    yield "niceness", lambda: checks.check_niceness(_niceness(lives))
     for use, port in ports.items():
-        yield "ports", partial(_port, use, port, lives=lives)
-    dead = int(node.get("pid", 0)) if node is not None and where == "gone" else None
-    yield (
-        "stale files",
-        lambda: checks.check_stale([str(path) for path in abandoned()], dead, str(data)),
-    )
+        yield "ports", partial(_port, use, port, lives=bool(lives))
+    dead = {
+        str(data): int(node.get("pid", 0))
+        for data, node in nodes.items()
+        if node is not None and where[data] == "gone"
+    }
+    yield "stale files", lambda: checks.check_stale([str(path) for path in abandoned()], dead)
     yield "ray's files", _sessions
+
+
+def _checks_of_directory(data: Path) -> Iterator[_Check]:
+    found = _existing(data)
+    yield "directory", lambda: _directory(data)
+    yield "disk", lambda: checks.check_disk(disk_use(found), str(data))
+    yield "file system", lambda: checks.check_file_system(_file_system(found), str(data))
+
+
+def _clock(data: Path, *, lives: bool) -> Finding:
+    now_ms = time.time_ns() // 1_000_000
+    return checks.check_clock(now_ms, _newest_ms(data), _node_ms(data) if lives else None)
 
 
 def _description(data: Path) -> tuple[dict[str, Any] | None, Finding | None]:
@@ -203,10 +221,10 @@ def _readable(environ: Mapping[str, str]) -> str | None:
     return str(path) if open_to_others(path) else None
 
 
-def _niceness(data: Path) -> dict[str, int]:
-    """Return the priorities of the node's actors that live."""
+def _niceness(directories: Iterable[Path]) -> dict[str, int]:
+    """Return the priorities of the actors that live, of the nodes on *directories*."""
     found = {}
-    for entry in read_logs(data):
+    for entry in chain.from_iterable(map(read_logs, directories)):
         is_here = entry.machine == socket.gethostname() and is_alive(entry.pid)
         if is_here and not entry.part.startswith("app:"):
             with suppress(OSError):

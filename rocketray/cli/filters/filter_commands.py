@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
+from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.filter_choice import (
     FilterNameOption,
     chosen_filter,
@@ -14,7 +15,6 @@ from rocketray.cli.arguments.filter_choice import (
 )
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
 from rocketray.cli.arguments.messages import one_line, to_json
-from rocketray.cli.arguments.node import refuse_cluster
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     SCAN_DEFAULT,
@@ -182,7 +182,7 @@ def preview(
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")
-    refuse_cluster("filter preview")
+    refuse_cluster("filter preview", data)
     sql = sql if expression is None else expression
     chosen = chosen_filter(filter_name, tags, sql, where, dialect=dialect)
     subscription = filter_in_files(data, topic, chosen)

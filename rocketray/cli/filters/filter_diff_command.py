@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.filter_choice import filter_in_files
 from rocketray.cli.arguments.filter_diffs import diff_lines
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
-from rocketray.cli.arguments.node import refuse_cluster
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     SCAN_DEFAULT,
@@ -70,7 +70,7 @@ def diff(
     from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports NumPy
     from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
 
-    refuse_cluster("filter diff")
+    refuse_cluster("filter diff", data)
     chosen = _filter_of(old, dialect, "OLD"), _filter_of(new, dialect, "NEW")
     filters = filter_in_files(data, topic, chosen[0]), filter_in_files(data, topic, chosen[1])
     span_of(begin_ms, end_ms)  # only for its check

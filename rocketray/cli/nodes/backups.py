@@ -11,6 +11,7 @@ import typer
 
 from rocketray.actors.disks.joined_cluster import read_joined
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, counted, print_result
 
@@ -44,6 +45,7 @@ def backup(
     from rocketray.actors.backups.backup import back_up  # noqa: PLC0415 - imports NumPy
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
+    refuse_cluster("backup", data)
     begun = time.monotonic()
     with ProgressDisplay(sys.stderr) as shown:
         made = back_up(data, directory, clock_ms=system_clock_ms, on_progress=_on_progress(shown))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from rocketray.cli.arguments.completions import complete_logs
+from rocketray.cli.arguments.directories import directories_here, named_cluster, none_here
+from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.lookup_options import parse_since
-from rocketray.cli.arguments.node import chosen_cluster
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import (
     as_time,
@@ -22,12 +24,13 @@ from rocketray.cli.terminal.output import (
     print_records,
     progress,
 )
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, NodeNotRunningError
 from rocketray.meant import meant
 
 if TYPE_CHECKING:
     from rocketray.actors.process_logs.log_index import LogEntry
     from rocketray.actors.process_logs.log_tails import LogTail, PartLine
+    from rocketray.topology.hosting.host_status import Host
 
 __all__ = ["logs"]
 
@@ -75,22 +78,16 @@ def logs(
     A line that a handler printed, or its error, names the agent and the message in hand: topic,
     queue, offset and id, for "rocketray explain". Example: rocketray logs shop -f --since 10m
 
-    The processes of the node on --data are shown, of its machine; it need not run. Of an app of a
-    named cluster these are the hosts there: "rocketray status APP --json" names the files of
-    all.
+    The processes of the node on --data are shown; it need not run. Of a cluster (--cluster) these
+    are the processes of its disks on this machine, and the hosts of apps that run here:
+    "rocketray status APP --json" names machines and files of all.
     Each file is limited to 32 MiB, and two older ones are kept.
     """
-    from rocketray.actors.process_logs.log_index import read_logs  # noqa: PLC0415 - not for help
-    from rocketray.actors.process_logs.log_tails import LogTail  # noqa: PLC0415 - the same
+    from rocketray.actors.process_logs.log_tails import LogTail  # noqa: PLC0415 - not for help
 
-    if (cluster := chosen_cluster()) is not None:
-        raise ConfigError(
-            f"logs are read on their machine: run this there with --data DIR, without --cluster; "
-            f"rocketray --cluster {cluster.name} status --json names machines and files of apps"
-        )
     since_ms = None if since is None else parse_since(since)
-    entries = read_logs(data)
-    chosen = _chosen(entries, name, data)
+    logged = _logged(data, stays=follow)
+    chosen = _chosen(logged, name)
     if files:
         _show_files(chosen, as_json=as_json)
         return
@@ -99,10 +96,76 @@ def logs(
     try:
         _show_existing(tails, since_ms, lines, show)
         if follow:
-            _follow(data, name, tails, show)
+            _follow(logged, name, tails, show)
     finally:
         for tail in tails:
             tail.close()
+
+
+class _Logged(NamedTuple):
+    """Where logs were looked for: what is there now, and what to say if there is nothing."""
+
+    entries: Callable[[], list[LogEntry]]
+    where: str
+    nothing: str
+
+
+def _logged(data: Path, *, stays: bool) -> _Logged:
+    """Return the logs of the node on *data*, or what a cluster that is named has on this machine.
+
+    Raises:
+        NodeNotRunningError: the cluster does not answer, so its directories are unknown.
+    """
+    from rocketray.actors.process_logs.log_index import read_logs  # noqa: PLC0415 - not for help
+
+    cluster = named_cluster(data)
+    if cluster is None:
+        return _Logged(
+            lambda: read_logs(data),
+            f"on {data}",
+            f"no process has logged on {data}: no node or app of this version was started there; "
+            "name its data directory with --data",
+        )
+    try:
+        with ask(data, stays=stays) as node:
+            homes = list(node.disks.homes().values())
+            hosts = _logs_here(apps_of(node).hosts(None))
+    except NodeNotRunningError as error:
+        raise NodeNotRunningError(
+            f"{error}; logs are read on their machine also without it: name a data directory there "
+            "with --data"
+        ) from None
+    directories = directories_here(homes)
+
+    def entries() -> list[LogEntry]:
+        noted = [entry for directory in directories for entry in read_logs(directory)]
+        known = {entry.pid for entry in noted if entry.machine == socket.gethostname()}
+        return noted + [entry for entry in hosts if entry.pid not in known]
+
+    nothing = "no host of an app runs here"
+    if not directories:
+        nothing = f"{none_here(cluster, homes)}; and {nothing}"
+    nothing += (
+        f"; rocketray --cluster {cluster.name} status --json names machines and files of apps"
+    )
+    return _Logged(entries, f"here, of cluster {cluster.name}", nothing)
+
+
+def _logs_here(hosts: Iterable[Host]) -> list[LogEntry]:
+    """Return the logs of those hosts of apps that run on this machine, as they say themselves."""
+    from rocketray.actors.process_logs.log_index import LogEntry  # noqa: PLC0415 - not for help
+
+    return [
+        LogEntry(
+            host.name,
+            told.machine,
+            told.pid,
+            0 if told.version is None else told.version.loaded_ms,
+            told.logs,
+        )
+        for host in hosts
+        if (told := host.status) is not None and told.machine == socket.gethostname()
+    ]
 
 
 def _show_existing(tails: Sequence[LogTail], since_ms: int | None, lines: int, show: _Show) -> None:
@@ -147,14 +210,13 @@ class _Show:
                 print_line(f"{each.entry.name:{self._width}} │ {line}")
 
 
-def _follow(data: Path, name: str | None, tails: list[LogTail], show: _Show) -> None:
+def _follow(logged: _Logged, name: str | None, tails: list[LogTail], show: _Show) -> None:
     """Print what is appended, also by processes that start meanwhile, until Ctrl-C."""
-    from rocketray.actors.process_logs.log_index import read_logs  # noqa: PLC0415 - not for help
-    from rocketray.actors.process_logs.log_tails import LogTail  # noqa: PLC0415 - the same
+    from rocketray.actors.process_logs.log_tails import LogTail  # noqa: PLC0415 - not for help
 
     known = {tail.path for tail in tails}
     while True:
-        for entry in read_logs(data):
+        for entry in logged.entries():
             if name is None or entry.is_named(name):
                 added = [
                     LogTail(entry, path) for path in map(Path, entry.files) if path not in known
@@ -167,18 +229,16 @@ def _follow(data: Path, name: str | None, tails: list[LogTail], show: _Show) -> 
         time.sleep(_LOOK_S)
 
 
-def _chosen(entries: Sequence[LogEntry], name: str | None, data: Path) -> list[LogEntry]:
+def _chosen(logged: _Logged, name: str | None) -> list[LogEntry]:
+    entries = logged.entries()
     if not entries:
-        raise ConfigError(
-            f"no process has logged on {data}: no node or app of this version was started there; "
-            "name its data directory with --data"
-        )
+        raise ConfigError(logged.nothing)
     chosen = [each for each in entries if name is None or each.is_named(name)]
     if not chosen and name is not None:
         known = sorted({each.name for each in entries} | {"node"})
         near = meant(name, known)
         said = f"did you mean {near[0]}?" if near else f"these have logs: {', '.join(known)}"
-        raise ConfigError(f"nothing called {name!r} has logged on {data}; {said}")
+        raise ConfigError(f"nothing called {name!r} has logged {logged.where}; {said}")
     return chosen
 
 

@@ -91,4 +91,4 @@ def test_a_preview_and_a_comparison_name_what_they_leave_out(data: Path) -> None
         assert "but on another disk" in refused.err
         refused = run_here("--cluster", "orders", "filter", *command, *at)
         assert refused.code == 1
-        assert "--cluster orders is of no effect" in refused.err
+        assert "and --cluster orders name two nodes; leave one out" in refused.err

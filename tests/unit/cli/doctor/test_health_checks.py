@@ -46,7 +46,7 @@ WELL = [
     check_niceness({"coordinator": 0}),
     check_niceness({}),
     check_port("metrics", 5557, None),
-    *check_stale([], None, "/data"),
+    *check_stale([], {}),
     check_sessions(3, GIB, "/tmp/ray"),
 ]
 BAD = [
@@ -96,8 +96,8 @@ BAD = [
     (check_ray_access("token", None, "/r/token"), "warning", "other users can read /r/token"),
     (check_niceness({"filter": 15, "gateway": 0}), "warning", "other programs: filter 15"),
     (check_port("metrics", 80, "Permission denied"), "error", "port 80 cannot be had: Permission"),
-    (*check_stale(["/dev/shm/a"], None, "/d"), "warning", "left shared memory: /dev/shm/a"),
-    (*check_stale([], 4711, "/d"), "warning", "of process 4711"),
+    (*check_stale(["/dev/shm/a"], {}), "warning", "left shared memory: /dev/shm/a"),
+    (*check_stale([], {"/d": 4711}), "warning", "of process 4711"),
     (check_sessions(30, 3 * GIB, "/r"), "warning", "30 sessions of Ray in /r have 3.0 GiB"),
 ]
 
@@ -126,7 +126,7 @@ def test_limits_that_are_enough_say_for_how_many_queues() -> None:
 
 def test_several_limits_are_several_findings() -> None:
     assert [found.level for found in check_limits(256, 1000)] == ["error", "warning"]
-    assert len([*check_stale(["/dev/shm/a"], 7, "/d")]) == 2
+    assert len([*check_stale(["/dev/shm/a"], {"/d": 7})]) == 2
 
 
 def test_a_requirement_that_no_version_fulfils_names_the_command() -> None:
