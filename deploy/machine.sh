@@ -46,7 +46,6 @@ stopping=
 node=
 trap 'stopping=yes; test -z "$node" || kill -TERM "$node"' TERM INT
 
-answers() { timeout 20 ray health-check > /dev/null 2>&1 9>&-; }
 runs() { kill -0 "$1" 2> /dev/null; }
 
 # A signal ends wait, but not the process. One that comes right before wait takes effect after it.
@@ -61,15 +60,18 @@ await() {
   done 2> /dev/null
 }
 
+# Whether `ray start --block` has this machine's raylet in the cluster, and waits for its end: then
+# it has its log of ends open. Before, the raylet may live for minutes and not be joined yet.
+has_started() { [[ "$(readlink "/proc/$1/fd/"*)" == */ray_process_exit.log* ]]; }
+
 # A raylet that has lost its head waits for it, a minute by default, and is not replaced meanwhile.
+# Not every kernel lists the children of a process, so this reads each one's parent.
 has_raylet() {
-  local pid
-  for pid in $(cat "/proc/$1/task/$1/children" 2> /dev/null); do
-    if [ "$(cat "/proc/$pid/comm" 2> /dev/null)" = raylet ]; then
-      ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" || continue
-      return 0
-    fi
-  done
+  local stat line
+  for stat in /proc/[0-9]*/stat; do
+    read -r line < "$stat" || continue # PID (NAME) STATE PARENT ...; Z and X have ended
+    [[ $line != *"(raylet) "[!ZX]" $1 "* ]] || return 0
+  done 2> /dev/null
   return 1
 }
 
@@ -79,10 +81,11 @@ pause() {
 }
 
 # `ray start --block` ends some seconds after Ray failed; after `ray stop` it waits on, without a raylet.
+# While it starts, its raylet may be missing, too: it has ended early, and `ray start` notices it late.
 was_stopped() {
   local turn
   for turn in {1..10}; do
-    runs "$1" && ! has_raylet "$1" || return 1
+    runs "$1" && has_started "$1" && ! has_raylet "$1" || return 1
     pause 1
   done
 }
@@ -90,7 +93,10 @@ was_stopped() {
 until [ "$stopping" ]; do
   "$@" "--labels=rocketray-disk=$disk" --block 9>&- &
   ray=$!
-  until [ "$stopping" ] || answers || ! runs $ray; do pause 0.5; done
+  for _ in {1..600}; do # five minutes: then the node itself says what is wrong
+    test ! "$stopping" && ! has_started $ray && runs $ray || break
+    pause 0.5
+  done
   while [ ! "$stopping" ] && runs $ray; do
     rocketray start --ray-address "${RAY_ADDRESS:-auto}" --data "$data" \
       "${options[@]+"${options[@]}"}" 9>&- &

@@ -34,15 +34,15 @@ DISK = "0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11"
 
 # Ray and the node as far as a supervisor sees them; what they are told is in $SAID.
 RAY = """#!/bin/bash
-case $1 in
-  start)
-    echo "ray $*" >> "$SAID"; echo $$ > "$SAID.ray"
-    ln -sf "$(command -v sleep)" "${0%/*}/raylet"
-    raylet 60 & echo $! > "$SAID.raylet"
-    trap 'kill $!; exit 0' TERM
-    while sleep 0.1; do :; done;;
-  health-check) kill -0 "$(cat "$SAID.ray")";;
-esac
+echo "ray $*" >> "$SAID"
+[ "$1" = start ] || exit 1
+echo $$ > "$SAID.ray"
+ln -sf "$(command -v sleep)" "${0%/*}/raylet"
+raylet 60 & echo $! > "$SAID.raylet"
+trap 'kill $!; exit 0' TERM
+while [ -e "$SAID.slow" ]; do sleep 0.1; done
+exec 8> "${SAID%/*}/ray_process_exit.log"
+while sleep 0.1; do :; done
 """
 NODE = f"""#!/bin/bash
 case $1 in
@@ -302,9 +302,13 @@ def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path, *, has_d
 class Supervisor:
     """``machine.sh`` over programs that stand in for Ray and the node."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, is_slow: bool = False) -> None:
         self.data = directory / "data"
         self.said = directory / "said"
+        self.slow = directory / "said.slow"
+        """While it is there, ``ray start`` has not started Ray yet."""
+        if is_slow:
+            self.slow.touch()
         path = path_with(directory / "bin", {"ray": RAY, "rocketray": NODE})
         self.environ = {**os.environ, "PATH": path, "SAID": str(self.said)}
         self.command = [
@@ -335,10 +339,10 @@ class Supervisor:
 
 
 @contextmanager
-def supervised(directory: Path, *options: str) -> Iterator[Supervisor]:
-    made = Supervisor(directory, *options)
+def supervised(directory: Path, *options: str, is_slow: bool = False) -> Iterator[Supervisor]:
+    made = Supervisor(directory, *options, is_slow=is_slow)
     try:
-        made.await_lines(2)
+        made.await_lines(1 if is_slow else 2)
         yield made
     finally:
         made.process.terminate()
@@ -389,6 +393,29 @@ def test_a_ray_that_fails_slowly_is_started_again(tmp_path: Path) -> None:
         assert Path(f"/proc/{ray}").exists()
         os.kill(ray, signal.SIGKILL)
         assert head.await_lines(4)[2:] == head.lines()[:2]
+
+
+def test_a_node_begins_when_ray_has_started_and_nothing_else_of_ray_is_run_meanwhile(
+    tmp_path: Path,
+) -> None:
+    with supervised(tmp_path, is_slow=True) as head:
+        head.pid("raylet")
+        time.sleep(1.5)  # machine.sh looks every half second
+        (started,) = head.lines()
+        head.slow.unlink()
+        assert head.await_lines(2) == [started, f"node start --ray-address auto --data {head.data}"]
+
+
+def test_a_raylet_that_ends_early_is_no_ray_that_was_stopped(tmp_path: Path) -> None:
+    """``ray start`` notices it late, since it still waits for it to join the cluster."""
+    with supervised(tmp_path, is_slow=True) as head:
+        os.kill(head.pid("raylet"), signal.SIGKILL)
+        time.sleep(1.5)
+        (started,) = head.lines()
+        head.slow.unlink()
+        os.kill(head.pid("ray"), signal.SIGKILL)
+        again, node = head.await_lines(3)[1:]
+        assert (again, node.split()[:2]) == (started, ["node", "start"])
 
 
 def test_a_node_that_joins_is_told_so_and_is_started_again_while_its_raylet_lives(

@@ -53,7 +53,7 @@ with (data / "machine.lock").open("w") as lock:
     (data / "saved").touch()
 """
 # A node and its Ray, as machine.sh sees them.
-RAY = "#!/bin/sh\ntest $1 = health-check || exec sleep 60\n"
+RAY = "#!/bin/sh\nexec 8> ~/ray_process_exit.log; exec sleep 60\n"
 NODE = """#!/bin/sh
 case $1 in
   disk) mkdir -p $3; echo 0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11;;
