@@ -6,6 +6,9 @@
 - Hosts are started on the machines that have the fewest of them. Ray's own strategy SPREAD may put
   two of two on one machine, and a soft affinity is not followed for actors without resources. So an
   actor asks for the label of one Ray node, and when that node has gone, for the plan's labels only.
+- A host takes no CPUs in Ray, so Ray would put it on a machine with --num-cpus=0, too, which keeps
+  the work of programs away. Such machines are left out unless the plan has labels, or none of the
+  machines has CPUs.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from rocketray.errors import ConfigError
 
 from .host_plan import HostPlan
 
-__all__ = ["host_options", "least_busy", "nodes_with", "plan_here"]
+__all__ = ["host_options", "least_busy", "nodes_with", "plan_here", "without_cpus"]
 
 _OPTIONS: Mapping[str, Any] = {
     "max_restarts": -1,
@@ -38,15 +41,23 @@ def plan_here(path: str, cluster: str, directory: str, data: str | None = None) 
     return HostPlan(path, cluster, directory, labels=(label_of_machine(),), data=data)
 
 
-def host_options(plan: HostPlan, ray_node: str, num_cpus: float = 0) -> dict[str, Any]:
-    """Return the options of an actor that is to start on *ray_node*, with CPUs of its own."""
+def host_options(
+    plan: HostPlan, ray_node: str, num_cpus: float = 0, *, left_out: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the options of an actor that is to start on *ray_node*, with CPUs of its own.
+
+    When that node is gone, those that are *left_out* are the last choice.
+    """
     wanted = dict(plan.labels)
+    fallbacks = [wanted]
+    if left_out:
+        fallbacks.insert(0, {**wanted, NODE_LABEL: f"!in({','.join(left_out)})"})
     options = {
         **_OPTIONS,
         "num_cpus": num_cpus,
         "namespace": namespace_of(plan.cluster),
         "label_selector": {**wanted, NODE_LABEL: ray_node},
-        "fallback_strategy": [{"label_selector": wanted}],
+        "fallback_strategy": [{"label_selector": each} for each in fallbacks],
     }
     if plan.code is not None:
         options["runtime_env"] = {"working_dir": plan.code}
@@ -55,6 +66,8 @@ def host_options(plan: HostPlan, ray_node: str, num_cpus: float = 0) -> dict[str
 
 def nodes_with(labels: Sequence[tuple[str, str]], num_cpus: float = 0) -> list[str]:
     """Return the ids of the Ray nodes that have all *labels*, and CPUs for an actor.
+
+    Without labels, those that :func:`without_cpus` returns are left out.
 
     Raises:
         ConfigError: there is none, and Ray would wait for one.
@@ -68,13 +81,29 @@ def nodes_with(labels: Sequence[tuple[str, str]], num_cpus: float = 0) -> list[s
         raise ConfigError(
             f"no machine of the Ray has {wanted}; these labels exist: {', '.join(known)}"
         )
-    large = [each for each in found if num_cpus <= each.get("Resources", {}).get("CPU", 0)]
+    large = [each for each in found if num_cpus <= _cpus(each)]
     if not large and num_cpus:
         raise ConfigError(
             f"no machine of the Ray has {num_cpus:g} CPUs, which the app's SparkOptions reserve "
             "(num_cpus); reserve fewer, or none"
         )
-    return [each["Labels"][NODE_LABEL] for each in (large if num_cpus else found)]
+    left_out = {*without_cpus(labels)}
+    ids = [each["Labels"][NODE_LABEL] for each in (large if num_cpus else found)]
+    return [each for each in ids if each not in left_out]
+
+
+def without_cpus(labels: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the ids of the Ray nodes without CPUs, if hosts are to leave them out.
+
+    They are not if there are *labels*, which ask for machines, or if no node has CPUs.
+    """
+    alive = [each for each in ray.nodes() if each["Alive"]]
+    found = [each["Labels"][NODE_LABEL] for each in alive if not _cpus(each)]
+    return [] if labels or len(found) == len(alive) else found
+
+
+def _cpus(node: Mapping[str, Any]) -> float:
+    return float(node.get("Resources", {}).get("CPU", 0))
 
 
 def least_busy(

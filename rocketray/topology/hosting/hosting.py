@@ -30,7 +30,7 @@ from .code_archive import CodeArchive
 from .code_upload import renew, upload
 from .host import ConsumerHost
 from .host_actors import ALIVE, ONCE, end_hosts, find_hosts, take_down, why_not
-from .host_placement import host_options, least_busy, nodes_with
+from .host_placement import host_options, least_busy, nodes_with, without_cpus
 from .host_plan import HostPlan
 from .host_status import APP_PREFIX, SINKS, Host, HostNumber, actor_name, full_name
 from .stored_failures import forget_failure
@@ -136,8 +136,9 @@ def start_hosts(
         ActorError: one did not start; none of them is left.
     """
     nodes = least_busy(nodes_with(plan.labels), *_nodes_of_hosts(app), len(numbers))
+    left_out = without_cpus(plan.labels)
     wanted: list[tuple[HostNumber, type, dict[str, Any]]] = [
-        (number, ConsumerHost, host_options(plan, node))
+        (number, ConsumerHost, host_options(plan, node, left_out=left_out))
         for number, node in zip(numbers, nodes, strict=True)
     ]
     if spark is not None:
@@ -173,7 +174,8 @@ def _spark_host(
         from .spark_host import SparkHost  # noqa: PLC0415  # as above
     nodes = nodes_with(plan.labels, spark.num_cpus)
     [node] = least_busy(nodes, *_nodes_of_hosts(app), 1)
-    return SINKS, SparkHost, host_options(plan, node, spark.num_cpus)
+    options = host_options(plan, node, spark.num_cpus, left_out=without_cpus(plan.labels))
+    return SINKS, SparkHost, options
 
 
 def check_checkpoints(sinks: Iterable[SinkSpec]) -> None:

@@ -13,6 +13,7 @@ from rocketray.topology.hosting.host_placement import (
     least_busy,
     nodes_with,
     plan_here,
+    without_cpus,
 )
 from rocketray.topology.hosting.host_plan import HostPlan
 
@@ -63,6 +64,28 @@ def test_nodes_are_chosen_by_label_and_those_that_died_are_not(
         "no machine of the Ray has zone=c; these labels exist: ray.io/node-id=n1, "
         "ray.io/node-id=n2, zone=b"
     )
+
+
+def test_a_machine_without_cpus_is_left_out_unless_a_label_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = {"Alive": True, "Labels": {NODE: "head"}, "Resources": {"memory": 1.0}}
+    nodes = [head, {"Alive": True, "Labels": {NODE: "n1"}, "Resources": {"CPU": 1.0}}]
+    monkeypatch.setattr(host_placement, "ray", SimpleNamespace(nodes=lambda: nodes))
+    assert (nodes_with(()), without_cpus(())) == (["n1"], ["head"])
+    label = ((NODE, "head"),)  # as an app on a data directory has it
+    assert (nodes_with(label), without_cpus(label)) == (["head"], [])
+    nodes.pop()
+    assert (nodes_with(()), without_cpus(())) == (["head"], [])
+
+
+def test_a_host_whose_machine_is_lost_goes_to_one_without_cpus_last() -> None:
+    plan = HostPlan("trade:app", "orders", labels=(("zone", "b"),))
+    options = host_options(plan, "n1", left_out=["n2", "n3"])
+    assert options["fallback_strategy"] == [
+        {"label_selector": {"zone": "b", NODE: "!in(n2,n3)"}},
+        {"label_selector": {"zone": "b"}},
+    ]
 
 
 @pytest.mark.parametrize(
