@@ -28,6 +28,7 @@ __all__ = [
     "check_topic",
     "is_closed_topic",
     "is_internal_by_name",
+    "is_retry_topic",
     "is_system_topic",
 ]
 
@@ -92,6 +93,11 @@ def is_system_topic(name: str) -> bool:
 def is_internal_by_name(name: str) -> bool:
     """Return whether *name* is a topic that a node keeps for itself."""
     return name in _INTERNAL_TOPICS or name.startswith(_INTERNAL_PREFIXES)
+
+
+def is_retry_topic(topic: str, group: str) -> bool:
+    """Return whether *topic* has the messages that are redelivered to *group*."""
+    return topic == RETRY_PREFIX + group
 
 
 def is_closed_topic(name: str) -> bool:

@@ -21,6 +21,7 @@ from .sql92 import SQL_MAX_CHARS, CompiledExpression, Dialect, compile_expressio
 from .sql92.dialect import DEFAULT_DIALECT, check_rules, current_rules
 
 __all__ = [
+    "EVERYTHING",
     "EXPRESSION_MAX_CHARS",
     "ErrorPolicy",
     "ExpressionType",
@@ -258,6 +259,10 @@ class Subscription:
         dialect = f" (dialect: {words})" if words not in ("", DEFAULT_DIALECT) else ""
         name = f" (filter {self.named})" if self.named else ""
         return f"{_WORDS[self.expression_type]} {self.expression!r}{policy}{dialect}{name}"
+
+
+EVERYTHING = Subscription.tags(_ALL)
+"""The subscription without a filter."""
 
 
 def describe_difference(before: Subscription, after: Subscription) -> str:

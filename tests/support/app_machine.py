@@ -187,7 +187,7 @@ class AppMachine(AppHistory):
     @precondition(lambda self: self.apps)
     @rule(number=filters)
     def change_filter(self, number: int) -> None:
-        """All stop, and come again with another subscription, which holds for retries too."""
+        """All stop, and come again with another subscription, which does not hold for retries."""
         while self.apps:
             self.end(self.apps[0], is_sudden=False)
         self.advance(SESSION_S + 1)  # members that crashed are given up

@@ -41,17 +41,6 @@ def are_tagged(batch: pa.RecordBatch) -> Any:
     return pc.equal(batch.column("tags"), "a")
 
 
-def was_sent_to_t(message: StoredMessage) -> bool:
-    """True for messages of topic T, also those that come again."""
-    return message.topic == "T"
-
-
-@predicate(batch=True, columns=["topic"])
-def were_sent_to_t(batch: pa.RecordBatch) -> Any:
-    """The same, for a batch."""
-    return pc.equal(batch.column("topic"), "T")
-
-
 @predicate(batch=True, columns=["nonsense"])
 def asks_for_nonsense(_: pa.RecordBatch) -> Any:
     """A batch predicate that no store can feed."""

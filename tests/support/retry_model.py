@@ -3,7 +3,8 @@
 It reads the schedule, the retry topic and the dead letters as they grow. Each message there is one
 that a handler failed on, or that somebody redrove, and comes once for it; it is the message that
 was sent, with its keys, its first topic and id, and the right count. What waits comes back in time
-and not before.
+and not before. The group's filter is
+applied once, where a message was sent: whatever the filter is by then, what failed comes again.
 
 A message that was finished, or given back, comes to no handler again while its queue has the same
 owner; with another one it does only if it stood behind an unfinished message, or if the owner
@@ -85,7 +86,7 @@ class RetryModel(GroupModel):
         self.succeeded: dict[int, int] = {}
         """How often each message was finished by a handler that did not raise."""
         self.left_out: set[int] = set()
-        """Messages that the group's filter left out, at least once."""
+        """Messages that the group's filter left out."""
         self.tolerant_until_ms = 0
         self.unheard: set[int] = set()
         """Letters that were redriven, whose answer was lost: the next redrive notes that."""
@@ -98,6 +99,12 @@ class RetryModel(GroupModel):
         self._owned: dict[tuple[SteppedFeed, int], Ownership] = {}
         self._of: dict[Delivery, Ownership] = {}
         self._seen: dict[tuple[str, int], int] = {}
+
+    def matching(self, queue_id: int, start: int, stop: int) -> list[int]:
+        """The offsets from *start* up to, not including, *stop* that the group is to get."""
+        if queue_id == self._retries:
+            return list(range(start, stop))
+        return super().matching(queue_id, start, stop)
 
     # What the app does
 
@@ -241,8 +248,8 @@ class RetryModel(GroupModel):
         queue = self.queues[queue_id]
         before = max(queue.committed, 0)
         super().check_committed(queue_id, committed, may_go_back=may_go_back)
-        passed = queue.sent[before:committed]
-        self.left_out |= {sent.name for sent in passed if not self.filter.matches(sent)}
+        left_out = set(range(before, committed)) - set(self.matching(queue_id, before, committed))
+        self.left_out |= {queue.sent[at].name for at in left_out}
 
     def check_end(self) -> None:
         """All is over: what was sent is finished, a dead letter, or left out by the filter."""

@@ -20,7 +20,7 @@ from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import BatchError
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.testing import Broker, Member
 from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module
@@ -278,9 +278,8 @@ class SteppedApp:
         """Open what is to be read, and poll each feed once."""
         for topic in (TOPIC, retry_topic(self.rules.group)):
             if topic not in self.feeds and topic in self.broker.topics.all():
-                member = self.broker.consumer(
-                    self.rules.group, topic, self.membership.subscription, client_id=self.name
-                )
+                chosen = self.membership.subscription if topic == TOPIC else EVERYTHING
+                member = self.broker.consumer(self.rules.group, topic, chosen, client_id=self.name)
                 self.feeds[topic] = SteppedFeed(self, topic, member, self.membership)
                 await self.feeds[topic].start()
                 self.feeds[topic].note_new()

@@ -14,11 +14,9 @@ from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.sent_fetches import SentFetches
 from rocketray.filters.filter_name import FilterName
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import EVERYTHING, Subscription
 
 __all__ = ["new_member"]
-
-_ALL = Subscription.tags("*")  # stands for a filter that is not known yet
 
 
 def new_member(
@@ -35,7 +33,7 @@ def new_member(
     It maps the queues of disks on its own machine, and fetches those of others from the gateways of
     their disks.
     """
-    known = _ALL if isinstance(subscription, FilterName) else subscription
+    known = EVERYTHING if isinstance(subscription, FilterName) else subscription
     check_member(group, topic, known, options)
     gateway = partial(_gateway, node, options.get("fetch_compression"))
 

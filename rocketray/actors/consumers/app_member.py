@@ -29,7 +29,7 @@ from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import EVERYTHING
 
 from .member import HEARTBEAT_INTERVAL_S
 from .member_session import MemberSession
@@ -38,7 +38,6 @@ from .start_offset import next_begin
 __all__ = ["AppMember"]
 
 _LOG = logging.getLogger(__name__)
-_EVERYTHING = Subscription.tags("*")  # positions are dense: their readers have no filter
 _QUICK_INTERVAL_S = 0.1
 _QUICK_BEATS = 20  # two seconds: during a rebalance another member waits
 
@@ -66,7 +65,8 @@ class AppMember(OfOneProcess, what="consumer"):
         self._group = group
         instance = uuid.uuid4().hex
         self._identity = Heartbeat(
-            *(group, "", _EVERYTHING, client_id, instance, frozenset()),
+            # Positions are dense, so their readers have no filter.
+            *(group, "", EVERYTHING, client_id, instance, frozenset()),
             together=AppInstance(group, instance),
         )
         self._bounds = bounds

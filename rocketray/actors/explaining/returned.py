@@ -25,7 +25,7 @@ from rocketray.actors.topics.queue_views import open_queues
 from rocketray.delay import REAL_TOPIC, SCHEDULE_TOPIC
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
 from rocketray.filters.message_filter import MessageFilter
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.formats.message_id import decode_offset_id
 
@@ -118,7 +118,7 @@ def _copies_in(name: str, group: str) -> Subscription:
     if name == SCHEDULE_TOPIC:
         return Subscription.sql(f"{REAL_TOPIC} = '{retry_topic(group)}'", "rocketmq")
     if name in (retry_topic(group), dead_letter_topic(group)):
-        return Subscription.tags("*")
+        return EVERYTHING
     return Subscription.sql(f"{GIVEN_UP_BY} = '{group}'", "rocketmq")
 
 

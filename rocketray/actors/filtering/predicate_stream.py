@@ -30,13 +30,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.retries.first_topics import with_first_topics
 from rocketray.errors import PredicateError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
 from rocketray.filters.subscription import Subscription
-from rocketray.names import RETRY_PREFIX
 from rocketray.store.reading.columns import column_schema, read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
@@ -170,8 +168,6 @@ def asker(
     """Return the predicate's call for a range of *entries*; any thread may run it."""
     if matcher.batch_columns is not None:
         batch: Any = read_columns(reader, entries, matcher.batch_columns)
-        if reader.topic.startswith(RETRY_PREFIX):
-            batch = with_first_topics(batch, reader.messages(entries))
         return lambda first, stop: matcher.matches_batch(batch.slice(first, stop - first))
     views = RecordViews(reader, entries)
     return lambda first, _: np.array([matcher.matches_record(views[first])])

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from rocketray.actors.retries.retry_records import RETRY_TOPIC
 from rocketray.errors import StreamError
 from rocketray.kernels.spans import Field
 from rocketray.message import TAGS, StoredMessage, decode_properties
-from rocketray.names import RETRY_PREFIX
 from rocketray.store.reading.reader import EntryColumns, QueueReader, SegmentSpans
 
 __all__ = ["LazyRecord", "RecordViews"]
@@ -68,15 +66,9 @@ class LazyRecord:
     """One message; an attribute is decoded when it is read, and kept."""
 
     def __init__(self, topic: str, part: _Part, row: int) -> None:
-        self._topic = topic
+        self.topic = topic
         self._part = part
         self._row = row
-
-    @property
-    def topic(self) -> str:
-        """The topic that it was sent to, also when it is redelivered."""
-        is_retry = self._topic.startswith(RETRY_PREFIX)
-        return self.properties.get(RETRY_TOPIC, self._topic) if is_retry else self._topic
 
     @cached_property
     def properties(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from rocketray.filters.subscription import Subscription
 from .group_descriptions import GroupDescription
 from .group_offsets import LONG_MAX, check_next_offset
 from .group_registry import GroupRegistry
+from .member_options import check_filter_of
 from .subscription_change import FilterPlan
 from .subscription_changes import PlanProgress
 
@@ -63,11 +64,13 @@ class GroupAdministration:
         that leads back.
 
         Raises:
+            ConfigError: *topic* is the group's retry topic, which is read without a filter.
             StreamError: the group is unknown, subscribes so already, or is changing to another.
             SubscriptionRefusedError: the node does not filter by it.
         """
         with self.changing() as now_ms:
             self._shared(group, topic)
+            check_filter_of(group, topic, subscription)
             self.check(group, topic, subscription)
             under_way, version = self.registry.changes.get(group, topic), max(now_ms, 1)
             if under_way is not None and subscription == under_way.old:

@@ -6,7 +6,9 @@ Invariants
      (subscription_changes.py).
   3. The name of a filter is not part of it (subscription.py). A group has the name that its first
      member gave, or the first one with a name.
-  4. A change that leaves the text of the filter as it is, as an upgrade to a release with another
+  4. A group reads its own retry topic without a filter, because each message in it was matched
+     before. A member of an earlier release may still ask for one there; it is not taken.
+  5. A change that leaves the text of the filter as it is, as an upgrade to a release with another
      default dialect does, is logged.
 """
 
@@ -14,11 +16,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rocketray.errors import StreamError, SubscriptionConflictError
-from rocketray.filters.subscription import Subscription, describe_difference
-from rocketray.names import RETRY_PREFIX, check_case_clash, check_group
+from rocketray.filters.subscription import EVERYTHING, Subscription, describe_difference
+from rocketray.names import check_case_clash, check_group, is_retry_topic
 
 from .heartbeat import Heartbeat
 from .subscription_changes import FilterChanges
@@ -85,6 +88,8 @@ class GroupSubscriptions:
             check_group(beat.group)
             check_case_clash("group", beat.group, self._subscriptions)
         topics = self._subscriptions.setdefault(beat.group, {})
+        if is_retry_topic(beat.topic, beat.group):
+            beat = replace(beat, subscription=EVERYTHING)
         existing, offered = topics.get(beat.topic), beat.subscription
         plan = self.changes.get(beat.group, beat.topic)
         if existing == offered:
@@ -92,8 +97,6 @@ class GroupSubscriptions:
             return
         if plan is not None and plan.new == offered:
             return
-        if is_shared and beat.topic == RETRY_PREFIX + beat.group:
-            return  # waiting retries are read with the filter of their reader
         if existing is not None and (is_shared or plan is not None):
             difference = describe_difference(existing, offered)
             raise SubscriptionConflictError(
@@ -177,7 +180,8 @@ class GroupSubscriptions:
         for group, found in value.get("subscriptionGroupTable", {}).items():
             topics = found.get("subscriptions", {})
             self._subscriptions[check_group(group)] = {
-                topic: Subscription.from_json(text) for topic, text in topics.items()
+                topic: EVERYTHING if is_retry_topic(topic, group) else Subscription.from_json(text)
+                for topic, text in topics.items()
             }
             for topic, text in topics.items():
                 self._since_ms[group, topic] = int(text.get("subVersion", 0))

@@ -12,7 +12,7 @@ from typing import Literal, TypedDict, get_args
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.meant import refuse_unknown
-from rocketray.names import check_group, check_topic
+from rocketray.names import check_group, check_topic, is_retry_topic
 
 from .assignment import Strategy, check_strategy
 from .heartbeat import AppInstance
@@ -23,6 +23,7 @@ __all__ = [
     "StartFrom",
     "check_client_id",
     "check_compression",
+    "check_filter_of",
     "check_member",
     "check_poll",
     "client_ids_of",
@@ -68,7 +69,8 @@ def check_member(
 
     Raises:
         InvalidNameError: the group's or the topic's name is invalid.
-        ConfigError: an argument has the wrong type, or an option is unknown.
+        ConfigError: an argument has the wrong type, or an option is unknown; or the group's retry
+            topic is read with a filter.
         FilterError: the subscription is malformed.
     """
     check_group(group)
@@ -80,6 +82,7 @@ def check_member(
             "a filter: rr.FilterName('large')"
         )
     subscription.check_text()
+    check_filter_of(group, topic, subscription)
     known = sorted(MemberOptions.__annotations__)
     refuse_unknown("a member has no option", options, known, f"there are {', '.join(known)}")
     start = options.get("start", "earliest")
@@ -102,6 +105,20 @@ def check_member(
         raise ConfigError(
             "a member of a broadcast group needs a client_id, under which its offsets are stored, "
             "and neither strategy nor together: it gets all queues"
+        )
+
+
+def check_filter_of(group: str, topic: str, subscription: Subscription) -> None:
+    """Raise :class:`ConfigError` for a filter on the group's retry topic, which it reads without.
+
+    Its messages were matched before, by the filter of that time. One that another filter rejected
+    now would never be handled, and never become a dead letter.
+    """
+    if is_retry_topic(topic, group) and not subscription.matches_all:
+        raise ConfigError(
+            f"topic {topic!r} has the messages on which group {group!r} failed, and a filter would "
+            f"drop some of them: leave out {subscription}; the group's filter applies to the topics "
+            "from which it read them"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.machine import user_name
 from rocketray.cli.arguments.completions import complete_topics
 from rocketray.cli.arguments.filter_choice import (
@@ -38,6 +39,7 @@ from rocketray.cli.arguments.options import (
     tell_note,
 )
 from rocketray.cli.terminal.output import (
+    counted,
     print_json,
     print_line,
     print_records,
@@ -209,7 +211,9 @@ def migrate(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Compare both filters on what the group has not read; change nothing."
+            "--dry-run",
+            help="Compare both filters on what the group has not read, and count its failed "
+            "messages that wait; change nothing.",
         ),
     ] = False,
     data: DataOption = DATA_DEFAULT,
@@ -255,7 +259,8 @@ def _compare(
     node: LocalClient | Connection, group: str, topic: str, new: Subscription, *, as_json: bool
 ) -> None:
     """Show what the group would get with the new filter, of what it has not read yet."""
-    from rocketray.actors.api.queues_here import queues_of  # noqa: PLC0415 - NumPy
+    from rocketray.actors.admin.waiting_retries import waiting_retries  # noqa: PLC0415 - NumPy
+    from rocketray.actors.api.queues_here import queues_of  # noqa: PLC0415 - the same
     from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - the same
     from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
 
@@ -267,13 +272,25 @@ def _compare(
     filters = found.subscription, new
     within = PreviewRange(limit=SCAN_DEFAULT)
     compared = diff_filters(here.directories, topic, filters, within, found.offsets, show=_EXAMPLES)
+    retries = waiting_retries(node, group, system_clock_ms(), scan_max=SCAN_DEFAULT)
     tell_note(here.note())
     if as_json:
-        record = {**diff_record(filters, compared), "queuesElsewhere": list(here.elsewhere)}
+        waiting = {"count": retries.count, "exact": retries.is_exact}
+        record = {
+            **diff_record(filters, compared),
+            "queuesElsewhere": list(here.elsewhere),
+            "waitingRetries": waiting,
+        }
         print_json({"group": group, "topic": topic, **record, "changed": False})
         return
     print_line(f"what group {group} has not read of topic {topic}, with {filters[0]} and {new}:")
     diff_lines(compared)
+    if retries.count or not retries.is_exact:
+        least = "" if retries.is_exact else "at least "
+        print_line(
+            f"to be redelivered whatever the filter is: {least}"
+            f"{counted(retries.count, 'failed message')} of the group"
+        )
     print_line("nothing was changed; leave out --dry-run to do it")
 
 

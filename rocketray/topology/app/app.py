@@ -32,7 +32,7 @@ from rocketray.delay import Delay
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
-from rocketray.filters.subscription import ErrorPolicy, Subscription
+from rocketray.filters.subscription import EVERYTHING, ErrorPolicy
 from rocketray.message import Message
 from rocketray.names import check_queue_count
 from rocketray.topology.connection import AppNode, open_node
@@ -364,7 +364,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
     def membership_without_agent(self, topic: str) -> GroupMembership:
         """Return the membership of a stream over *topic* without an agent: a group of its own."""
-        return GroupMembership(group_name(f"{self.conf.id}-{topic}"), Subscription.tags("*"))
+        return GroupMembership(group_name(f"{self.conf.id}-{topic}"), EVERYTHING)
 
     async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""

@@ -15,7 +15,7 @@ from faust.agents.replies import ReplyConsumer
 from faust.models import maybe_model
 
 from rocketray.errors import StreamError
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import EVERYTHING
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.wire import group_name
 
@@ -55,7 +55,7 @@ class Replies(ReplyConsumer):  # type: ignore[misc]  # Faust's types are not fol
         await self.declare(topic_name)
         topic = self._reply_topic(topic_name)
         topic.membership = GroupMembership(
-            self._group(topic_name), Subscription.tags("*"), start="earliest", is_private=True
+            self._group(topic_name), EVERYTHING, start="earliest", is_private=True
         )
         self._fetchers[topic_name] = self.add_future(self._drain_replies(topic))
 

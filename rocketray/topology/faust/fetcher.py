@@ -23,7 +23,7 @@ from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.noted_failure import NotedFailure
@@ -122,19 +122,9 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return [key for key in keys if key not in self._deleted or key[1] in existing]
 
     async def _open_all(self, keys: Sequence[tuple[Topic, str]]) -> list[BaseException]:
-        """Open feeds; retries wait for the filter of their topic, if that has to be looked up."""
-        failures: list[BaseException] = []
-        while ready := [key for key in keys if not self._waits_for_filter(*key)]:
-            opened = await asyncio.gather(
-                *(self._open(*key) for key in ready), return_exceptions=True
-            )
-            failures += [failure for failure in opened if failure is not None]
-            keys = [key for key in keys if key not in ready]
-        return failures
-
-    def _waits_for_filter(self, channel: Topic, topic: str) -> bool:
-        chosen = self.filter_of(self._membership(channel, topic))
-        return isinstance(chosen, FilterName) and topic.startswith(RETRY_PREFIX)
+        """Open feeds; return the errors of those that could not be opened."""
+        opened = await asyncio.gather(*(self._open(*key) for key in keys), return_exceptions=True)
+        return [failure for failure in opened if failure is not None]
 
     def filter_of(self, membership: GroupMembership) -> Subscription | FilterName:
         """Return the filter with which a group was joined, or the name of one to be looked up."""
@@ -217,10 +207,11 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             client_id=self._client_id(membership),
             fetch_compression=self.app.fetch_compression,
         )
-        chosen = self.filter_of(membership) if is_retry else membership.subscription
+        was_matched = topic == retry_topic(membership.group)
+        chosen = EVERYTHING if was_matched else membership.subscription
         place = connection.named_filters, membership.group, topic
         member = await join(partial(join_by_filter, *place, chosen, make))
-        if not is_retry:
+        if not was_matched:
             self._filters[membership.group] = member.subscription
         return member
 

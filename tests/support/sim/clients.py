@@ -13,6 +13,7 @@ from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.errors import StreamError
+from rocketray.filters.subscription import EVERYTHING
 from rocketray.message import Message, StoredMessage
 from rocketray.store.reading.reader import QueueReader
 from rocketray.topology.delivery.returns import Return, Returns
@@ -74,7 +75,7 @@ class Reader:
             node,
             group.name,
             topic,
-            group.filter.subscription,
+            group.filter.subscription if topic == group.topic else EVERYTHING,
             has_heart=False,
             clock_ms=node.machine.steady_ms,
             client_id=name,

@@ -12,10 +12,9 @@ from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.retries.retry_records import RETRY_TOPIC
 from rocketray.errors import ConfigError, FilterError, PredicateError
 from rocketray.filters.subscription import ErrorPolicy, Subscription
-from rocketray.message import ForwardedMessage, Message
+from rocketray.message import Message
 
 BODIES = [b"%d" % n for n in range(300)]
 
@@ -172,17 +171,3 @@ def test_a_predicate_that_is_not_allowed_is_refused_before_it_is_imported(tmp_pa
 def test_a_batch_predicate_that_names_unknown_columns_is_refused(node: LocalNode) -> None:
     with pytest.raises(ConfigError, match="no column 'nonsense'"):
         node.consumer("g", "Trade", where("asks_for_nonsense"))
-
-
-@pytest.mark.parametrize("predicate", ["was_sent_to_t", "were_sent_to_t"])
-def test_a_question_about_a_retried_message_shows_its_first_topic(
-    hasty: LocalNode, predicate: str
-) -> None:
-    send(hasty, [b"again"])
-    [first] = hasty.messages.query_by_time("Trade", 0, 2**62)
-    hasty.topics.ensure("%RETRY%g", 1)
-    retried = ForwardedMessage.of(first, topic="%RETRY%g", properties={RETRY_TOPIC: "T"})
-    with hasty.producer() as producer:
-        producer.forward("%RETRY%g", 0, [retried])
-    assert hasty.filters.ask_predicate(where(predicate), ("%RETRY%g", 0, 0))
-    assert not hasty.filters.ask_predicate(where(predicate), ("Trade", 0, 0))

@@ -15,7 +15,7 @@ from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.journal.group_journal import EntryKind
 from rocketray.errors import StrategyConflictError, StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import EVERYTHING, Subscription
 
 PAY = Subscription.tags("pay")
 NUMBERS = itertools.count(100)
@@ -447,14 +447,29 @@ def test_members_of_one_group_divide_its_queues_alike() -> None:
     assert registry.heartbeat(replace(beat("b"), strategy="sticky"), 2, 2).members == 1
 
 
-def test_a_retry_topic_is_read_with_the_filter_that_its_reader_has() -> None:
+def test_a_group_has_no_filter_on_its_retry_topic_whatever_members_of_earlier_releases_ask_for() -> (
+    None
+):
     registry = GroupRegistry()
-    for name, subscription in (("a", PAY), ("b", Subscription.tags("order"))):
+    for name, subscription in (("a", PAY), ("b", EVERYTHING), ("c", Subscription.tags("order"))):
         retries = replace(beat(name, subscription=subscription), topic="%RETRY%group")
         registry.heartbeat(retries, 1, 0)
     membership = registry.memberships.living("group", "%RETRY%group", 0)
-    assert membership.by_member() == {"a": [0], "b": []}
-    assert registry.subscriptions.get("group", "%RETRY%group") == PAY
+    assert membership.by_member() == {"a": [0], "b": [], "c": []}
+    assert registry.subscriptions.get("group", "%RETRY%group") == EVERYTHING
+
+
+def test_a_filter_on_a_retry_topic_that_an_earlier_release_saved_is_dropped() -> None:
+    before = GroupRegistry()
+    before.heartbeat(replace(beat("a"), topic="%RETRY%other"), 1, 0)
+    saved = before.to_json()
+    [subscriptions] = [one["subscriptions"] for one in saved["subscriptionGroupTable"].values()]
+    subscriptions["%RETRY%group"] = subscriptions["%RETRY%other"]
+    after = GroupRegistry()
+    after.load(saved, 0)
+    assert after.subscriptions.get("group", "%RETRY%group") == EVERYTHING
+    assert after.subscriptions.get("group", "%RETRY%other") == PAY, "another group's"
+    after.heartbeat(replace(beat("a", subscription=EVERYTHING), topic="%RETRY%group"), 1, 1)
 
 
 def test_of_processes_with_one_name_all_but_the_last_are_told_to_end() -> None:

@@ -13,8 +13,10 @@ from support.apps import numbers, put
 from support.command_server import run_here
 from support.local_node import LocalNode
 
+from rocketray.actors.retries.retry_records import retry_topic, sent_back
 from rocketray.cli.groups import group_changes
 from rocketray.cli.nodes import apps
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.hosting.host_status import Host, HostStatus
@@ -101,6 +103,27 @@ def test_a_slip_in_the_new_filter_is_told(node: LocalNode) -> None:
     done = run_here("groups", "migrate", "g", "T", "--tags", "pay, ship")
     assert "warning: topic T" in done.err
     assert "pay || ship" in done.err
+
+
+def test_a_dry_run_counts_the_failed_messages_that_no_filter_decides(node: LocalNode) -> None:
+    put(node, "T", numbers(2), tags="a")
+    node.consumer("g", "T", OLD).close()
+    arguments = ("groups", "migrate", "g", "T", "--tags", "b", "--dry-run")
+    nothing = run_here(*arguments).out
+    assert "only the old filter delivers" in nothing
+    assert "redelivered" not in nothing
+    node.topics.ensure(SCHEDULE_TOPIC, len(DELAY_LEVELS_MS), internal=True)
+    node.topics.ensure(retry_topic("g"), 1, internal=True)
+    first = node.messages.at("T", 0, 0)
+    assert first is not None
+    waiting = sent_back(first, "g", 16, "%DLQ%g")
+    with node.producer() as producer:
+        producer.forward(waiting.message.topic, waiting.queue_id, [waiting.message])
+        producer.send(retry_topic("g"), b"by hand")
+    said = "to be redelivered whatever the filter is: 2 failed messages of the group\n"
+    assert said in run_here(*arguments).out
+    [record] = run_here(*arguments, "--json").lines()
+    assert record["waitingRetries"] == {"count": 2, "exact": True}
 
 
 def test_a_change_is_dropped_before_it_switches(node: LocalNode) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from support.apps import collecting
 
+from rocketray.actors.explaining.cause import Cause
 from rocketray.errors import ConfigError, InvalidNameError, SubscriptionConflictError
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.testing import Broker
 from rocketray.topology.app.app import App
 
@@ -75,29 +76,41 @@ def subscriptions(broker: Broker) -> list[Subscription]:
     return [each.subscription for each in broker.groups.all()]
 
 
-def test_a_failed_message_is_redelivered_with_the_same_version(broker: Broker) -> None:
+def test_a_failed_message_is_redelivered_though_a_later_version_rejects_it(broker: Broker) -> None:
     async def scenario() -> None:
         seen: list[bytes] = []
-        app = App("shop", connection=broker)
-        topic = app.topic("Trade", value_serializer="raw")
 
-        @app.agent(topic, filter="large@1", name="reader")
-        async def reader(stream: object) -> None:
-            async for body in stream:  # type: ignore[attr-defined]
-                seen.append(body)
-                if len(seen) == 1:
-                    raise ValueError("the first time")
+        def make_reader(named: str) -> App:
+            app = App("shop", connection=broker)
+            topic = app.topic("Trade", value_serializer="raw")
 
-        async with broker.running(app):
+            @app.agent(topic, filter=named, name="reader")
+            async def reader(stream: object) -> None:
+                async for body in stream:  # type: ignore[attr-defined]
+                    seen.append(body)
+                    if len(seen) == 1:
+                        raise ValueError("the first time")
+
+            return app
+
+        async with broker.running(make_reader("large@1")):
             send(broker, 15)
             await broker.settle()
-            broker.named_filters.save("Trade", "large", NEW)
+        broker.named_filters.save("Trade", "large", NEW)
+        async with broker.running(make_reader("large@2")):
+            send(broker, 16)
             for _ in range(30):
                 broker.clock.advance(seconds=1)
                 await asyncio.sleep(0.01)
             await broker.settle()
         assert seen == [b"15", b"15"]
-        assert {each.named for each in subscriptions(broker)} == {"large@1"}
+        by_topic = {each.topic: each.subscription for each in broker.groups.all()}
+        assert by_topic["Trade"].named == "large@2"
+        assert by_topic["%RETRY%shop-reader"] == EVERYTHING
+        [failed, left_out] = broker.stored("Trade")
+        found = broker.explain(failed.offset_message_id, "shop-reader")
+        assert found.cause is Cause.DELIVERED
+        assert broker.explain(left_out.offset_message_id, "shop-reader").cause is Cause.SQL_FALSE
 
     with broker:
         asyncio.run(scenario())

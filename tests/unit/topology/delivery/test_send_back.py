@@ -18,6 +18,7 @@ from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, retry_topic
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
+from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.message import ForwardedMessage
 from rocketray.topology.app.app import App
 from rocketray.topology.faust import fetcher
@@ -125,16 +126,68 @@ def test_what_does_not_decode_or_is_refused_by_a_filter_is_sent_back(node: Local
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("predicate", ["was_sent_to_t", "were_sent_to_t"])
-def test_what_comes_again_shows_the_topic_that_it_was_sent_to(
-    node: LocalNode, predicate: str
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"tags": "order"},
+        {"sql": "RETRY_TOPIC IS NULL AND DELAY IS NULL"},
+        {"where": "support.predicates:fails_always"},
+        {"sql": "KEYS = 'k'", "dialect": "rocketmq"},
+    ],
+)
+def test_what_failed_comes_again_whatever_its_group_filters_by_then(
+    node: LocalNode, later: dict[str, Any]
 ) -> None:
+    async def scenario() -> None:
+        seen: list[bytes] = []
+        ladder = Ladder(node)
+
+        def make_reader(**chosen: Any) -> App:
+            app, topic = make_app(node)
+
+            @app.agent(topic, **chosen)
+            async def reader(stream: Any) -> None:
+                async for value in stream:
+                    seen.append(value)
+                    if len(seen) < 3:
+                        raise ValueError("on purpose")
+
+            return app
+
+        async with running(make_reader(sql="RETRY_TOPIC IS NULL")):
+            put(node, "T", [b"1"], tags="pay")
+            await until(partial(_came, seen, 1, ladder))
+            ladder.deliver()
+            await until(partial(_came, seen, 2, ladder))
+        ladder.deliver()
+        async with running(make_reader(**later)):
+            await until(lambda: len(seen) == 3 and committed(node, "app-reader", RETRIES) == 2)
+        assert seen == [b"1"] * 3
+        [subscription] = [one.subscription for one in node.groups.all() if one.topic == RETRIES]
+        assert subscription == EVERYTHING
+
+    node.topics.ensure("T", 1)
+    asyncio.run(scenario())
+
+
+def test_a_group_reads_its_retry_topic_without_a_filter(node: LocalNode) -> None:
+    node.topics.ensure(RETRIES, 1, internal=True)
+    with pytest.raises(ConfigError, match=r"on which group 'app-reader' failed.*leave out tags"):
+        node.consumer("app-reader", RETRIES, Subscription.tags("pay"))
+    with node.consumer("app-reader", RETRIES, EVERYTHING):
+        with pytest.raises(ConfigError, match="leave out sql 'a = 1'"):
+            node.groups.prepare_change("app-reader", RETRIES, Subscription.sql("a = 1"))
+        with node.consumer("audit", RETRIES, Subscription.tags("pay")):
+            pass  # to another group it is a topic like any other
+
+
+def test_what_comes_again_shows_the_topic_that_it_was_sent_to(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)
         topics: list[list[str]] = []
         ladder = Ladder(node)
 
-        @app.agent(topic, where=f"support.predicates:{predicate}")
+        @app.agent(topic)
         async def reader(stream: Any) -> None:
             async for batch in stream.batches(["body", "topic"]):
                 topics.append(batch["topic"].to_pylist())
