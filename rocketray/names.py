@@ -2,8 +2,9 @@
 
 RocketMQ allows ``[%|a-zA-Z0-9_-]``: no dot, no slash, so a valid name is also a safe directory
 name. A topic has at most 127 bytes (255 if it starts with ``%RETRY%``), a group at most 120
-characters. A new name that differs from an existing one only in case is refused, because on some
-file systems both are one directory.
+characters. In a broker's store any topic may have 255, because its records have room for that. A
+new name that differs from an existing one only in case is refused, because on some file systems
+both are one directory.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "check_open_topic",
     "check_queue_count",
     "check_queues_per_process",
+    "check_stored_topic",
     "check_topic",
     "is_closed_topic",
     "is_internal_by_name",
@@ -37,7 +39,7 @@ RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 """The prefix of a group's dead-letter topic, before the group's name."""
 TOPIC_MAX_BYTES = 127
-RETRY_TOPIC_MAX_BYTES = 255
+STORED_TOPIC_MAX_BYTES = 255
 GROUP_MAX_CHARS = 120
 QUEUE_COUNT_MAX = 1024
 SHARED: Literal["shared"] = "shared"
@@ -67,8 +69,13 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 def check_topic(name: str) -> str:
     """Return *name*, or raise :class:`InvalidNameError` with the reason."""
     is_retry = isinstance(name, str) and name.startswith(RETRY_PREFIX)
-    limit = RETRY_TOPIC_MAX_BYTES if is_retry else TOPIC_MAX_BYTES
+    limit = STORED_TOPIC_MAX_BYTES if is_retry else TOPIC_MAX_BYTES
     return _check("topic", name, limit)
+
+
+def check_stored_topic(name: str) -> str:
+    """Return *name*, of a topic in a store, or raise :class:`InvalidNameError` with the reason."""
+    return _check("topic", name, STORED_TOPIC_MAX_BYTES)
 
 
 def check_queues_per_process(value: object) -> QueuesPerProcess:

@@ -29,6 +29,7 @@ from rocketray.errors import (
     ConfigError,
     CorruptRecordError,
     InvalidMessageError,
+    InvalidNameError,
     MessageTooLargeError,
     StoreError,
 )
@@ -72,7 +73,8 @@ class ImportReport:
     ``skipped`` counts by reason, and includes those of the queues. ``retimed`` messages had a store
     time before that of the preceding message, and were given that time: the source's clock was set
     back. If it is not ``complete``, the import was stopped, and resumes at that point when it is
-    run again.
+    run again. ``left_out`` are the topics that a node cannot have, with the reason; their messages
+    are skipped.
     """
 
     complete: bool
@@ -81,6 +83,7 @@ class ImportReport:
     already_there: int
     skipped: Mapping[str, int]
     retimed: int
+    left_out: Mapping[str, str]
     queues: tuple[QueueImport, ...]
 
 
@@ -95,17 +98,20 @@ class Importer:
         self._skip_damaged = skip_damaged
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._topics: set[str] = set()
+        self._left_out: dict[str, str] = {}
         self._read = 0
         self._skipped: Counter[str] = Counter()
 
     def prepare(self, topics: Sequence[str] | None, queues: Mapping[str, int]) -> None:
         """Choose *topics*, or all but RocketMQ's system topics, and create the missing ones.
 
+        Of all, those are left out that a node cannot have, by their name or number of queues.
         *queues* gives the number of queues of the source's topics, where it is known; a topic has
         at least as many as there are files for.
 
         Raises:
             ConfigError: the source has no such topic, or the node's has too few queues.
+            InvalidNameError: a node cannot have one of *topics*.
             StoreError: the node's has messages that are not from an import of this source.
         """
         there: dict[str, int] = dict(queues)
@@ -126,7 +132,14 @@ class Importer:
                     f"rocketray topics alter {topic} --queues {there[topic]}"
                 )
         for topic in chosen:
-            self._open(self._target.topics.ensure(topic, there[topic]))
+            try:
+                config = self._target.topics.ensure(topic, there[topic])
+            except InvalidNameError as error:
+                if topics is not None:
+                    raise
+                self._left_out[topic] = str(error)
+            else:
+                self._open(config)
 
     def run(
         self,
@@ -165,6 +178,7 @@ class Importer:
             sum(each.already_there for each in counts),
             dict(sorted(self._skipped.items())),
             sum(queue.retimed for queue in self._queues.values()),
+            dict(self._left_out),
             counts,
         )
 
@@ -238,6 +252,8 @@ class Importer:
             self._read += 1
 
     def _reason_to_skip(self, record: SourceRecord) -> str | None:
+        if record.topic in self._left_out:
+            return "topic left out"
         if record.topic not in self._topics:
             return "system topic" if is_system_topic(record.topic) else "other topic"
         transaction = record.fields.sys_flag & TRANSACTION

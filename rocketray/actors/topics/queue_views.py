@@ -18,7 +18,7 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.meant import meant
-from rocketray.names import check_topic
+from rocketray.names import check_stored_topic
 from rocketray.store.files.store_settings import is_foreign, is_store
 from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
@@ -65,7 +65,7 @@ def open_queues(directory: Path | Sequence[Path], topic: str) -> Iterator[list[Q
         InvalidNameError: it is not a valid topic name.
         StoreError: a directory is not a store, or has no such topic.
     """
-    check_topic(topic)
+    check_stored_topic(topic)
     with ExitStack() as opened:
         directories = [directory] if isinstance(directory, Path) else directory
         yield [view for one in directories for view in opened.enter_context(_open_in(one, topic))]

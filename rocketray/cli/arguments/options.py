@@ -17,7 +17,7 @@ import typer
 from rocketray.cli.terminal.output import progress
 from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
 from rocketray.errors import ConfigError, FilterError, NodeElsewhereError
-from rocketray.names import check_group, check_queue_count, check_topic
+from rocketray.names import check_group, check_queue_count, check_stored_topic, check_topic
 
 from .completions import complete_groups, complete_topics
 
@@ -44,6 +44,7 @@ __all__ = [
     "OptionalGroupArgument",
     "QueuesOption",
     "SqlOption",
+    "StoredTopicArgument",
     "TagsOption",
     "TimeoutOption",
     "TopicArgument",
@@ -108,6 +109,14 @@ TopicArgument = Annotated[
     str,
     typer.Argument(
         callback=checked(check_topic), help="The topic's name.", autocompletion=complete_topics
+    ),
+]
+StoredTopicArgument = Annotated[
+    str,
+    typer.Argument(
+        callback=checked(check_stored_topic),
+        help="The topic's name.",
+        autocompletion=complete_topics,
     ),
 ]
 GroupArgument = Annotated[

@@ -24,8 +24,8 @@ from rocketray.cli.arguments.options import (
     MaxScanOption,
     OnlyQueueOption,
     SqlOption,
+    StoredTopicArgument,
     TagsOption,
-    TopicArgument,
     WhereOption,
     checked,
     chosen_subscription,
@@ -36,7 +36,7 @@ from rocketray.cli.terminal.lines import parse_object, read_lines
 from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
-from rocketray.names import check_topic
+from rocketray.names import check_stored_topic
 from rocketray.views.verdicts import seen_record, why_of
 
 from .filter_diff_command import diff
@@ -72,7 +72,7 @@ def check(
         str | None,
         typer.Option(
             metavar="TOPIC",
-            callback=checked(check_topic),
+            callback=checked(check_stored_topic),
             help="Compare with its recent messages: unknown names, values that will fail.",
         ),
     ] = None,
@@ -129,7 +129,7 @@ def check(
 
 @filters.command()
 def preview(
-    topic: TopicArgument,
+    topic: StoredTopicArgument,
     expression: Annotated[
         str | None, typer.Argument(metavar="EXPR", help="An SQL92 expression, as --sql.")
     ] = None,

@@ -18,7 +18,7 @@ from rocketray.cli.arguments.options import (
     JsonOption,
     MaxScanOption,
     OnlyQueueOption,
-    TopicArgument,
+    StoredTopicArgument,
     chosen_subscription,
     tell_doubts,
     tell_note,
@@ -40,7 +40,7 @@ _FORM = "SQL92, or tags:TAG || TAG, or where:MODULE:FUNCTION, or filter:NAME@V."
 
 
 def diff(
-    topic: TopicArgument,
+    topic: StoredTopicArgument,
     old: Annotated[str, typer.Argument(metavar="OLD", help=_FORM)],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The same.")],
     *,

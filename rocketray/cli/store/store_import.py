@@ -50,7 +50,8 @@ def import_messages(
     property IMPORTED_OFFSET_ID, by which "rocketray query --id" finds it, too.
 
     Ctrl-C stops the import. The same command, run again, resumes after the last imported message:
-    no message is lost or duplicated. The exit code is 0 when all is imported.
+    no message is lost or duplicated. --all leaves out topics that a node cannot have, for example
+    because their names are too long, and names them. The exit code is 0 when all is imported.
     """
     from rocketray.actors.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
     from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - the same
@@ -71,8 +72,11 @@ def import_messages(
         print_json(json_fields(report) | {"queues": list(map(json_fields, report.queues))})
     else:
         _show(report)
+    for topic, reason in report.left_out.items():
+        progress(f"topic {topic!r} was left out: {reason}")
     if not report.complete:
         progress("stopped; run the same command again to resume")
+    if report.left_out or not report.complete:
         raise typer.Exit(1)
 
 

@@ -32,7 +32,7 @@ from rocketray.kernels.properties import match_values
 from rocketray.kernels.spans import Field, measure_spans
 from rocketray.kernels.texts import hash_record_keys
 from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY
-from rocketray.names import check_topic
+from rocketray.names import check_stored_topic
 from rocketray.store.formats.arrow_spans import find_values
 from rocketray.store.formats.property_crc import find_crc_mismatches, has_crc_property
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
@@ -266,7 +266,7 @@ def _topics(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[list[str], _In
 
 def _is_topic(name: bytes) -> bool:
     try:
-        check_topic(name.decode())
+        check_stored_topic(name.decode())
     except (UnicodeDecodeError, InvalidNameError):
         return False
     return True

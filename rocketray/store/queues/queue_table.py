@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
-from rocketray.names import check_topic
+from rocketray.names import check_stored_topic
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file_queue import Repair
 
@@ -84,7 +84,7 @@ class QueueTable:
         queue = self._queues.get((topic, queue_id))
         if queue is not None:
             return queue
-        check_topic(topic)
+        check_stored_topic(topic)
         if queue_id < 0:
             raise ConfigError(f"topic {topic!r}: queue id {queue_id} is below 0")
         return self._open(topic, queue_id)

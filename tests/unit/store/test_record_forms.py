@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
+from rocketray import names
+from rocketray.actors.topics.queue_views import open_queues
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError
 from rocketray.message import Message
@@ -105,6 +107,25 @@ def test_a_topic_of_128_bytes_is_the_first_to_make_v2_records(tmp_path: Path) ->
             put = store.put([Message(topic, b"x")], 0)[0]
             assert store._log.read(put.physical_offset + 4, 4).hex() == magic
             assert store.reads.view(put.physical_offset).topic == topic
+
+
+def test_a_brokers_topic_with_a_long_name_is_read_verified_and_recovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "L" * 168
+    store = MessageStore(tmp_path, SMALL, clock_ms=FakeClock())
+    with monkeypatch.context() as patch:
+        patch.setattr(names, "TOPIC_MAX_BYTES", 255)  # a broker's own limit for a record
+        for number in range(20):
+            store.put([message(number, topic if number % 2 else "Trade")], number % 3)
+    assert check_whole(store) == 20
+    kill(store)
+    with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
+        assert check_whole(again) == 20
+        found = again.verify()
+        assert (found.records, found.problems) == (20, ())
+    with open_queues(tmp_path, topic) as views:
+        assert sum(view.count() for view in views) == 10
 
 
 def test_prepared_and_rolled_back_messages_are_in_the_log_alone(tmp_path: Path) -> None:

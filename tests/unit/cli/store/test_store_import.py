@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
-from support.stores import GOLDEN_STORE
+from support.stores import GOLDEN_STORE, SMALL, FakeClock, message
 
+from rocketray import names
 from rocketray.actors.runtime.signal_handlers import StopSignals
 from rocketray.cli.store import store_import
+from rocketray.store.message_store import MessageStore
 
 
 @pytest.fixture
@@ -33,6 +36,7 @@ def test_counts_are_printed_as_json(node: LocalNode) -> None:
         "alreadyThere": 0,
         "skipped": {},
         "retimed": 0,
+        "leftOut": {},
     }
     assert [(queue["topic"], queue["queueId"]) for queue in queues] == [
         ("TopicA", 0),
@@ -51,6 +55,36 @@ def test_counts_are_printed_for_people_and_the_second_run_finds_all_there(node: 
     second = run_here("store", "import", GOLDEN_STORE, "--topic", "TopicB")
     assert second.code == 0
     assert "imported 0, already imported" in second.out
+
+
+def test_all_leaves_out_topics_that_a_node_cannot_have_and_names_them(
+    node: LocalNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, long = tmp_path / "source", "L" * 168
+    with (
+        monkeypatch.context() as patch,
+        MessageStore(source, SMALL, clock_ms=FakeClock()) as store,
+    ):
+        patch.setattr(names, "TOPIC_MAX_BYTES", 255)  # a broker's own limit for a record
+        for number, topic in enumerate(["Trade", long, "trade", long, "Trade"]):
+            store.put([message(number, topic)], 0)
+    done = run_here("store", "import", source, "--all")
+    assert done.code == 1
+    assert f"topic '{long}' was left out: topic 'LLLL" in done.err
+    assert "topic 'trade' was left out: topic 'trade' differs from the existing 'Trade'" in done.err
+    assert "  topic left out: 3" in done.out
+    there = node.messages.query_by_time("Trade", 0, 2**62)
+    assert [one.body for one in there] == [message(number).body for number in (0, 4)]
+    [again] = [json.loads(run_here("store", "import", source, "--all", "--json").out)]
+    assert again["leftOut"].keys() == {long, "trade"}
+    assert (again["complete"], again["alreadyThere"], again["skipped"]) == (
+        *(True, 2),
+        {"topic left out": 3},
+    )
+    named = run_here("store", "import", source, "--topic", long)
+    assert (named.code, "has 168 characters; at most 127" in named.err) == (1, True)
+    shown = run_here("filter", "preview", long, "a IS NULL", "--data", source)
+    assert (shown.code, shown.out.count("key-")) == (0, 2), shown.out
 
 
 @pytest.mark.parametrize("options", [(), ("--all", "--topic", "TopicA")])
