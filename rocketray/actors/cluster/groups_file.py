@@ -7,7 +7,8 @@ Format: a JSON object on one line, of at most 64 MiB.
   - ``subscriptionGroupTable``, ``offsetTable``: in the forms of RocketMQ's
     ``subscriptionGroup.json`` and ``consumerOffset.json``, with further keys that RocketMQ ignores.
   - ``startTable``, ``moveTable``: start offsets, and the moves that wait for an owner.
-  - ``memberships``: the members, and the owner of each queue.
+  - ``memberships``: the members, and the owner of each queue with its ownership epoch.
+  - ``ownershipEpoch``: the epoch of the last grant (groups/ownership_epochs.py).
 
 Invariants
   1. After a crash it holds one state of all groups: that of the last save, or of the one in

@@ -177,6 +177,18 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         check_member_topic(self._topic, topic)
         self._queues.commit(queue_id, next_queue_offset)
 
+    def epoch(self, queue_id: int) -> int:
+        """Return the ownership epoch of a queue that this member reads; 0 if it has none."""
+        return self._session.epoch(queue_id)
+
+    def give_up(self, queue_id: int, newest_epoch: int = 0) -> None:
+        """Release a queue with the next poll: a store refused its epoch, as that of a former owner.
+
+        The member may own it again later. *newest_epoch* is what the store knows, if it said so.
+        """
+        self._session.give_up(queue_id, newest_epoch)
+        self.wake()
+
     def assignment(self) -> frozenset[tuple[str, int]]:
         """Return the (topic, queue id) pairs that this member reads."""
         return frozenset((self._topic, queue_id) for queue_id in tuple(self._queues.streams))

@@ -18,12 +18,14 @@ Invariants
   5. Commits are sent whether or not the lease is running. The coordinator takes those of queues
      that the member owns, or reclaims because no other member had them (handover.py). A queue that
      is assigned again begins without commits, so none from before undoes what others finished.
+  6. A queue that the member gives up is revoked, whatever the replies say until then; it may be
+     granted again, with a larger ownership epoch.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
@@ -50,6 +52,10 @@ class MemberSession:
         self._beats = 0
         self._granted: dict[int, int] = {}
         self._assigned: dict[int, int] = {}  # with the offset at which to begin
+        self._granted_epochs: Mapping[int, int] = {}  # in the last reply
+        self._epochs: dict[int, int] = {}  # of the assigned queues
+        self._given_up = _NONE  # and not revoked yet
+        self._newest_epoch = 0  # with which a store refused one of ours
         self._left_out = _NONE  # revoked since the last heartbeat
         self._late_reply: int | None = None  # when its heartbeat was sent
         self._finished: dict[int, int] = {}  # of the assigned queues that are read
@@ -105,9 +111,11 @@ class MemberSession:
         """
         with self._lock:
             self._left_out |= queue_ids
+            self._given_up -= queue_ids
             for queue_id in queue_ids:
                 self._granted.pop(queue_id, None)
                 self._assigned.pop(queue_id, None)
+                self._epochs.pop(queue_id, None)
                 if queue_id in self._finished:
                     self._commits.setdefault(queue_id, self._finished.pop(queue_id))
                 self.follower.forget(queue_id)
@@ -119,6 +127,7 @@ class MemberSession:
         with self._lock:
             new = self._granted.keys() - self._assigned.keys()
             self._assigned |= {queue_id: self._granted[queue_id] for queue_id in new}
+            self._epochs |= {queue_id: self._granted_epochs.get(queue_id, 0) for queue_id in new}
             self._commits = {at: end for at, end in self._commits.items() if at not in new}
             return self._unread()
 
@@ -139,6 +148,22 @@ class MemberSession:
                 self._starts[queue_id] = start
 
     # For any thread
+
+    def epoch(self, queue_id: int) -> int:
+        """Return the ownership epoch of an assigned queue; 0 if it has none, or is not assigned."""
+        with self._lock:
+            return self._epochs.get(queue_id, 0)
+
+    def give_up(self, queue_id: int, newest_epoch: int = 0) -> None:
+        """Have a queue revoked: a store refused its epoch, for the *newest_epoch* if that is known.
+
+        Of a queue that is not assigned, only the epoch is reported.
+        """
+        with self._lock:
+            self._newest_epoch = max(self._newest_epoch, newest_epoch)
+            if queue_id in self._assigned:
+                self._given_up |= {queue_id}
+                self._granted.pop(queue_id, None)
 
     def commit(self, queue_id: int, next_queue_offset: int) -> None:
         """Mark a queue as finished below the offset; no effect on a queue that is not read."""
@@ -177,6 +202,7 @@ class MemberSession:
                 number=self._beats,
                 plan=self.follower.version,
                 switches=self.follower.proposals(),
+                newest_epoch=self._newest_epoch,
             )
 
     def _answer(self, reply: HeartbeatReply, asked_ms: int, held: frozenset[int]) -> None:
@@ -186,8 +212,9 @@ class MemberSession:
             self._granted = {
                 queue_id: offset
                 for queue_id, offset in reply.granted.items()
-                if queue_id not in self._left_out
+                if queue_id not in self._left_out and queue_id not in self._given_up
             }
+            self._granted_epochs = reply.epochs
             for queue_id, offset in self._granted.items():
                 if offset < self._finished.get(queue_id, offset):
                     self._commits.setdefault(queue_id, self._finished[queue_id])

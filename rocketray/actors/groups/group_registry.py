@@ -73,9 +73,7 @@ class GroupRegistry:
         held = beat.held if known is None else beat.held | known[1].held
         self._join(beat, membership, queues, now_ms, wall_ms)  # 1, 2
         owners = membership.owners
-        for queue in owners.lapsed(process_name(beat.member, beat.instance)):
-            owners.assign(queue, beat.member)  # 3
-            held |= {queue}
+        held |= owners.reclaim(beat.member, process_name(beat.member, beat.instance))  # 3
         self.subscriptions.note_mode(beat)
         if beat.is_broadcast:
             return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.roster.members))
@@ -86,17 +84,19 @@ class GroupRegistry:
         owners.release(owned - beat.held)  # 5
         self.moves.carry_out(*key, membership)  # 6
         withheld = (beat.held - owned) | self.moves.waiting(*key)
+        epochs = self.memberships.epochs
+        epochs.pass_by(beat.newest_epoch)
         granted = {
             queue: self.offsets.get(*key, queue)
             for queue in sorted(self._share(beat, membership, now_ms) - withheld)
-            if owners.assign(queue, beat.member)  # 7
+            if owners.assign(queue, beat.member, epochs)  # 7
         }
         owners.revoke(beat.member, granted)
         self.journals.changed_hands(*key, granted.keys() - (owned & beat.held))
         plan = self.changes.get(*key)
         if plan is None:  # with a plan all members read as it says
             self.journals.is_read(*key, granted, beat.subscription, beat.member)
-        return HeartbeatReply(granted, len(membership.roster.members), plan)
+        return _reply(granted, membership, plan)
 
     def leave(self, beat: Heartbeat) -> None:
         """Take a member's last commits and release its queues; *held* is what it had until now."""
@@ -262,8 +262,7 @@ class GroupRegistry:
             return HeartbeatReply(granted, len(membership.roster.members))
         owned = membership.owned(beat.member) - self.moves.waiting(beat.group, beat.topic)
         granted = {queue: self.offsets.get(beat.group, beat.topic, queue) for queue in owned}
-        plan = self.changes.get(beat.group, beat.topic)
-        return HeartbeatReply(granted, len(membership.roster.members), plan)
+        return _reply(granted, membership, self.changes.get(beat.group, beat.topic))
 
     def _take_offsets(self, beat: Heartbeat, queues: set[int]) -> None:
         """Take the offsets of queues that the member owns, and knows that it owns."""
@@ -319,6 +318,14 @@ class GroupRegistry:
         self.offsets.drop(doomed)
         self.moves.drop(doomed)
         self.memberships.drop(doomed)
+
+
+def _reply(
+    granted: Mapping[int, int], membership: Membership, plan: FilterPlan | None
+) -> HeartbeatReply:
+    known = membership.owners.epochs
+    epochs = {queue: known[queue] for queue in granted}
+    return HeartbeatReply(granted, len(membership.roster.members), plan, epochs=epochs)
 
 
 def _read_with(

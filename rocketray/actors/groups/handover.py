@@ -11,6 +11,7 @@ In a group, each queue of a topic is in one state:
 Transitions, by event. Any other is a bug, and fails an assertion:
 
     assign     free, lapsed              -> owned
+    reclaim    lapsed                    -> owned
     keep       revoked                   -> owned
     revoke     owned                     -> revoked
     release    owned, revoked, orphaned  -> free
@@ -21,7 +22,8 @@ Transitions, by event. Any other is a bug, and fails an assertion:
 So a queue changes hands by ``revoke``, ``release`` and ``assign``: the reply to the owner's
 heartbeat does not name the queue; the owner finishes its work, and its next heartbeat has the last
 commit and does not name the queue; the reply to the next owner's heartbeat does. A queue whose
-owner is silent goes by ``expire`` and ``assign``.
+owner is silent goes by ``expire`` and ``assign``. Each ``assign`` gives the owner a new ownership
+epoch (ownership_epochs.py). An owner that gets its lapsed queue back by ``reclaim`` keeps its own.
 
 One heartbeat of a member makes these steps, in this order (``GroupRegistry.heartbeat``):
 
@@ -43,6 +45,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from .ownership_epochs import OwnershipEpochs
+
 __all__ = ["TRANSITIONS", "QueueOwners", "QueueState", "process_name"]
 
 
@@ -60,6 +64,7 @@ _FREE, _OWNED, _REVOKED, _ORPHANED, _LAPSED = QueueState
 
 TRANSITIONS: Mapping[str, tuple[frozenset[QueueState], QueueState]] = {
     "assign": (frozenset({_FREE, _LAPSED}), _OWNED),
+    "reclaim": (frozenset({_LAPSED}), _OWNED),
     "keep": (frozenset({_REVOKED}), _OWNED),
     "revoke": (frozenset({_OWNED}), _REVOKED),
     "release": (frozenset({_OWNED, _REVOKED, _ORPHANED}), _FREE),
@@ -78,6 +83,8 @@ class _Queue(NamedTuple):
     state: QueueState
     owner: str = ""
     """The member; :func:`process_name` if orphaned, and, if lapsed, of the former owner."""
+    epoch: int = 0
+    """The ownership epoch of the grant; 0 in a file of a release that had none."""
 
 
 _NO_OWNER = _Queue(_FREE)
@@ -86,10 +93,13 @@ _NO_OWNER = _Queue(_FREE)
 class QueueOwners:
     """The state and the owner of each queue; ``changed``: an owner, since the last save."""
 
-    def __init__(self, names: Mapping[int, str] | None = None) -> None:
-        """Restore the result of :attr:`names`."""
+    def __init__(
+        self, names: Mapping[int, str] | None = None, epochs: Mapping[int, int] | None = None
+    ) -> None:
+        """Restore the results of :attr:`names` and :attr:`epochs`."""
+        known = epochs or {}
         self._queues = {
-            queue: _Queue(_ORPHANED if "\n" in name else _OWNED, name)
+            queue: _Queue(_ORPHANED if "\n" in name else _OWNED, name, known.get(queue, 0))
             for queue, name in (names or {}).items()
         }
         self.changed = False
@@ -99,6 +109,13 @@ class QueueOwners:
         """The name of each owner, by queue."""
         return {
             queue: each.owner for queue, each in self._queues.items() if each.state is not _LAPSED
+        }
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """The ownership epoch of each owner, by queue."""
+        return {
+            queue: each.epoch for queue, each in self._queues.items() if each.state is not _LAPSED
         }
 
     def state(self, queue: int) -> QueueState:
@@ -121,15 +138,29 @@ class QueueOwners:
             if each.owner == process and each.state is _LAPSED
         }
 
-    def assign(self, queue: int, member: str) -> bool:
+    def assign(self, queue: int, member: str, epochs: OwnershipEpochs) -> bool:
         """Assign a queue without an owner to *member*; return whether it owns the queue now."""
         found = self._queues.get(queue, _NO_OWNER)
         if found.state is _FREE or found.state is _LAPSED:
-            self._enter("assign", queue, member)
+            self._enter("assign", queue, member, epochs.next())
             return True
         if found.owner == member and found.state is _REVOKED:
             self._enter("keep", queue, member)
         return found.owner == member
+
+    def reclaim(self, member: str, process: str) -> set[int]:
+        """Give the lapsed queues of *process* back to it, as *member*; return them."""
+        found = self.lapsed(process)
+        for queue in found:
+            self._enter("reclaim", queue, member)
+        return found
+
+    def number(self, epochs: OwnershipEpochs) -> None:
+        """Give an epoch to each owner that has none: an earlier release knew no epochs."""
+        for queue, each in self._queues.items():
+            if not each.epoch:
+                self._queues[queue] = each._replace(epoch=epochs.next())
+                self.changed = True
 
     def revoke(self, member: str, granted: Iterable[int]) -> None:
         """Revoke the queues of *member* that are not *granted* any more."""
@@ -158,12 +189,13 @@ class QueueOwners:
             if self.state(queue) is _LAPSED:
                 self._enter("forget", queue)
 
-    def _enter(self, event: str, queue: int, owner: str = "") -> None:
+    def _enter(self, event: str, queue: int, owner: str = "", epoch: int | None = None) -> None:
         allowed, state = TRANSITIONS[event]
         before = self.state(queue)
         assert before in allowed, f"{event} of queue {queue}, which is {before.value}"
         if state is _FREE:
             del self._queues[queue]
         else:
-            self._queues[queue] = _Queue(state, owner)
+            kept = self._queues.get(queue, _NO_OWNER).epoch
+            self._queues[queue] = _Queue(state, owner, kept if epoch is None else epoch)
         self.changed |= event not in ("keep", "revoke", "forget")

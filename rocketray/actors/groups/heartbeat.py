@@ -40,6 +40,7 @@ class Heartbeat:
     ``is_broadcast``: each member of the group gets all queues, and keeps its own offsets.
     ``pulled``: the offset up to which it took each queue, finished or not.
     ``failing``: for a queue, the message at which the member holds it.
+    ``newest_epoch``: the newest ownership epoch with which a store refused the member's older one.
     """
 
     group: str
@@ -59,6 +60,7 @@ class Heartbeat:
     is_broadcast: bool = False
     pulled: Mapping[int, int] = field(default_factory=dict)
     failing: Mapping[int, FailingMessage] = field(default_factory=dict)
+    newest_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,12 @@ class HeartbeatReply:
     """The queues that the member may read, and the group's offset in each (-1: none yet).
 
     ``plan`` is the change of subscription in progress. ``moves`` is how often a queue of the topic
-    was moved to another disk: when it changes, the member looks up where its queues are.
+    was moved to another disk: when it changes, the member looks up where its queues are. ``epochs``
+    has the ownership epoch of each granted queue (ownership_epochs.py); none in a broadcast group.
     """
 
     granted: Mapping[int, int]
     members: int
     plan: FilterPlan | None = None
     moves: int = 0
+    epochs: Mapping[int, int] = field(default_factory=dict)

@@ -29,11 +29,12 @@ from .assignment import averagely, divide, sticky
 from .handover import QueueOwners, process_name
 from .heartbeat import AppInstance, Heartbeat
 from .lease import SESSION_TIMEOUT_MS
+from .ownership_epochs import OwnershipEpochs, check_epoch
 from .roster import MemberState, Roster
 
 __all__ = ["Membership", "Memberships", "app_share"]
 
-_MEMBERSHIPS = "memberships"
+_MEMBERSHIPS, _EPOCH = "memberships", "ownershipEpoch"
 
 
 @dataclass(slots=True)
@@ -107,12 +108,18 @@ class Membership:
     def to_json(self) -> dict[str, Any]:
         """Return the members and the owners."""
         owners = {str(queue): name for queue, name in self.owners.names.items()}
-        return {"queues": self.queues, **self.roster.to_json(), "owners": owners}
+        epochs = {str(queue): epoch for queue, epoch in self.owners.epochs.items()}
+        own = {"owners": owners, "epochs": epochs}
+        return {"queues": self.queues, **self.roster.to_json(), **own}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Membership:
         """Restore the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
-        owners = QueueOwners({int(queue): str(name) for queue, name in value["owners"].items()})
+        names = {int(queue): str(name) for queue, name in value["owners"].items()}
+        epochs = {int(queue): int(epoch) for queue, epoch in value.get("epochs", {}).items()}
+        for epoch in epochs.values():
+            check_epoch(epoch)
+        owners = QueueOwners(names, epochs)
         return cls(int(value["queues"]), Roster.from_json(value, seen_ms), owners)
 
 
@@ -123,6 +130,7 @@ class Memberships:
         self._memberships: dict[tuple[str, str], Membership] = {}
         self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
         self._has_dropped = False  # since the last save
+        self.epochs = OwnershipEpochs()
 
     def get(self, group: str, topic: str) -> Membership:
         """Return a membership, which is empty if no member has joined."""
@@ -167,26 +175,33 @@ class Memberships:
     @property
     def changed(self) -> bool:
         """Whether the result of :meth:`to_json` has to be saved."""
-        return self._has_dropped or any(each.changed for each in self._memberships.values())
+        if self._has_dropped or self.epochs.changed:
+            return True
+        return any(each.changed for each in self._memberships.values())
 
     def saved(self) -> None:
         """Note that the result of :meth:`to_json` is on disk."""
-        self._has_dropped = False
+        self._has_dropped = self.epochs.changed = False
         for membership in self._memberships.values():
             membership.saved()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the members and the owners: ``{"memberships": {"topic@group": …}}``."""
+        """Return the members, the owners and the last epoch.
+
+        That is ``{"memberships": {"topic@group": …}, "ownershipEpoch": 17}``.
+        """
         return {
+            _EPOCH: self.epochs.last,
             _MEMBERSHIPS: {
                 f"{topic}@{group}": membership.to_json()
                 for (group, topic), membership in self._memberships.items()
                 if membership.roster.every
-            }
+            },
         }
 
     def load(self, tables: Mapping[str, Any], seen_ms: int) -> None:
         """Load the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
+        self.epochs = OwnershipEpochs(int(tables.get(_EPOCH, 0)))
         for name, value in tables.get(_MEMBERSHIPS, {}).items():
             topic, _, group = name.rpartition("@")
             try:
@@ -199,6 +214,10 @@ class Memberships:
             self._memberships[group, topic] = membership
             for app in membership.roster.apps():
                 self._apps.setdefault(app, set()).add((group, topic))
+        for membership in self._memberships.values():
+            self.epochs.pass_by(max(membership.owners.epochs.values(), default=0))
+        for membership in self._memberships.values():
+            membership.owners.number(self.epochs)
 
 
 def app_share(

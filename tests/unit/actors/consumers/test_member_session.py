@@ -248,3 +248,41 @@ def test_what_was_finished_before_a_pause_counts_where_no_other_had_the_queue(
     session.beat(report)
     assert session.lease.is_running
     assert registry.offsets.get("g", "T", 0) == 11
+
+
+def test_a_queue_keeps_the_epoch_with_which_it_was_assigned(clock: Clock) -> None:
+    session = new_session(clock)
+
+    def told(epochs: dict[int, int]) -> None:
+        session.beat(lambda _: HeartbeatReply(dict.fromkeys(epochs, 0), 1, epochs=epochs))
+
+    told({0: 7, 1: 8})
+    read(session)
+    assert [session.epoch(queue_id) for queue_id in range(3)] == [7, 8, 0]
+    told({1: 8})
+    session.revoke(session.lost())
+    assert session.epoch(0) == 0
+    told({0: 12, 1: 8})
+    assert session.epoch(0) == 0, "not before it is assigned"
+    read(session)
+    assert [session.epoch(0), session.epoch(1)] == [12, 8]
+
+
+def test_a_queue_that_is_given_up_is_revoked_although_it_is_granted(clock: Clock) -> None:
+    session = new_session(clock)
+    grant(session, {0: 5, 1: 5})
+    read(session)
+    session.give_up(0, 70)
+    session.give_up(1 + QUEUES)  # which it never had
+    sent = grant(session, {0: 5, 1: 5})
+    assert sent.held == {0, 1}
+    assert sent.newest_epoch == 70
+    assert session.needs_rebalance
+    assert session.lost() == {0}
+    session.revoke(session.lost())
+    assert session.lease.is_running
+    sent = grant(session, {0: 6, 1: 5})
+    assert sent.held == {1}
+    assert sent.commits == {0: 5}
+    assert read(session) == {0: 6, 1: 5}
+    assert session.lost() == frozenset()

@@ -11,6 +11,7 @@ from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.handover import TRANSITIONS, QueueOwners, QueueState, process_name
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.groups.ownership_epochs import OwnershipEpochs
 from rocketray.filters.subscription import Subscription
 
 PROCESS = process_name("a", "i")
@@ -20,7 +21,7 @@ def owners_in(state: QueueState) -> QueueOwners:
     """The owners of queue 0, brought to *state*."""
     owners = QueueOwners()
     if state != QueueState.FREE:
-        owners.assign(0, "a")
+        owners.assign(0, "a", OwnershipEpochs())
     if state == QueueState.REVOKED:
         owners.revoke("a", ())
     if state == QueueState.ORPHANED:
@@ -64,13 +65,13 @@ def test_an_event_leads_where_the_table_says_or_is_refused(event: str, state: Qu
 def test_only_a_queue_without_an_owner_is_assigned_to_another_member(state: QueueState) -> None:
     owners = owners_in(state)
     is_free = state in (QueueState.FREE, QueueState.LAPSED)
-    assert owners.assign(0, "b") == is_free == owners.changed
+    assert owners.assign(0, "b", OwnershipEpochs()) == is_free == owners.changed
     assert (owners.owned("b") == {0}) == is_free
 
 
 def test_a_revoked_queue_that_comes_back_into_the_share_stays_with_its_owner() -> None:
     owners = owners_in(QueueState.REVOKED)
-    assert owners.assign(0, "a")
+    assert owners.assign(0, "a", OwnershipEpochs())
     assert (owners.state(0), owners.changed) == (QueueState.OWNED, False)
     owners.revoke("a", [0])
     assert owners.state(0) == QueueState.OWNED
@@ -83,7 +84,7 @@ def test_a_lapsed_queue_waits_for_its_owner_until_it_is_assigned_or_forgotten() 
     owners.forget([0, 1])
     assert owners.lapsed(PROCESS) == set()
     owners = owners_in(QueueState.LAPSED)
-    assert owners.assign(0, "b")
+    assert owners.assign(0, "b", OwnershipEpochs())
     assert owners.lapsed(PROCESS) == set()
     owners.forget()
     assert owners.owned("b") == {0}
