@@ -20,6 +20,7 @@ from rocketray.topology.tables.collections import GlobalTable, SetGlobalTable, S
 from rocketray.topology.tables.disk import check_store
 from rocketray.topology.values.codec import refuse_pickle
 from rocketray.topology.values.topic import Topic
+from rocketray.topology.values.typed_fields import Serializers
 
 from .agent import Agent
 from .stream import Stream
@@ -37,6 +38,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "SetTable": SetTable,
     "SetGlobalTable": SetGlobalTable,
     "Router": KeyRouter,
+    "Serializers": Serializers,
     "table_standby_replicas": 0,
     "broker_commit_interval": 0.5,
     "topic_partitions": 4,

@@ -38,6 +38,7 @@ from rocketray.store.retention import KEEP_ALL
 
 from .changelog import changelog_event
 from .disk import QueueMemory, check_store, drop_database
+from .windows import WindowWrapper, WindowWrapperOfSets
 
 __all__ = ["Changelogged", "GlobalTable", "SetGlobalTable", "SetTable", "Table"]
 
@@ -114,6 +115,8 @@ class _SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types 
 class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not followed
     """The shared part of our tables; mixed in before a class of Faust's."""
 
+    WindowWrapper = WindowWrapper
+
     changelog_queues: int | None = None
     """How many queues the changelog has; None until it exists or a first change decides."""
 
@@ -128,6 +131,8 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
                 "of a new key: default=int"
             )
         check_store(what, options.get("store"))
+        if default in (set, frozenset, tuple):  # JSON has arrays: they would come back as lists
+            options = {"value_type": default, **options}
         super().__init__(app, **options)
 
     def note_change(self, queue_id: int, key: Any, value: Any) -> None:
@@ -159,13 +164,19 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         if self.window is None:
             key = loads.loads_key(self.key_type, message.key, serializer=self.key_serializer)
         else:
-            bare, window_range = loads.loads_key(None, message.key, serializer="json")
-            typed = loads._prepare_payload(self.key_type, bare)  # noqa: SLF001  # contract-tested
-            key = typed, tuple(window_range)
+            key = self._windowed_key(loads.loads_key(None, message.key, serializer="json"))
         if message.value is None:
             return key, None
         value = loads.loads_value(self.value_type, message.value, serializer=self.value_serializer)
         return key, value
+
+    def _typed(self, kind: Any, data: Any) -> Any:
+        """Return *data* from JSON as a value of type *kind*."""
+        return self._to_key(self.app.serializers._prepare_payload(kind, data))  # noqa: SLF001  # contract-tested
+
+    def _windowed_key(self, pair: list[Any]) -> tuple[Any, Any]:
+        bare, window_range = pair
+        return self._typed(self.key_type, bare), tuple(window_range)
 
     def partition_for_key(self, key: Any) -> int:
         """Return the queue of the changelog that a change of *key* goes to.
@@ -344,6 +355,8 @@ class NamedSetTableManager(SetTableManager):  # type: ignore[misc]  # the same
 class SetOfMembers(Changelogged):
     """The shared part of tables of sets: every member is a key of the changelog."""
 
+    WindowWrapper = WindowWrapperOfSets
+
     def encode_key(self, key: Any) -> bytes:
         """Return a key and a member of its set, as JSON."""
         return bytes(faust.serializers.codecs.dumps("json", key))
@@ -354,8 +367,10 @@ class SetOfMembers(Changelogged):
 
     def decode(self, message: FaustMessage) -> tuple[Any, Any]:
         """Return the key and the member, and whether it is present."""
-        key, member = self.app.serializers.loads_key(None, message.key, serializer="json")
-        return (self._to_key(key), self._to_key(member)), message.value is not None
+        data, member = self.app.serializers.loads_key(None, message.key, serializer="json")
+        is_windowed = self.window is not None
+        key = self._windowed_key(data) if is_windowed else self._typed(self.key_type, data)
+        return (key, self._typed(self.value_type, member)), message.value is not None
 
     def note_window(self, event: Any) -> None:
         """Schedule the closing of the window of a set."""

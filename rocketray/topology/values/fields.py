@@ -32,8 +32,13 @@ class MessageFields:
         if not (isinstance(value_type, type) and issubclass(value_type, faust.Record)):
             return
         record_type: Any = value_type
-        known = list(record_type._options.fields)  # noqa: SLF001  # contract-tested
         named = [*([self.tag] if self.tag else []), *self.keys, *self.properties]
+        if named and record_type.__is_abstract__:
+            raise ConfigError(
+                f"topic {topic!r}: {value_type.__name__} declares no fields, so it has no "
+                f"{named[0]!r}; give a subclass that has"
+            )
+        known = list(record_type._options.fields or ())  # noqa: SLF001  # contract-tested
         for name in named:
             if name not in known:
                 raise ConfigError(

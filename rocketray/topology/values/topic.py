@@ -32,6 +32,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .codec import make_decoder, refuse_pickle
 from .fields import MessageFields, texts
 from .group import GroupMembership
+from .typed_fields import can_be_read
 from .wire import EMPTY_KEY, KEY_FORM, born_ms, topic_name
 
 __all__ = ["Declarations", "StoredMetadata", "Topic", "Value", "announce", "retention_policy"]
@@ -326,7 +327,14 @@ def _check_types(options: Mapping[str, Any]) -> None:
     names = ", ".join(map(repr, options.get("topics") or ())) or "of a pattern"
     for option in ("key_type", "value_type"):
         given = options.get(option)
-        if given is None or isinstance(given, type):
+        if given is None:
+            continue
+        if isinstance(given, type):
+            if options.get("schema") is None and not can_be_read(given):
+                raise ConfigError(
+                    f"topic {names}: {option} is {given.__name__}, which no consumer could make of "
+                    "JSON; give a subclass of rr.Record, or a schema= of your own"
+                )
             continue
         instead = "str, int, or a subclass of rr.Record"
         if isinstance(given, faust.Record):

@@ -1,8 +1,9 @@
 """Faust's ``Record``, with constructors that type checkers can check.
 
-At run time it is Faust's own class. A checker sees a dataclass: each field is an argument, by
-position or by name, and one without a default is required. Faust lets a nullable field be left out;
-a checker requires ``= None`` there.
+At run time it is Faust's class, whose fields read sets, tuples, dates and UUIDs as declared
+(typed_fields.py). A checker sees a dataclass: each field is an argument, by position or by name,
+and one without a default is required. Faust lets a nullable field be left out; a checker requires
+``= None`` there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import faust
 
 from . import exact_json as exact_json  # noqa: PLC0414  # the codec of Record.dumps
+from .typed_fields import read_as_declared
 
 __all__ = ["Record"]
 
@@ -62,4 +64,13 @@ if TYPE_CHECKING:
 
 
 else:
-    Record = faust.Record
+
+    class Record(faust.Record, abstract=True):
+        """Faust's Record; each field is read as the type that it declares."""
+
+        @classmethod
+        def _contribute_field_descriptors(cls, target, options, parent=None):  # noqa: ANN001, ANN206
+            fields = super()._contribute_field_descriptors(target, options, parent)
+            for field in fields.values():
+                read_as_declared(field)
+            return fields

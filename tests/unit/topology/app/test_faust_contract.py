@@ -18,11 +18,15 @@ from faust.agents.replies import BarrierState, ReplyConsumer
 from faust.app.base import App as FaustApp
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.events import Event
+from faust.models.fields import FieldDescriptor
+from faust.serializers.registry import Registry
 from faust.stores.rocksdb import Store as RocksStore
 from faust.tables.base import Collection
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.tables.sets import ChangeloggedSetManager, SetTableManager
+from faust.tables.table import Table
+from faust.tables.wrappers import WindowWrapper
 from faust.transport.base import Transport
 from faust.transport.conductor import Conductor
 from faust.transport.consumer import Consumer
@@ -65,6 +69,11 @@ def source(function: Any) -> str:
         (Recovery, "_restart_recovery _slurp_changelogs _resume_streams signal_recovery_start"),
         (Collection, "_maybe_set_key_ttl _maybe_del_key_ttl _del_old_keys _should_expire_keys"),
         (Collection, "_new_changelog_topic"),
+        (WindowWrapper, "_items_delta get_timestamp _keys ValueType"),
+        (Table, "WindowWrapper _get_key"),
+        (Registry, "_prepare_payload"),
+        (faust.Record, "_contribute_field_descriptors"),
+        (FieldDescriptor, "to_python"),
         (Collection, "_new_store_by_url _new_store _to_key _verify_source_topic_partitions"),
         (RocksStore, "partition_path persisted_offset set_persisted_offset assign_partitions"),
         (SetTableManager, "_enable _modify_set"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from support.apps import running
@@ -69,6 +71,34 @@ def test_a_changelog_of_sets_has_one_key_for_each_member(node: LocalNode) -> Non
         for message in QueueTail(node.data, "app-pages-changelog", queue_id).read(0, 100)
     }
     assert keys == {'["home","a"]': b"1", '["home","b"]': b""}
+
+
+def test_members_and_keys_of_sets_come_back_as_their_types(node: LocalNode) -> None:
+    async def life(name: str, *members: str) -> dict[Any, set[Any]]:
+        app = App("app", connection=node, broker_commit_interval=0.05)
+        topic = app.topic(name, key_type=str, value_type=str, queues=1)
+        table = app.SetTable(name, key_type=UUID, value_type=date)
+        if name == "windowed":
+            table = table.tumbling(timedelta(days=3650)).relative_to_stream()
+        seen: list[str] = []
+
+        @app.agent(topic, name="reader")
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                table[UUID(int=1)].add(date.fromisoformat(value))
+                seen.append(value)
+
+        async with running(app):
+            for member in members:
+                await topic.send(key="k", value=member)
+            await until(lambda: len(seen) == len(members))
+            data = getattr(table, "table", table).data.data
+            return {key: set(one) for key, one in data.items()}
+
+    for name in ("plain", "windowed"):
+        first = asyncio.run(life(name, "2013-01-02"))
+        assert list(first.values()) == [{date(2013, 1, 2)}]
+        assert asyncio.run(life(name)) == first
 
 
 def test_the_manager_of_a_set_table_routes_operations(node: LocalNode) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from datetime import date
 from typing import Any
+from uuid import UUID
 
 import faust
 import pytest
@@ -206,6 +208,10 @@ def test_a_value_that_cannot_be_kept_is_told_where_it_is_set(
         ({"key_type": int, "value_type": float}, 17, 0.5),
         ({"key_type": bytes, "value_type": bytes}, b"\xff\x01 raw", b"\x00\xff"),
         ({"key_type": str, "value_type": Order}, "ö 1", Order(user="u", amount=3)),
+        ({"default": set}, "k", {1, 2}),
+        ({"default": tuple}, "k", (1, 2)),
+        ({"key_type": UUID, "value_type": date}, UUID(int=7), date(2013, 1, 2)),
+        ({"key_type": str, "value_type": dict}, "k", {"a": [1]}),
     ],
 )
 def test_keys_and_values_of_many_types(

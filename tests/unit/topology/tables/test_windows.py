@@ -132,6 +132,33 @@ def test_current_and_delta_look_at_the_time_of_the_stream(node: LocalNode) -> No
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("relative", "before"),
+    [
+        (by_field, [0, 1, 1, 2]),
+        (lambda table: table.relative_to_now(), [0, 1, 1, 2]),
+        (lambda table: table.relative_to(T0 + 20), [0, 1, 2, 2]),
+    ],
+)
+def test_delta_counts_from_the_time_that_the_table_is_relative_to(
+    node: LocalNode, relative: Any, before: list[int]
+) -> None:
+    def look(wrapper: Any) -> Any:
+        table = relative(wrapper)
+        of_items = [count for _, count in table.items().delta(10.0)]
+        return table["home"].delta(10.0), table["home"].delta(timedelta(seconds=10)), *of_items
+
+    async def scenario() -> None:
+        one = Windowed(
+            node, lambda table: by_field(table.tumbling(10.0, expires=FAR, key_index=True)), look
+        )
+        async with running(one.app):
+            looks = await one.visit(T0 + 9, T0 + 19, T0 + 18, T0 + 29)
+        assert looks == [(count, count, count) for count in before]
+
+    asyncio.run(scenario())
+
+
 def test_windows_and_their_index_are_there_again_after_a_restart(node: LocalNode) -> None:
     async def life(*times: float) -> Any:
         one = Windowed(
