@@ -144,7 +144,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         cluster_id = self._check_register(disk)
         if self._owns_ray:
             self._token = _start_ray(self.data, self._options, disk)
-        if not self._starts_ray:
+        if not self.has_own_ray:
             warn_of_joined_ray()
         cluster = self._options.cluster or DEFAULT_CLUSTER
         place = str(self.data), disk, socket.gethostname(), ray_node_of(disk)
