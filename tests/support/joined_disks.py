@@ -368,7 +368,8 @@ def _move(client: Client, queues_per_process: QueuesPerProcess) -> dict[str, Any
             [disk] = disks - {disk}
             moved: MovedQueue | RoundProgress = RoundProgress()
             while isinstance(moved, RoundProgress):
-                moved = client.disks.move(topic, 0, disk, 5.0)
+                ask = partial(client.disks.move, topic, 0, disk, 5.0)
+                moved = wait_until_answered(ask, ShardUnavailableError)
             stopped.append(round(moved.stopped_s, 2))
         traffic.go_on()
     some = traffic.sent[:: len(traffic.sent) // 50]

@@ -160,5 +160,7 @@ def check_whole(store: MessageStore) -> int:
     ids = [(one.unique_key, one.imported_offset_id) for one in messages]
     carried = sum(len(one.keys) for one in messages)
     carried += sum(one_id is not None for pair in ids for one_id in pair)
-    assert store.statistics().keys == carried
+    # The first index file may have keys of removed messages, too: it stays while it has one of others.
+    others = store.config.index_entries if store.reads.min_physical_offset else 1
+    assert store.statistics().keys - carried in range(others)
     return len(messages)

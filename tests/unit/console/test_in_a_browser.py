@@ -143,7 +143,7 @@ def test_more_windows_than_a_browser_has_connections_share_them(
             producer.send_many("Shared", [Message("Shared", text)])
 
     async def windows_with(browser: Chromium, script: str, count: int) -> None:
-        async with asyncio.timeout(patience(60)):
+        async with asyncio.timeout(patience(180)):  # nine windows, each a process
             while sum(await browser.run_in_all(script)) != count:  # noqa: ASYNC110 - a browser
                 await asyncio.sleep(0.1)
 

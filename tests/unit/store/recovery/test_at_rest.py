@@ -308,7 +308,7 @@ def test_at_rest_or_recovered_a_store_is_the_same(rng: random.Random) -> None:
         shown = facts(store)
         kill(store)
         again = opened(disk)
-        assert again.is_at_rest
+        assert again.is_at_rest or has_a_gap_only(again)
         assert facts(again) == shown
         kill(again)
         disk.write(MARK, b"4711")
@@ -317,8 +317,20 @@ def test_at_rest_or_recovered_a_store_is_the_same(rng: random.Random) -> None:
         kill(recovered)
 
 
+def has_a_gap_only(store: MessageStore) -> bool:
+    """Whether a queue has lost all its messages to retention, so that no record tells its end."""
+    reads = store.reads
+    return any(
+        reads.min_queue_offset(*name) == reads.max_queue_offset(*name) > 0
+        for name in reads.queues()
+    )
+
+
 def facts(store: MessageStore) -> object:
-    """All that a store shows, without counts of files and of calls."""
+    """All that a store shows, without counts of files and of calls.
+
+    The index may have keys of removed messages, and recovery removes some of them.
+    """
     check_whole(store)
     statistics = store.statistics()
     return (
@@ -326,7 +338,6 @@ def facts(store: MessageStore) -> object:
         statistics.min_physical_offset,
         statistics.max_physical_offset,
         statistics.flushed_offset,
-        statistics.keys,
         [store.reads.min_queue_offset("Trade", queue_id) for queue_id in range(2)],
         [store.reads.max_queue_offset("Trade", queue_id) for queue_id in range(2)],
         store.last_store_timestamp_ms,
