@@ -21,6 +21,16 @@ from rocketray.actors.files.paths import identity_file
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
 
 EMBEDDING = Path(__file__).parent.parent / "support" / "embedding.py"
+STAYING = """
+import logging, sys, time
+import rocketray as rr
+
+logging.basicConfig(level=logging.WARNING)
+with rr.Client(data=sys.argv[1]) as client:
+    client.topics.all()
+    print("ready", flush=True)
+    time.sleep(600)
+"""
 ONE_OR_BOTH = pytest.mark.parametrize(
     "server", ["gcs_server", pytest.param("raylet", marks=pytest.mark.slow)]
 )
@@ -87,6 +97,8 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
     assert len(said) == 1
     assert str(data) in said[0]
     assert said[0].endswith(f"start it again with: rocketray start --data {data}")
+    (own_log,) = (data / "logs").glob("node.*.log")
+    assert said[0] in own_log.read_text()
     assert lines_of_others(log) == []
     assert [pid for pid in (*servers.values(), *workers.values()) if runs(pid)] == []
     assert not (data / "node.json").exists()
@@ -163,6 +175,48 @@ def test_a_node_ends_when_its_ray_dies_while_it_stops(tmp_path: Path) -> None:
         if node.poll() is None:
             node.kill()
     assert "Ray is lost" in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_gcs_that_stands_still_is_told_by_node_and_client_before_ray_ends_them(
+    tmp_path: Path,
+) -> None:
+    """Its kernel takes connections for it, as on a machine that is too busy."""
+    data, log, said = tmp_path / "data", tmp_path / "log", tmp_path / "said"
+    soon = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "40"}
+    node = start_node(data, log, *ONE_PROCESS, environ=soon)
+    with said.open("w") as output:
+        client = subprocess.Popen(
+            [sys.executable, "-c", STAYING, str(data)], stdout=output, stderr=output, env=soon
+        )
+    try:
+        wait_until(lambda: "ready" in said.read_text(), said.read_text)
+        os.kill(children(node.pid)["gcs_server"], signal.SIGSTOP)
+        assert node.wait(patience(200)) == 1, log.read_text()
+        wait_until(lambda: "Ray is lost" in said.read_text(), said.read_text)
+        assert client.poll() is None
+    finally:
+        for process in (node, client):
+            process.kill()
+            process.wait()
+    (told,) = [line for line in log.read_text().splitlines() if "Ray is lost" in line]
+    assert "it takes connections, and has said nothing for " in told
+    (own_log,) = (data / "logs").glob("node.*.log")
+    assert told in own_log.read_text()
+    lines = [line for line in said.read_text().splitlines() if "GCS" in line]
+    assert "does not answer: what needs it has to wait" in lines[0]
+
+
+@pytest.mark.slow
+def test_a_node_whose_process_is_killed_has_a_last_word(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    node = start_node(data, log, *ONE_PROCESS)
+    node.kill()
+    node.wait()
+    told = f"the node on {data} has ended without a report, pid {node.pid}: "
+    (own_log,) = (data / "logs").glob("node.*.log")
+    for path in (log, own_log):
+        wait_until(lambda path=path: told in path.read_text(), path.read_text)  # type: ignore[misc]
 
 
 def start_again(data: Path, log: Path, joined: AnotherRay) -> str:

@@ -27,7 +27,15 @@ from rocketray.actors.runtime.processes import is_alive
 from .log_index import LogEntry, note_log
 from .log_line import formatter
 
-__all__ = ["PrintedLines", "limit_log", "log_in_file", "note_own_log", "rotate", "show_in_worker"]
+__all__ = [
+    "PrintedLines",
+    "limit_log",
+    "log_in_file",
+    "note_own_log",
+    "own_log",
+    "rotate",
+    "show_in_worker",
+]
 
 LOG_MAX_BYTES = 32 << 20
 OLD_FILES = 2
@@ -127,12 +135,11 @@ def log_in_file(data: Path, part: str, more: Sequence[str] = ()) -> RotatingFile
     Its log is noted with *more* files, which others write. The oldest files of ended processes of
     the same part are removed.
     """
-    directory = logs_of(data)
-    begin = part.replace(":", "-")
-    path = directory / f"{begin}.{os.getpid()}.log"
+    path = own_log(data, part)
+    directory = path.parent
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
-        _remove_old(directory, begin)
+        _remove_old(directory, _begin_of(part))
         handler = RotatingFileHandler(
             path, maxBytes=LOG_MAX_BYTES, backupCount=OLD_FILES, encoding="utf-8"
         )
@@ -143,6 +150,15 @@ def log_in_file(data: Path, part: str, more: Sequence[str] = ()) -> RotatingFile
     handler.setFormatter(formatter())
     note_own_log(data, part, [str(path), *more])
     return handler
+
+
+def own_log(data: Path, part: str) -> Path:
+    """Return the file on *data* in which this process logs as that *part* of the node."""
+    return logs_of(data) / f"{_begin_of(part)}.{os.getpid()}.log"
+
+
+def _begin_of(part: str) -> str:
+    return part.replace(":", "-")
 
 
 def rotate(

@@ -7,11 +7,14 @@ raylet, and ends when one of them is gone:
     connection      raylet      GCS of the node's own Ray   GCS of another's Ray
     refused         at once     at once                     for 40 s
     other errors    for 10 s    for 10 s                    for 40 s
+    silent          –           for 40 s                    for 40 s
 
 A refused connection means that no process listens. A raylet never comes back, and neither does the
 GCS of a Ray that lives as long as the node. Other errors, such as a timeout, count only if they
 last: a packet may be lost on the way to another machine, and this process may be short of
-descriptors.
+descriptors. A GCS is silent that says nothing on an open connection (server_probe.py), because its
+machine is too busy, or because it was stopped. Ray would end this process without a report after a
+minute of that, so the watch comes first.
 
 The GCS of a separate Ray may be started again. Meanwhile processes that know each other continue to
 call each other, so the Ray counts as lost only shortly before its own processes abort: 20 s
@@ -38,6 +41,8 @@ from pathlib import Path
 from rocketray.actors.runtime.processes import is_alive
 from rocketray.environment import process_environ
 
+from .server_probe import ServerProbe
+
 __all__ = ["RayWatch", "Worker", "connect_error", "end_processes", "gcs_away_s"]
 
 _CONNECT_TIMEOUT_S = 2.0
@@ -60,6 +65,10 @@ class Worker:
     title: str
 
 
+class _SilentError(TimeoutError):
+    """A server takes connections, and says nothing."""
+
+
 class RayWatch:
     """The servers of one Ray that this process needs, by their addresses on the network."""
 
@@ -79,6 +88,7 @@ class RayWatch:
         *knows_us* returns whether the one that came back is of this Ray, None if it does not say.
         """
         self._servers = {"GCS": gcs, "raylet": raylet}
+        self._probe = ServerProbe(gcs, clock_s)
         self._gcs_away_s = gcs_away_s
         self._knows_us = knows_us
         self._is_another = False
@@ -107,11 +117,18 @@ class RayWatch:
         """Return the server that is gone, or None; call this every second."""
         for name, address in self._servers.items():
             error = connect_error(address, _CONNECT_TIMEOUT_S)
+            silent_s = self._probe.silent_s() if name == "GCS" and error is None else 0.0
+            if silent_s >= _SILENCE_S:
+                error = _SilentError(
+                    f"it takes connections, and has said nothing for {silent_s:.0f} s"
+                )
             if error is None:
                 self._failing_since_s.pop(name, None)
                 continue
             now_s = self._clock_s()
             failing_s = now_s - self._failing_since_s.setdefault(name, now_s)
+            if silent_s:
+                failing_s = silent_s  # without the time in which this process stood still
             if failing_s >= self._patience_s(name, error):
                 return f"its {name} at {address} does not answer ({error})"
         return self._lost_state()
@@ -120,6 +137,8 @@ class RayWatch:
         """Return how long a server may fail with that error."""
         if name == "GCS" and self._gcs_away_s:
             return self._gcs_away_s
+        if isinstance(error, _SilentError):
+            return gcs_away_s()
         return 0.0 if isinstance(error, ConnectionRefusedError) else _SILENCE_S
 
     def _lost_state(self) -> str | None:

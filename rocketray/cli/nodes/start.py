@@ -31,6 +31,7 @@ from rocketray.cli.terminal.waiting import waiting
 from rocketray.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
 from rocketray.config import SCRUB_RATE
 
+from .last_word import LastWord, last_word
 from .node_metrics import LOOPBACK, NodeMetrics
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = ["disk", "start"]
 
 _LOG = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.5
+_PART = "node"
 _DATA_MODE = "700"
 _DataModeOption = Annotated[
     str,
@@ -202,6 +204,7 @@ def start(
         cluster, ray_address = named.name, ray_address or named.ray_address
     mode, per_process = parse_mode(data_mode), parse_queues_per_process(queues_per_process)
     from rocketray.actors.cluster.node import Node  # noqa: PLC0415 - Ray takes a second
+    from rocketray.actors.process_logs.log_output import own_log  # noqa: PLC0415 - as above
 
     progress(f"starting a node on {data.resolve()}")
     options = NodeOptions(
@@ -221,10 +224,12 @@ def start(
     access = metrics_host, metrics_token_file, metrics_tls_certificate, metrics_tls_key
     with ExitStack() as stack:
         metrics = stack.enter_context(NodeMetrics(metrics_port, *access))
+        word = stack.enter_context(last_word(_killed(data), own_log(data, _PART)))
         with waiting("starting Ray and the node's actors"):
             node = stack.enter_context(Node(data, options))
         ray_stderr_in_file(node.data)  # not before: what Ray says of a failing start is for people
         _log_in_file(node)
+        word.comes_from(Path(node.description()["logs"]) / RAY_LOG)
         metrics.begin(node, with_ray=ray_metrics)
         signalled = stack.enter_context(stop_signals()).event
         if as_json:
@@ -248,7 +253,7 @@ def start(
             progress(note)
         if console:
             stack.enter_context(_console_of(node.data))
-        threading.Thread(target=_end_when_lost, args=[node], daemon=True).start()
+        threading.Thread(target=_end_when_lost, args=[node, word], daemon=True).start()
         signalled.wait()
         progress("stopping")
         _LOG.info("the node on %s stops", node.data)
@@ -294,7 +299,7 @@ def _log_in_file(node: Node) -> None:
     """Log from INFO on to a file of the node; the terminal shows warnings, as before."""
     from rocketray.actors.process_logs.log_output import log_in_file  # noqa: PLC0415 - as above
 
-    handler = log_in_file(node.data, "node", [str(Path(node.description()["logs"]) / RAY_LOG)])
+    handler = log_in_file(node.data, _PART, [str(Path(node.description()["logs"]) / RAY_LOG)])
     if handler is None:
         return
     root = logging.getLogger()
@@ -305,11 +310,22 @@ def _log_in_file(node: Node) -> None:
     _LOG.info("the node on %s is ready", node.data)
 
 
-def _end_when_lost(node: Node) -> None:
+def _killed(data: Path) -> str:
+    """Return what is said of a node whose process could say nothing."""
+    return (
+        f"the node on {data.resolve()} has ended without a report, pid {os.getpid()}: it was killed, "
+        "perhaps because the machine had no memory left, or Ray ended it; start it again with: "
+        f"rocketray start --data {data.resolve()}"
+    )
+
+
+def _end_when_lost(node: Node, word: LastWord) -> None:
     """End this process when the node's Ray is lost, also while it stops and waits for that Ray."""
     while not (said := node.lost()):
         time.sleep(_LOOK_AGAIN_S)
     progress(said)
+    _LOG.info("%s", said)  # in the file; a warning would be on the terminal once more
+    word.is_said()
     os._exit(1)  # Ray's own way out waits a minute for the GCS, and prints stacks
 
 

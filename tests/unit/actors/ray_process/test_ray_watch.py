@@ -146,6 +146,32 @@ def test_a_server_that_cannot_be_reached_is_lost_when_that_lasts(server: socket.
         assert lost.startswith(f"its GCS at {address_of(server)} does not answer (timed out")
 
 
+@pytest.mark.parametrize("away_s", [0.0, 40.0])
+def test_a_gcs_that_takes_connections_and_says_nothing_is_lost_before_ray_ends_the_process(
+    raylet: str, monkeypatch: pytest.MonkeyPatch, away_s: float
+) -> None:
+    """That of the node's own Ray, too: a machine that is too busy, and not for some seconds."""
+    now_s = 0
+    monkeypatch.delenv("RAY_gcs_rpc_server_reconnect_timeout_s", raising=False)
+    with socket.create_server((_LOOPBACK, 0), backlog=100) as silent:
+        watch = RayWatch(
+            *(address_of(silent), raylet, os.getpid()),
+            gcs_away_s=away_s,
+            clock_s=lambda: now_s,
+        )
+        for now_s in range(10):  # noqa: B007 - the watch reads it
+            assert watch.lost() is None
+            assert not watch.is_gcs_away
+        for now_s in range(10, 40):  # noqa: B007 - the watch reads it
+            assert watch.lost() is None
+            assert watch.is_gcs_away, "a client says so"
+        now_s = 40
+        assert watch.lost() == (
+            f"its GCS at {address_of(silent)} does not answer (it takes connections, and has said "
+            "nothing for 40 s)"
+        )
+
+
 def test_a_connection_between_two_failures_begins_the_time_anew(server: socket.socket) -> None:
     now_s = 0.0
     with socket.create_server((_LOOPBACK, 0)) as raylet:
