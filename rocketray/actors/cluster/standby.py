@@ -12,8 +12,8 @@ Invariants
      first, and the old one, if it lives, saves nothing any more (register/documents.py).
   2. Of several standbys one starts the coordinator: Ray has one actor of that name, and a standby
      ends none but that which did not answer.
-  3. The call that the last word rests on is at most ``_ANSWER_S`` old: a standby asks afresh, and
-     takes no call along over a time in which it did not hear Ray.
+  3. The last call before a take-over is ``_ANSWER_S`` old, and one turn, at most: one that was made
+     before a cut of the network may never be answered.
 """
 
 from __future__ import annotations
@@ -137,8 +137,6 @@ class Standby:
             self._silence.hears(place, passed_s)
             return
         self._silence.misses(passed_s, hears_ray=hears_ray and hears_gcs())
-        if self._silence.is_deaf:
-            self._asked = None
         if self._silence.is_called and self._roll.is_answered():
             self._hear_in_register()
         elif self._silence.is_to_be_called:

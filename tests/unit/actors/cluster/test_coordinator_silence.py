@@ -50,7 +50,7 @@ def test_the_call_in_the_register_costs_no_time() -> None:
     assert silence.silent_s + CALL_S < TAKE_OVER_S
 
 
-def test_each_answer_begins_the_count_anew() -> None:
+def test_the_count_starts_again_with_each_answer() -> None:
     silence = heard()
     for _ in range(10):
         for _ in range(int(TAKE_OVER_S) - 1):
@@ -73,9 +73,12 @@ def test_while_ray_itself_is_not_heard_nothing_is_lost_or_counted() -> None:
 
 
 def test_a_standby_that_waited_elsewhere_loses_nobody_while_it_hears_no_ray() -> None:
-    silence = CoordinatorSilence(has_waited=True)
-    silence.misses(1, hears_ray=False)
-    assert not silence.is_lost
+    for actor in ("", "first"):
+        silence = CoordinatorSilence(has_waited=True)
+        silence.sees(actor)
+        silence.misses(1, hears_ray=False)
+        assert not silence.is_lost
+        assert not silence.is_to_be_called
 
 
 def test_a_call_from_before_the_cut_is_made_afresh() -> None:
