@@ -34,10 +34,20 @@ from rocketray.transaction import (
 
 from .cause import Cause, time_text
 
-__all__ = ["OWN_TOPICS", "Arrival", "arrival_of", "copies_with", "due_ms", "is_before_arrival"]
+__all__ = [
+    "KEPT_TOPICS",
+    "OWN_TOPICS",
+    "Arrival",
+    "arrival_of",
+    "copies_with",
+    "due_ms",
+    "is_before_arrival",
+]
 
 OWN_TOPICS = (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """The topics that hold a message before it is in its own topic."""
+KEPT_TOPICS = (SCHEDULE_LETTERS, TRANSACTION_LETTERS, GIVEN_UP_TOPIC)
+"""The topics in which the node keeps a message that never came to its own topic."""
 _COPIES_MAX = 1_000
 _DIGITS_MAX = 18
 
@@ -57,25 +67,30 @@ def is_before_arrival(message: StoredMessage) -> bool:
     return message.topic in OWN_TOPICS and not target.startswith(RETRY_PREFIX)
 
 
-def copies_with(node: NodeClient, key: str, topics: Sequence[str]) -> list[StoredMessage]:
-    """Return the copies with *key* of messages that are, or were, on their way to *topics*."""
+def copies_with(node: NodeClient, key: str, topics: Sequence[str] | None) -> list[StoredMessage]:
+    """Return the copies with *key* of messages that are, or were, on their way to *topics*.
+
+    None stands for all topics, also those that were deleted.
+    """
     there = node.topics.all()
     return [
         copy
         for name in OWN_TOPICS
         if name in there
         for copy in node.messages.query(name, key, _COPIES_MAX)
-        if is_before_arrival(copy) and copy.properties.get(REAL_TOPIC) in topics
+        if is_before_arrival(copy) and (topics is None or copy.properties.get(REAL_TOPIC) in topics)
     ]
 
 
 def arrival_of(node: NodeClient, message: StoredMessage) -> Arrival:
     """Return where the message is that *message* is a copy of; itself if it is no copy."""
-    if not is_before_arrival(message):
+    if not is_before_arrival(message) and message.topic not in KEPT_TOPICS:
         return Arrival(message, tuple(_way_here(message)))
     arrived = _arrived(node, message)
     if arrived is not None:
         return Arrival(arrived, tuple(_way_here(arrived)))
+    if message.topic in KEPT_TOPICS:
+        return _kept(message)
     if message.topic == HALF_TOPIC:
         waiting = [copy for copy in _copies(node, message) if copy.topic in WAITING_QUEUES]
         return _delayed(node, waiting[-1]) if waiting else _half(node, message)
@@ -114,6 +129,18 @@ def _way_here(message: StoredMessage) -> Iterator[ExplainStep]:
     elif DELAY_LEVEL in properties:
         detail = f"it was delayed at level {properties[DELAY_LEVEL]}"
         yield ExplainStep("delay", "delivered", detail)
+
+
+def _kept(kept: StoredMessage) -> Arrival:
+    """Return the end of a message of which the node has no other copy, or none that was found."""
+    topic = kept.properties.get(REAL_TOPIC, "")
+    if kept.topic == GIVEN_UP_TOPIC:
+        detail = f"no decision about its transaction for topic {topic!r}: it was abandoned"
+        step, cause = ExplainStep("transaction", "abandoned", detail), Cause.HALF_MESSAGE
+    else:
+        detail = f"topic {topic} could not store it: it is a dead letter in {kept.topic}"
+        step, cause = ExplainStep("stored", "dead letter", detail), Cause.UNDELIVERABLE
+    return Arrival(kept, (_stored(kept), step), cause)
 
 
 def _half(node: NodeClient, half: StoredMessage) -> Arrival:

@@ -13,9 +13,10 @@ from functools import cache
 from rocketray.actors.api.node_client import NodeClient, of_disks_there
 from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
 from rocketray.actors.journal.passages import history_of
-from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
+from rocketray.actors.retries.retry_records import origin_of, retry_topic
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.actors.topics.catalog import shard_of_host
+from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import ConfigError, PredicateError
 from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription
@@ -23,8 +24,9 @@ from rocketray.filters.verdict_values import ExplainStep, FilterVerdict
 from rocketray.message import StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketray.store.formats.message_id import decode_offset_id
+from rocketray.transaction import GIVEN_UP_TOPIC
 
-from .arrival import arrival_of, copies_with
+from .arrival import KEPT_TOPICS, arrival_of, copies_with
 from .cause import Cause, time_text
 from .explanation import Explanation, Found
 from .retry_trace import RetryTrace, first_of, is_given_back, trace
@@ -209,17 +211,27 @@ class Inquiry:
             found = None  # it is a key, or a producer's unique id
         if found is not None:
             return found, ()
-        group = self._group
-        given_back = [
-            name
-            for name in (retry_topic(group), dead_letter_topic(group))
-            if name in self._node.topics.all()
-        ]
-        for topics in [[topic]] if topic else (self._own_topics(), self._open_topics(), given_back):
-            ordered = self._with_key(wanted, topics)
+        for ordered in self._places_with_key(wanted, topic):
             if ordered:
                 return ordered[-1], tuple(_others(wanted, ordered))
         return None, ()
+
+    def _places_with_key(self, wanted: str, topic: str | None) -> Iterator[list[StoredMessage]]:
+        """Yield the messages with a key in one kind of places after the other, oldest first."""
+        if topic is not None:
+            yield self._with_key(wanted, [topic], [topic])
+            return
+        own = self._own_topics()
+        yield self._with_key(wanted, own, own)
+        yield self._with_key(wanted, self._open_topics(), None)
+        # Its topic may be deleted: then only the copies are left that the group, or any, returned.
+        group, given_back = self._group, (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+        last = [name for name in self._node.topics.all() if name.startswith(given_back)]
+        yield [
+            one
+            for one in self._with_key(wanted, [SCHEDULE_TOPIC, *last, GIVEN_UP_TOPIC], [])
+            if one.topic in KEPT_TOPICS or not group or is_given_back(one, group)
+        ]
 
     def _own_topics(self) -> list[str]:
         """Return the topics that the group reads, except its retry topic."""
@@ -234,8 +246,13 @@ class Inquiry:
             if not (is_system_topic(name) or name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)))
         ]
 
-    def _with_key(self, wanted: str, topics: Sequence[str]) -> list[StoredMessage]:
-        """Return the messages with a key in *topics*, or on their way there, oldest first."""
+    def _with_key(
+        self, wanted: str, topics: Sequence[str], targets: Sequence[str] | None
+    ) -> list[StoredMessage]:
+        """Return the messages with a key in *topics*, or on their way to *targets*, oldest first.
+
+        None stands for all targets, also for topics that were deleted.
+        """
         there = self._node.topics.all()
         in_topics = [
             one
@@ -243,7 +260,7 @@ class Inquiry:
             if name in there
             for one in self._node.messages.query(name, wanted, _FOUND_MAX)
         ]
-        copies = copies_with(self._node, wanted, topics)
+        copies = copies_with(self._node, wanted, targets)
         messages: dict[str, StoredMessage] = {}
         for one in (*copies, *sorted(in_topics, key=_age)):  # arrived messages win
             messages[one.unique_key or origin_of(one)] = one

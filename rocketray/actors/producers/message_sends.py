@@ -128,6 +128,7 @@ class MessageSends(OfOneProcess, what="producer"):
         waiting = self._waiting(message.topic, handling)
         future = self._add(link, half, waiting)
         transaction.half = future
+        transaction.target = message.topic, queue_id
         transaction.to_disk = waiting.durability is Durability.DISK
         return future
 

@@ -13,6 +13,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -21,6 +22,7 @@ from typing import Literal, Self
 from weakref import WeakValueDictionary
 
 from rocketray.actors.api.node_client import NodeClient
+from rocketray.actors.files.paths import control_path
 from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import (
@@ -65,6 +67,8 @@ class Transaction:
         """The unique key of its message, now and when it is committed."""
         self.half: MessageFuture | None = None
         """Its half message, once that is sent."""
+        self.target: tuple[str, int] | None = None
+        """The topic and the queue in which its message is to arrive."""
         self.to_disk = False
         """Whether its decision is to be on disk: as its half message is."""
         self._outcome: Outcome | None = None
@@ -103,9 +107,13 @@ class Transaction:
             TransactionDecidedError: it was decided otherwise before: by a check, which another
                 producer of the group answered, or by the node, which abandoned it. Its message is
                 not delivered.
+            TopicNotFoundError: the topic of its message was deleted, and nothing is decided: create
+                the topic and commit again, or roll back.
             ShardUnavailableError: it is not known whether it is committed; commit again.
             ConfigError: this program rolled it back before.
         """
+        if self.target is not None and self._outcome is None:
+            self.transactions.check_target(*self.target)
         self._decide("commit")
 
     def rollback(self) -> None:
@@ -199,6 +207,16 @@ class Transactions(OfOneProcess, what="producer"):
             self._node.topics.ensure(SCHEDULE_TOPIC, WAITING_QUEUES[SCHEDULE_TOPIC])
             self._may_delay = True
         return half_message(message, queue_id, self._group, transaction.message_id, level)
+
+    def check_target(self, topic: str, queue_id: int) -> None:
+        """Raise :class:`TopicNotFoundError` if the topic of a queue was deleted.
+
+        The coordinator is asked only if the queue is not on the client's disk. A commit does not
+        depend on its answer.
+        """
+        if not control_path(self._node.data, topic, queue_id).exists():
+            with contextlib.suppress(ShardUnavailableError):
+                self._node.topics.get(topic)
 
     def decide(
         self,

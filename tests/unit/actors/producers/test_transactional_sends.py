@@ -361,11 +361,38 @@ def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode)
             pass
         wait_until(lambda: len(visible(node)) == 1)
         late = begin(producer, "Trade", b"2", queue_id=0)
+        again = begin(producer, "Trade", b"3", queue_id=1)
         node.topics.delete("Trade")
-        late.commit()
+        for transaction in (late, again):
+            with pytest.raises(TopicNotFoundError, match="rocketray topics create Trade"):
+                transaction.commit()
+        producer.transactions.decide(late.half_place, late.message_id, "commit", "check")
         wait_until(lambda: TRANSACTION_LETTERS in node.topics.all())
         wait_until(lambda: len(visible(node, TRANSACTION_LETTERS)) == 1)
+        node.topics.create("Trade", 2)
+        again.commit()
+        wait_until(lambda: len(visible(node)) == 1)
     assert visible(node, TRANSACTION_LETTERS)[0].unique_key == late.message_id
+    assert visible(node)[0].unique_key == again.message_id
+
+
+def test_a_commit_needs_no_coordinator_to_look_at_its_topic(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def away(topic: str) -> None:
+        asked.append(topic)
+        raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")
+
+    with NodeProducer(node, group="payments", check=unknown) as producer:
+        monkeypatch.setattr(node.topics, "get", away)
+        producer.transactions.check_target("Trade", 0)
+        assert asked == []
+        monkeypatch.setattr(transactional_sends, "control_path", lambda *_: Path("elsewhere"))
+        producer.transactions.check_target("Trade", 0)
+        assert asked == ["Trade"]
+        monkeypatch.undo()
 
 
 def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
