@@ -151,7 +151,9 @@ def preview(
     queue_id: OnlyQueueOption = None,
     rejected: Annotated[
         bool,
-        typer.Option("--rejected", help="Show messages that the filter rejects, and why."),
+        typer.Option(
+            "--rejected", help="Show messages that the filter rejects, or fails on, and why."
+        ),
     ] = False,
     failed: Annotated[
         bool,
@@ -171,7 +173,7 @@ def preview(
     likely mistakes in the filter. A predicate (--where) is imported and run by this command. --json
     prints one object: scanned, matched, rejected, failed, failures by kind, bytesRead, and the
     first matches as "store scan" prints them; with --rejected or --failed those messages instead,
-    with their verdict and why.
+    with their verdict and why. The number of rejected ones is without those that failed.
     """
     from rocketray.actors.api.queues_here import queues_in  # noqa: PLC0415 - slow
     from rocketray.actors.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy

@@ -140,7 +140,10 @@ def _print_since(
         tell_note(here.note())
         if as_json:
             held = {"sinceMs": since_ms, "held": found.held, "queuesElsewhere": [*here.elsewhere]}
-            print_json(names | held | {"counters": json_fields(found.counters)})
+            counters = {
+                _since_name(name): number for name, number in json_fields(found.counters).items()
+            }
+            print_json(names | held | {"counters": counters})
         rows.append((each.group, each.topic, *_numbers(found.counters)))
         if found.counters.scanned < found.held:
             progress(
@@ -148,8 +151,12 @@ def _print_since(
                 f"{found.held:,} messages were scanned: --max-scan"
             )
     if not as_json:
-        columns = ["matched" if name == "delivered" else name for name in _COLUMNS]
-        print_table(("group", "topic", *columns), rows)
+        print_table(("group", "topic", *map(_since_name, _COLUMNS)), rows)
+
+
+def _since_name(counter: str) -> str:
+    """Return the name of a counter of messages in the log: nothing was delivered."""
+    return "matched" if counter == "delivered" else counter
 
 
 def _since(

@@ -93,8 +93,11 @@ def progress(
         if errors[name, topic]:
             print_line(f"the filter failed on {counted(errors[name, topic], 'message')}")
         print_line("")
+    known = [row for row in rows if row["diff"] is not None]  # not those of broadcast groups
+    left_out = ", without broadcast groups" if known and len(known) < len(rows) else ""
     for name in ("diff", "inflight"):
-        print_line(f"{name} total: {sum(row[name] or 0 for row in rows)}")
+        total = sum(row[name] or 0 for row in known) if known or not rows else "unknown"
+        print_line(f"{name} total: {total}{left_out}")
 
 
 def _lags_of(

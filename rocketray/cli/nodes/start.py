@@ -198,7 +198,8 @@ def start(
     then prints the content of its node.json on one line, and the address of its metrics. It ends
     with SIGINT (Ctrl-C) or SIGTERM, and everything acknowledged is on disk when it has stopped.
     SIGTERM must reach this process alone, because Ray's processes have to outlive it: under systemd
-    set KillMode=mixed.
+    set KillMode=mixed. In the background of a shell script use SIGTERM: the shell has such a job
+    ignore SIGINT, which holds until the node is ready.
     """
     if (named := chosen_cluster()) is not None:  # before the command's name
         cluster, ray_address = named.name, ray_address or named.ray_address

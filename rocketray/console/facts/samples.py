@@ -31,11 +31,11 @@ class TopicSample:
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """The lag of a group on a topic; ``unknown`` says why ``lag`` is None."""
+    """The lag of a group on a topic; ``unknown`` says why it and its exactness are None."""
 
     time_ms: int
     lag: int | None
-    exactness: str = Exactness.EXACT.value
+    exactness: str | None
     unknown: str | None = None
 
 
@@ -69,7 +69,7 @@ class Samples:
                 try:
                     found = lag_of(node, group).values()
                 except StreamError as error:
-                    ring_of_lag.append(LagSample(now_ms, None, unknown=str(error)))
+                    ring_of_lag.append(LagSample(now_ms, None, None, str(error)))
                 else:
                     worst = {one.exactness for one in found} - {Exactness.EXACT}
                     exactness = min((one.value for one in worst), default=Exactness.EXACT.value)

@@ -127,9 +127,7 @@ def _filters(node: NodeClient, name: str) -> dict[str, Any]:
 
 def _group_row(node: NodeClient, one: GroupDescription, context: PageContext) -> dict[str, Any]:
     found, unknown = known(partial(_lag_of, node, one))
-    worst = sorted(
-        {each.exactness.value for each in (found or {}).values()} - {Exactness.EXACT.value}
-    )
+    kinds = {each.exactness.value for each in (found or {}).values()} - {Exactness.EXACT.value}
     return {
         **group_record(one),
         "subscribed": str(one.subscription),
@@ -137,7 +135,7 @@ def _group_row(node: NodeClient, one: GroupDescription, context: PageContext) ->
         "switched": one.plan is not None and one.plan.is_switching and bool(one.plan.switches),
         "lag": None if found is None else sum(each.count for each in found.values()),
         "diff": None if found is None else sum(each.diff for each in found.values()),
-        "exactness": worst[0] if worst else Exactness.EXACT.value,
+        "exactness": None if found is None else min(kinds, default=Exactness.EXACT.value),
         "unknown": unknown,
         "held": {str(queue): str(failing) for queue, failing in sorted(one.failing.items())},
         "isRetry": one.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)),

@@ -9,9 +9,10 @@ checkpoint) is never used for another.
     rocketray   1      names in double quotes, LIKE, and IN with numbers
     rocketray   2      a text beside an integer is compared as a number, whatever its form
 
-The dialect "rocketray" never contradicts a verdict of RocketMQ's; where RocketMQ fails on the form
-of a number, it compares numerically (coercion.py has the rule cell by cell). Stored filters keep
-the rules that they were stored with.
+The dialect "rocketray" never contradicts a verdict of RocketMQ's on an expression that RocketMQ
+reads to its end: it ignores the text from what it does not know on, such as LIKE. Where RocketMQ
+fails on the form of a number, "rocketray" compares numerically (coercion.py has the rule cell by
+cell). Stored filters keep the rules that they were stored with.
 """
 
 from __future__ import annotations

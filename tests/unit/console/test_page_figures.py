@@ -432,8 +432,8 @@ def test_unknown_is_said_and_is_not_zero(
     monkeypatch.setattr(node, "shard_statistics", silent)
     for path in ("groups", "topics"):
         rows = console.get(f"/{path}.json").record[path]
-        numbers = {row["messages" if path == "topics" else "lag"] for row in rows}
-        assert numbers == {None}
+        names = ["messages"] if path == "topics" else ["lag", "exactness"]
+        assert {row[name] for row in rows for name in names} == {None}
         page = console.get(f"/{path}").text
         assert "unknown, because" in page
         assert "it &lt;burns&gt;" in page
@@ -443,7 +443,7 @@ def test_unknown_is_said_and_is_not_zero(
     assert samples.topics["Trade"][0] == TopicSample(7, None)
     assert samples.series("audit", "Trade") == [(7, None)]
     assert samples.lags["audit", "Trade"][0] == LagSample(
-        7, None, unknown=samples.lags["audit", "Trade"][0].unknown
+        7, None, None, samples.lags["audit", "Trade"][0].unknown
     )
 
 

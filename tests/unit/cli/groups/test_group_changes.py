@@ -88,6 +88,10 @@ def test_progress_of_a_broadcast_group_tells_its_members_and_no_offsets(node: Lo
         node.consumer("b", "T", everything, client_id="two", broadcast=True),
     ):
         (row,) = run("progress", "b")
+        alone = run_here("groups", "progress", "b").out.splitlines()
+        beside = run_here("groups", "progress").out.splitlines()
+    assert alone[-2:] == ["diff total: unknown", "inflight total: unknown"]
+    assert beside[-2] == "diff total: 6, without broadcast groups"
     unknown = ("consumerOffset", "diff", "inflight", "lag", "exactness", "lastTime", "held")
     assert [row.pop(name) for name in unknown] == [None] * len(unknown)
     assert row == {
