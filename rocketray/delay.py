@@ -22,9 +22,19 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from .errors import ConfigError, InvalidMessageError, InvalidNameError
+from .marks import (
+    DELAY_LEVEL,
+    DELAY_PROPERTIES,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLLED_FROM,
+)
 from .meant import refuse_unknown
 from .message import ForwardedMessage, Message, StoredMessage
-from .names import check_open_topic
+from .names import SCHEDULE_TOPIC, TIMER_TOPIC, check_open_topic
 
 __all__ = [
     "DELAY_LEVEL",
@@ -52,20 +62,7 @@ __all__ = [
     "restored",
 ]
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_QUEUE_ID = 0
-
-DELAY_LEVEL = "DELAY"
-REAL_TOPIC = "REAL_TOPIC"
-REAL_QUEUE_ID = "REAL_QID"
-TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
-"""The time of delivery, in milliseconds since 1970."""
-TIMER_DELAY_MS = "TIMER_DELAY_MS"
-"""The delay in milliseconds, where the producer gave a delay and not a time."""
-TIMER_OUT_MS = "TIMER_OUT_MS"
-"""The timer's tick (whole seconds) before the time of delivery, in milliseconds since 1970."""
-
 _SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
 DELAY_LEVELS_MS = (
     1 * _SECOND, 5 * _SECOND, 10 * _SECOND, 30 * _SECOND,
@@ -77,8 +74,6 @@ DELAY_LEVELS_MS = (
 WAITING_QUEUES = {SCHEDULE_TOPIC: len(DELAY_LEVELS_MS), TIMER_TOPIC: 1}
 """The topics in which messages wait, and the number of queues of each."""
 DELAY_MAX_MS = 40 * 24 * _HOUR
-TIMER_ROLLED_FROM = "TIMER_ROLLED_FROM"
-"""The place of a message before it was stored again; an addition to RocketMQ's, never delivered."""
 TIMER_PRECISION_MS = 1000
 _QUEUE_ID = re.compile(r"[0-9]{1,4}")
 
@@ -295,8 +290,3 @@ def _moved(message: AnyMessage, topic: str, waiting: dict[str, str]) -> AnyMessa
         name: value for name, value in message.properties.items() if name not in DELAY_PROPERTIES
     }
     return replace(message, topic=topic, properties={**kept, **waiting})
-
-
-DELAY_PROPERTIES = frozenset(
-    {DELAY_LEVEL, REAL_TOPIC, REAL_QUEUE_ID, TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_OUT_MS}
-) | {"TIMER_DELAY_SEC", TIMER_ROLLED_FROM}

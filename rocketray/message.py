@@ -13,6 +13,17 @@ from dataclasses import dataclass, fields
 from typing import Any, NewType, Self, TypedDict, Unpack, cast, final
 
 from .errors import InvalidMessageError, MessageTooLargeError
+from .marks import (
+    CRC_PROPERTY,
+    IMPORTED_OFFSET_ID,
+    KEYS,
+    SHARDING_KEY,
+    TAGS,
+    UNIQUE_KEY,
+    is_refused,
+    refusal,
+    taken_on,
+)
 from .message_time import checked_ms
 from .names import check_topic
 from .property_text import text_to_give
@@ -51,15 +62,6 @@ PhysicalOffset = NewType("PhysicalOffset", int)
 QueueOffset = NewType("QueueOffset", int)
 """A position in a consume queue, in messages."""
 
-TAGS = "TAGS"
-KEYS = "KEYS"
-UNIQUE_KEY = "UNIQ_KEY"
-CRC_PROPERTY = "__CRC32#"
-"""RocketMQ's property with a CRC of the whole record, which only a store can write."""
-IMPORTED_OFFSET_ID = "IMPORTED_OFFSET_ID"
-"""The offset id that an imported message had in its former store; indexed like a key."""
-SHARDING_KEY = "__SHARDINGKEY"
-"""RocketMQ's property of the sharding key, by which messages keep their order."""
 EMPTY_SHARDING_KEY = "="
 """What an app's message has as its sharding key if its key is empty, beside a mark."""
 NAME_VALUE_SEPARATOR = "\x01"
@@ -71,7 +73,6 @@ JAVA_BLANKS = "".join(map(chr, range(0x21)))
 _BODY_TYPES = (bytes, bytearray, memoryview)
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # 0xED always begins a character
 _REPLACEMENT = "\ufffd".encode()
-_RESERVED_PROPERTIES = frozenset({TAGS, KEYS, UNIQUE_KEY})
 _NO_KEYS: Sequence[str] = ()
 _CHECKED_MAX = 4096
 _checked: set[tuple[str, str | None]] = set()  # topics with tags that were found valid
@@ -200,8 +201,11 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
     return keys
 
 
-def check_properties(properties: Mapping[str, str]) -> None:
-    """Raise :class:`InvalidMessageError` when a user's property could not be read back."""
+def check_properties(properties: Mapping[str, str], topic: str) -> None:
+    """Raise :class:`InvalidMessageError` when a property could not be read back, or is the node's.
+
+    In *topic*, if that is one of its own, the node's properties are allowed.
+    """
     if properties.__class__ is not dict and not isinstance(properties, Mapping):
         raise InvalidMessageError(
             f"properties is {properties!r:.60}; give a mapping of strings, such as "
@@ -210,37 +214,21 @@ def check_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         if name in _checked_names and value.__class__ is str and value and value.isprintable():
             continue  # valid, in a third of the time
-        if not isinstance(name, str):
-            raise InvalidMessageError(
-                f"the name of property {name!r:.60} is not a string; give a string"
-            )
-        if name in _RESERVED_PROPERTIES:
-            raise InvalidMessageError(
-                f"property {name} is set by the field of that name: use tags=, keys= or unique_key="
-            )
-        if not isinstance(value, str):
-            raise InvalidMessageError(
-                f"property {name!r} is a {type(value).__name__}; properties are strings, and "
-                f"absent if there is no value: {text_to_give(value)}"
-            )
-        if not name or not value:
-            raise InvalidMessageError(
-                f"property {name!r}={value!r} has an empty name or value, which readers cannot "
-                "see; leave it out"
-            )
-        if _is_refused(name + value):
-            _check_text(f"the name of property {name!r}", name)
-            _check_text(f"property {name!r}", value)
+        _check_property(name, value, topic)
+        if is_refused(name, ""):
+            continue  # it is valid in the node's own topics only
         if len(_checked_names) >= _CHECKED_MAX:
             _checked_names.clear()
         _checked_names.add(name)
 
 
-def with_sharding_key(properties: Mapping[str, str] | None, sharding_key: str) -> Mapping[str, str]:
-    """Return the properties of a message that is sent with *sharding_key*, which it keeps."""
+def with_sharding_key(
+    properties: Mapping[str, str] | None, sharding_key: str, topic: str
+) -> Mapping[str, str]:
+    """Return the properties of a message to *topic* with *sharding_key*, which it keeps."""
     if not properties:
         return {SHARDING_KEY: sharding_key}
-    check_properties(properties)
+    check_properties(properties, topic)
     return {**properties, SHARDING_KEY: sharding_key}
 
 
@@ -289,7 +277,7 @@ class Message:
         if properties is None:
             properties = {}
         elif properties.__class__ is not dict or properties:
-            check_properties(properties)
+            check_properties(properties, topic)
         if born_timestamp_ms is not None:
             born_timestamp_ms = checked_ms("born_timestamp_ms", born_timestamp_ms, "milliseconds")
         made: Any = _Draft()
@@ -364,6 +352,18 @@ class StoredMessage:
     def unique_key(self) -> str | None:
         """The id that the producer gave the message, or None."""
         return self.properties.get(UNIQUE_KEY)
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The properties that another message may have, too: a program may send them.
+
+        Not among them are tag, keys and sharding key, which a send has arguments for, the unique
+        key, and what the node notes about the message (marks.py).
+        """
+        found = taken_on(self.properties)
+        for name in (TAGS, KEYS, SHARDING_KEY):
+            found.pop(name, None)
+        return found
 
     @property
     def imported_offset_id(self) -> str | None:
@@ -450,6 +450,28 @@ def _check_topic_and_tag(topic: str, tags: str | None) -> None:
     if len(_checked) >= _CHECKED_MAX:
         _checked.clear()
     _checked.add((topic, tags))
+
+
+def _check_property(name: str, value: str, topic: str) -> None:
+    if not isinstance(name, str):
+        raise InvalidMessageError(
+            f"the name of property {name!r:.60} is not a string; give a string"
+        )
+    if is_refused(name, topic):
+        raise InvalidMessageError(refusal(name))
+    if not isinstance(value, str):
+        raise InvalidMessageError(
+            f"property {name!r} is a {type(value).__name__}; properties are strings, and "
+            f"absent if there is no value: {text_to_give(value)}"
+        )
+    if not name or not value:
+        raise InvalidMessageError(
+            f"property {name!r}={value!r} has an empty name or value, which readers cannot see; "
+            "leave it out"
+        )
+    if _is_refused(name + value):
+        _check_text(f"the name of property {name!r}", name)
+        _check_text(f"property {name!r}", value)
 
 
 def _check_text(what: str, text: str) -> None:

@@ -17,9 +17,13 @@ from .errors import InvalidMessageError, InvalidNameError
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
+    "GIVEN_UP_TOPIC",
     "GROUP_MAX_CHARS",
+    "HALF_TOPIC",
     "QUEUE_COUNT_MAX",
     "RETRY_PREFIX",
+    "SCHEDULE_TOPIC",
+    "TIMER_TOPIC",
     "TOPIC_MAX_BYTES",
     "check_case_clash",
     "check_group",
@@ -45,6 +49,14 @@ QUEUE_COUNT_MAX = 1024
 SHARED: Literal["shared"] = "shared"
 QueuesPerProcess = int | Literal["shared"] | None
 """How many queues share a process; ``shared``: all, with other topics; None: not said."""
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+"""The topic in which messages wait at a delay level."""
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+"""The topic in which messages wait for a time."""
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+"""The topic of messages whose transaction is not decided."""
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""The topic of messages whose transaction was abandoned."""
 _SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 _SYSTEM_TOPICS = frozenset(
     {
@@ -52,16 +64,16 @@ _SYSTEM_TOPICS = frozenset(
         "CHECKPOINT_TOPIC",
         "OFFSET_MOVED_EVENT",
         "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
+        HALF_TOPIC,
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "SCHEDULE_TOPIC_XXXX",
+        SCHEDULE_TOPIC,
         "SELF_TEST_TOPIC",
         "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        GIVEN_UP_TOPIC,
     }
 )
 _INTERNAL_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_TOPIC_PREFIX, "RMQ_SYS_TRANS_")
-_INTERNAL_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})
+_INTERNAL_TOPICS = frozenset({SCHEDULE_TOPIC, GIVEN_UP_TOPIC})
 _CLOSED_TOPICS = _INTERNAL_TOPICS | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 

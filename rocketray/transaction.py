@@ -20,10 +20,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
-from .delay import DELAY_LEVEL, REAL_QUEUE_ID, REAL_TOPIC, Placed, at_level
+from .delay import Placed, at_level
 from .errors import ConfigError, InvalidMessageError
+from .marks import (
+    DELAY_LEVEL,
+    IMMUNITY_S,
+    PREPARED,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRANSACTION_ID,
+)
 from .message import ForwardedMessage, Message, StoredMessage
-from .names import check_group, is_system_topic
+from .names import GIVEN_UP_TOPIC, HALF_TOPIC, check_group, is_system_topic
 
 __all__ = [
     "END_TOPIC",
@@ -48,15 +57,9 @@ __all__ = [
     "target",
 ]
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 END_TOPIC = "rmq_sys_END_TRANSACTION"
 
-PRODUCER_GROUP = "PGROUP"
-_PREPARED = "TRAN_MSG"
-_TRANSACTION_ID = "__transactionId__"
-_IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _HALF_OFFSET = "HALF_QUEUE_OFFSET"
 _DECIDED_BY = "DECIDED_BY"
 _DONE_TAG = "d"
@@ -105,11 +108,11 @@ def half_message(
         )
     properties = {
         **message.properties,
-        _PREPARED: "true",
+        PREPARED: "true",
         PRODUCER_GROUP: check_group(group),
         REAL_TOPIC: message.topic,
         REAL_QUEUE_ID: str(queue_id),
-        _TRANSACTION_ID: unique_key,
+        TRANSACTION_ID: unique_key,
         **({DELAY_LEVEL: str(delay_level)} if delay_level else {}),
     }
     return replace(message, topic=HALF_TOPIC, unique_key=unique_key, properties=properties)
@@ -131,7 +134,7 @@ def target(half: StoredMessage) -> tuple[str, int]:
 
 def immunity_ms(half: StoredMessage) -> int:
     """Return how long the producer wants no check; 0 if it gave no time."""
-    return 1000 * (_number(half, _IMMUNITY_S, 9) or 0)
+    return 1000 * (_number(half, IMMUNITY_S, 9) or 0)
 
 
 def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
@@ -176,7 +179,7 @@ def decision_message(decision: Decision) -> Message:
         properties={
             _DECIDED_BY: decision.decider,
             _HALF_OFFSET: str(decision.half_offset),
-            _TRANSACTION_ID: decision.unique_key,
+            TRANSACTION_ID: decision.unique_key,
             PRODUCER_GROUP: decision.group,
         },
     )
@@ -188,7 +191,7 @@ def parse_decision(stored: StoredMessage) -> Decision | None:
     outcome = _ENDINGS.get(stored.tags or "")
     if half_offset is None or outcome is None:
         return None
-    unique_key = stored.properties.get(_TRANSACTION_ID, "")
+    unique_key = stored.properties.get(TRANSACTION_ID, "")
     group = stored.properties.get(PRODUCER_GROUP, "")
     decider = _DECIDERS.get(stored.properties.get(_DECIDED_BY, ""), "producer")
     return Decision(half_offset, unique_key, group, outcome, decider)

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
         "names",
+        "marks",
         "message",
         "hashing",
         "config",

@@ -16,7 +16,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from rocketray.message import KEYS, TAGS, UNIQUE_KEY
+from rocketray.marks import KEYS, TAGS, TRACE_PARENT, TRACE_STATE, UNIQUE_KEY
 
 __all__ = [
     "TRACE_PARENT",
@@ -28,7 +28,6 @@ __all__ = [
     "with_context",
 ]
 
-TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
 _W3C = TraceContextTextMapPropagator()
 _NO_CONTEXT = Context()
 

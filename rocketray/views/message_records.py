@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from rocketray.message import KEYS, StoredMessage
+from rocketray.marks import FAILURE_REASON, KEYS, mark
+from rocketray.message import StoredMessage
 
 if TYPE_CHECKING:
     from rocketray.actors.api.system_api import UndecidedHalf
@@ -36,7 +37,6 @@ def to_json(message: StoredMessage) -> dict[str, Any]:
 def letter_record(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:
     """Return a dead letter, with its attempts, its origin and the error of the last attempt."""
     from rocketray.actors.retries.retry_records import (  # noqa: PLC0415 - for help
-        FAILURE_REASON,
         origin_of,
         topic_of,
     )
@@ -47,7 +47,7 @@ def letter_record(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]
         "originTopic": topic_of(letter),
         "originMsgId": origin_of(letter),
         "redriven": is_redriven,
-        "reason": letter.properties.get(FAILURE_REASON),
+        "reason": mark(letter, FAILURE_REASON),
     }
 
 

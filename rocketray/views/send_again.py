@@ -2,7 +2,7 @@
 
 A message of printable text is written as arguments. Any other is written as JSON in ASCII, so that
 a terminal into which the command is pasted gets no control characters of a message. The unique key
-is left out, because each send makes one, and so are the queue and what only a store writes.
+is left out, because each send makes one, and so are the queue and what the node noted (marks.py).
 """
 
 from __future__ import annotations
@@ -13,20 +13,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rocketray.message import (
-    CRC_PROPERTY,
-    IMPORTED_OFFSET_ID,
-    KEYS,
-    SHARDING_KEY,
-    TAGS,
-    UNIQUE_KEY,
-    StoredMessage,
-)
+from rocketray.message import SHARDING_KEY, StoredMessage
 
 __all__ = ["SendAgain", "send_again"]
 
 _COMMAND_MAX_BYTES = 100 * 1024  # Linux allows 128 KiB an argument
-_OF_FIELDS = {TAGS, KEYS, SHARDING_KEY, UNIQUE_KEY, CRC_PROPERTY, IMPORTED_OFFSET_ID}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +43,7 @@ def send_again(message: StoredMessage) -> SendAgain:
 
 
 def _with_message(message: StoredMessage) -> SendAgain:
-    properties = {k: v for k, v in message.properties.items() if k not in _OF_FIELDS}
+    properties = message.user_properties
     sharding_key = message.properties.get(SHARDING_KEY)
     fields = {
         "tags": message.tags,

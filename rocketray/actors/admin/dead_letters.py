@@ -34,13 +34,7 @@ from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.dead_letter_api import LetterBox
 from rocketray.actors.retries.deliveries import Place
 from rocketray.actors.retries.retry_records import (
-    FAILURE_REASON,
-    GIVEN_UP_BY,
-    ORIGIN_MESSAGE_ID,
-    REDRIVEN_FROM,
-    RETRY_QUEUE_ID,
     RETRY_QUEUES,
-    RETRY_TOPIC,
     dead_letter_topic,
     queue_of,
     retry_topic,
@@ -48,7 +42,6 @@ from rocketray.actors.retries.retry_records import (
 from rocketray.actors.retries.undeliverable import NODE_GROUPS, first_place
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.queue_views import QueueView, open_queues
-from rocketray.delay import DELAY_PROPERTIES
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,
@@ -60,6 +53,16 @@ from rocketray.errors import (
 from rocketray.file_form import FileForm
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
+from rocketray.marks import (
+    DELAY_PROPERTIES,
+    FAILURE_REASON,
+    GIVEN_UP_BY,
+    ORIGIN_MESSAGE_ID,
+    REDRIVEN_FROM,
+    RETRY_QUEUE_ID,
+    RETRY_TOPIC,
+    mark,
+)
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
 from rocketray.store.files.file_system import SYSTEM_FILES
@@ -265,7 +268,7 @@ def _newest_reason(view: QueueView) -> str | None:
         found = view.reader.messages(view.reader.match_tags(newest, view.maximum, None))
     except (CorruptRecordError, OffsetOutOfRangeError):
         return None  # damaged, or removed meanwhile
-    return found[0].properties.get(FAILURE_REASON) if found else None
+    return mark(found[0], FAILURE_REASON) if found else None
 
 
 def _has_files(data: Path, topic: str) -> bool:
@@ -293,7 +296,7 @@ def _letters_of(
             if tags and len(entries):
                 entries = entries.select(view.reader.have_tags(entries, tags))
             for letter in view.reader.messages(entries):
-                if is_own or letter.properties.get(GIVEN_UP_BY) == group:
+                if is_own or mark(letter, GIVEN_UP_BY) == group:
                     yield letter
 
 

@@ -11,26 +11,19 @@ from dataclasses import dataclass
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
-from rocketray.delay import (
-    DELAY_LEVEL,
-    DELAY_LEVELS_MS,
-    REAL_TOPIC,
-    SCHEDULE_TOPIC,
-    TIMER_DELIVER_MS,
-    TIMER_TOPIC,
-    WAITING_QUEUES,
-)
+from rocketray.delay import DELAY_LEVELS_MS, WAITING_QUEUES
 from rocketray.filters.verdict_values import ExplainStep
+from rocketray.marks import DELAY_LEVEL, PRODUCER_GROUP, REAL_TOPIC, TIMER_DELIVER_MS, mark
 from rocketray.message import StoredMessage
-from rocketray.names import RETRY_PREFIX
-from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION
-from rocketray.transaction import (
-    END_TOPIC,
+from rocketray.names import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
-    PRODUCER_GROUP,
-    parse_decision,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
 )
+from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION
+from rocketray.transaction import END_TOPIC, parse_decision
 
 from .cause import Cause, time_text
 
@@ -63,7 +56,7 @@ class Arrival:
 
 def is_before_arrival(message: StoredMessage) -> bool:
     """Return whether *message* is a copy that no group reads yet; a waiting retry is not one."""
-    target = message.properties.get(REAL_TOPIC, "")
+    target = mark(message, REAL_TOPIC) or ""
     return message.topic in OWN_TOPICS and not target.startswith(RETRY_PREFIX)
 
 
@@ -98,7 +91,7 @@ def arrival_of(node: NodeClient, message: StoredMessage) -> Arrival:
 
 
 def _arrived(node: NodeClient, copy: StoredMessage) -> StoredMessage | None:
-    topic, key = copy.properties.get(REAL_TOPIC, ""), copy.unique_key
+    topic, key = mark(copy, REAL_TOPIC) or "", copy.unique_key
     if key is None or topic not in node.topics.all():
         return None
     found = [one for one in node.messages.query(topic, key, _COPIES_MAX) if one.unique_key == key]
@@ -109,26 +102,23 @@ def _copies(node: NodeClient, copy: StoredMessage) -> list[StoredMessage]:
     """Return all copies of a message that is not in its topic, oldest first in each topic."""
     if copy.unique_key is None:
         return [copy]
-    found = copies_with(node, copy.unique_key, [copy.properties.get(REAL_TOPIC, "")])
+    found = copies_with(node, copy.unique_key, [mark(copy, REAL_TOPIC) or ""])
     return [one for one in found if one.unique_key == copy.unique_key] or [copy]
 
 
 def _way_here(message: StoredMessage) -> Iterator[ExplainStep]:
     """Yield the steps of its way that a message in its topic shows."""
-    properties = message.properties
-    if properties.get(REAL_TOPIC) != message.topic:
+    if mark(message, REAL_TOPIC) != message.topic:
         return
     flag = message.sys_flag & TRANSACTION
     if flag and flag != ROLLBACK:
-        group = properties.get(PRODUCER_GROUP, "")
+        group = mark(message, PRODUCER_GROUP) or ""
         detail = f"its transaction of producer group {group!r} was committed"
         yield ExplainStep("transaction", "committed", detail)
-    if TIMER_DELIVER_MS in properties:
-        due = _time_of(properties[TIMER_DELIVER_MS])
-        yield ExplainStep("delay", "delivered", f"it was delayed until {due}")
-    elif DELAY_LEVEL in properties:
-        detail = f"it was delayed at level {properties[DELAY_LEVEL]}"
-        yield ExplainStep("delay", "delivered", detail)
+    if (due := mark(message, TIMER_DELIVER_MS)) is not None:
+        yield ExplainStep("delay", "delivered", f"it was delayed until {_time_of(due)}")
+    elif (level := mark(message, DELAY_LEVEL)) is not None:
+        yield ExplainStep("delay", "delivered", f"it was delayed at level {level}")
 
 
 def _kept(kept: StoredMessage) -> Arrival:
@@ -144,7 +134,7 @@ def _kept(kept: StoredMessage) -> Arrival:
 
 
 def _half(node: NodeClient, half: StoredMessage) -> Arrival:
-    topic, group = half.properties.get(REAL_TOPIC, ""), half.properties.get(PRODUCER_GROUP, "")
+    topic, group = mark(half, REAL_TOPIC) or "", mark(half, PRODUCER_GROUP) or ""
     whose = f"a transaction of producer group {group!r} for topic {topic!r}"
     steps = (_stored(half),)
 
@@ -181,7 +171,7 @@ def _decision(node: NodeClient, half: StoredMessage) -> tuple[str | None, int]:
     """Return the first decision about *half*, which counts, and its time."""
     if half.unique_key is None or END_TOPIC not in node.topics.all():
         return None, 0
-    wanted = half.queue_offset, half.unique_key, half.properties.get(PRODUCER_GROUP, "")
+    wanted = half.queue_offset, half.unique_key, mark(half, PRODUCER_GROUP) or ""
     for stored in node.messages.query(END_TOPIC, half.unique_key, _COPIES_MAX):
         decision = parse_decision(stored)
         if decision is not None and decision[:3] == wanted:
@@ -197,7 +187,7 @@ def _delayed(node: NodeClient, copy: StoredMessage) -> Arrival:
         if node.delays.is_waiting(each.topic, each.queue_id, each.queue_offset)
     ]
     last = (waiting or copies)[-1]
-    topic, when_ms = last.properties.get(REAL_TOPIC, ""), due_ms(last)
+    topic, when_ms = mark(last, REAL_TOPIC) or "", due_ms(last)
     due = f"{topic} at {time_text(when_ms)}"
     steps = (_stored(last),)
 
@@ -251,7 +241,7 @@ def due_ms(copy: StoredMessage) -> int:
     """Return when a copy that waits is due, in milliseconds since 1970."""
     if copy.topic == SCHEDULE_TOPIC:
         return copy.store_timestamp_ms + DELAY_LEVELS_MS[copy.queue_id % len(DELAY_LEVELS_MS)]
-    text = copy.properties.get(TIMER_DELIVER_MS, "")
+    text = mark(copy, TIMER_DELIVER_MS) or ""
     return int(text) if _is_number(text) else copy.store_timestamp_ms
 
 

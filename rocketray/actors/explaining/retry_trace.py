@@ -11,17 +11,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.retries.retry_records import (
-    GIVEN_UP_BY,
-    REDRIVEN_FROM,
-    dead_letter_topic,
-    origin_of,
-    retry_topic,
-)
-from rocketray.delay import REAL_TOPIC, SCHEDULE_TOPIC
+from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
 from rocketray.errors import ConfigError
+from rocketray.marks import GIVEN_UP_BY, REAL_TOPIC, REDRIVEN_FROM, mark
 from rocketray.message import StoredMessage
-from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import due_ms
@@ -88,7 +82,9 @@ def trace(
     key = message.unique_key or next(iter(message.keys), None)
     if key is None:
         return None
-    origin = origin_of(message)
+    origin = message.offset_message_id
+    if is_given_back(message, group):  # else a dead letter is where this group read it first
+        origin = origin_of(message)
     copies = [
         copy
         for topic in node.topics.all()
@@ -122,20 +118,20 @@ def may_hold_copies(topic: str, group: str) -> bool:
 
 def _reader_of(copy: StoredMessage) -> str:
     """Return the group that a copy is of; "" for none."""
-    topic = copy.properties.get(REAL_TOPIC, "") if copy.topic == SCHEDULE_TOPIC else copy.topic
+    topic = mark(copy, REAL_TOPIC) or "" if copy.topic == SCHEDULE_TOPIC else copy.topic
     for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
         if topic.startswith(prefix):
             return topic.removeprefix(prefix)
-    return copy.properties.get(GIVEN_UP_BY, "")
+    return mark(copy, GIVEN_UP_BY) or ""
 
 
 def _stage(copy: StoredMessage, group: str) -> Stage | None:
     """Return the stage of *copy* in *group*; None if it is not a copy of that group."""
     if copy.topic == SCHEDULE_TOPIC:
-        return Stage.WAITING if copy.properties.get(REAL_TOPIC) == retry_topic(group) else None
+        return Stage.WAITING if mark(copy, REAL_TOPIC) == retry_topic(group) else None
     if copy.topic == retry_topic(group):
         return Stage.BACK
-    if copy.topic == dead_letter_topic(group) or copy.properties.get(GIVEN_UP_BY) == group:
+    if copy.topic == dead_letter_topic(group) or mark(copy, GIVEN_UP_BY) == group:
         return Stage.DEAD_LETTER
     return None
 
@@ -148,6 +144,6 @@ def _age(copy: StoredMessage, stage: Stage) -> tuple[int, int, Stage, int]:
 def _redriven_from(copy: StoredMessage) -> int:
     """Return where the dead letter is that a copy comes from: later ones have greater offsets."""
     try:
-        return int(decode_offset_id(copy.properties[REDRIVEN_FROM]).physical_offset)
-    except (KeyError, ConfigError):
+        return int(decode_offset_id(mark(copy, REDRIVEN_FROM) or "").physical_offset)
+    except ConfigError:
         return -1  # it was never redriven, or a program wrote the property

@@ -13,19 +13,13 @@ from dataclasses import dataclass
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.journal.passages import Happening
-from rocketray.actors.retries.retry_records import FAILURE_REASON, GIVEN_UP_BY, origin_of
+from rocketray.actors.retries.retry_records import origin_of
 from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
-from rocketray.delay import REAL_TOPIC
 from rocketray.filters.verdict_values import FilterReason
+from rocketray.marks import FAILURE_REASON, GIVEN_UP_BY, PRODUCER_GROUP, REAL_TOPIC, mark
 from rocketray.message import StoredMessage
-from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rocketray.transaction import (
-    END_TOPIC,
-    GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    PRODUCER_GROUP,
-    parse_decision,
-)
+from rocketray.names import DEAD_LETTER_PREFIX, GIVEN_UP_TOPIC, HALF_TOPIC, RETRY_PREFIX
+from rocketray.transaction import END_TOPIC, parse_decision
 
 from .arrival import OWN_TOPICS, due_ms
 from .cause import Cause, time_text
@@ -111,12 +105,12 @@ def _copies(node: NodeClient, message: StoredMessage, group: str | None) -> list
     key = message.unique_key or next(iter(message.keys), None)
     if key is None:
         return [message]
-    origin = origin_of(message)
+    origins = origin_of(message), message.offset_message_id  # a letter may be read as a message
     for topic in node.topics.all():
         if topic == message.topic or _is_asked(topic, group):
             for one in node.messages.query(topic, key, _COPIES_MAX):
                 is_same = one.unique_key == message.unique_key is not None
-                if is_same or origin_of(one) == origin:
+                if is_same or origin_of(one) in origins:
                     found[one.offset_message_id] = one
     return list(found.values())
 
@@ -140,18 +134,18 @@ def _event_of(
         return "redelivered", f"to group {reader!r}, attempt {copy.reconsume_times + 1}"
     if copy.topic in _KEPT:
         return _KEPT[copy.topic]
-    if copy.topic.startswith(DEAD_LETTER_PREFIX) or GIVEN_UP_BY in copy.properties:
+    if copy.topic.startswith(DEAD_LETTER_PREFIX) or mark(copy, GIVEN_UP_BY) is not None:
         return _letter(copy, group)
     if copy.topic != message.topic and message.topic not in OWN_TOPICS:
         return None  # a program sent it to another topic
-    is_arrival = copy.properties.get(REAL_TOPIC) == copy.topic
+    is_arrival = mark(copy, REAL_TOPIC) == copy.topic
     return ("arrived", "groups can read it from here") if is_arrival else ("stored", "as sent")
 
 
 def _on_its_way(copy: StoredMessage, group: str | None) -> tuple[str, str] | None:
-    target = copy.properties.get(REAL_TOPIC, "")
+    target = mark(copy, REAL_TOPIC) or ""
     if copy.topic == HALF_TOPIC:
-        producer = copy.properties.get(PRODUCER_GROUP, "")
+        producer = mark(copy, PRODUCER_GROUP) or ""
         return "half", f"of a transaction of producer group {producer!r} for topic {target}"
     due = time_text(due_ms(copy))
     if not target.startswith(RETRY_PREFIX):
@@ -164,10 +158,10 @@ def _on_its_way(copy: StoredMessage, group: str | None) -> tuple[str, str] | Non
 
 
 def _letter(copy: StoredMessage, group: str | None) -> tuple[str, str] | None:
-    reader = copy.properties.get(GIVEN_UP_BY, copy.topic.removeprefix(DEAD_LETTER_PREFIX))
+    reader = mark(copy, GIVEN_UP_BY) or copy.topic.removeprefix(DEAD_LETTER_PREFIX)
     if group not in (None, reader):
         return None
-    reason = copy.properties.get(FAILURE_REASON)
+    reason = mark(copy, FAILURE_REASON)
     detail = f"of group {reader!r}, after attempt {copy.reconsume_times}"
     return "dead letter", detail if reason is None else f"{detail}: {reason}"
 

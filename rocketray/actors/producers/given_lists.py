@@ -61,7 +61,7 @@ class GivenLists:
             for name, texts in alike.items():
                 self._check_length(f"property {name!r}", texts)
             alike = {name: one if isinstance(one, str) else "each" for name, one in alike.items()}
-        check_properties(alike)
+        check_properties(alike, self.topic)
 
     def _check_length(self, what: str, texts: Any) -> None:
         if texts is None or isinstance(texts, str):

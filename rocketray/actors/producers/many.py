@@ -120,7 +120,7 @@ def _message_parts(
     queue_id = _chosen(links, topic, options)
     if sharding_key := options.get("sharding_key"):
         messages = [
-            replace(one, properties=with_sharding_key(one.properties, sharding_key))
+            replace(one, properties=with_sharding_key(one.properties, sharding_key, topic))
             for one in messages
         ]
     selected: list[int] = []

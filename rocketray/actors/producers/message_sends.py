@@ -80,7 +80,7 @@ class MessageSends(OfOneProcess, what="producer"):
             batch, index = batcher.add(link, content, handling)
             return MessageFuture(batcher, link, batch, index)
         if sharding_key:
-            properties = with_sharding_key(properties, sharding_key)
+            properties = with_sharding_key(properties, sharding_key, topic)
         options["queue_id"], options["sharding_key"] = queue_id, sharding_key
         check_send(function, ("topic", "body"), options)
         if (timeout_s := options.get("timeout_s")) is not None:

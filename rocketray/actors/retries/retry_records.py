@@ -4,8 +4,9 @@ A failed message is redelivered up to ``MAX_ATTEMPTS`` times, or as often as its
 time it waits longer, at the delay levels 3 to 18 (10 s to 2 h), and then is delivered from
 ``%RETRY%group``, a topic that only this group reads. After that it is moved to ``%DLQ%group`` as a
 dead letter. It stays the same message: body, keys, tag, unique key, properties, flag and born time
-are kept. ``RETRY_TOPIC`` is the topic from which it was read first, and ``ORIGIN_MESSAGE_ID`` its
-offset id there; the record counts its redeliveries.
+are kept. ``RETRY_TOPIC`` is the topic from which its group read it first, and
+``ORIGIN_MESSAGE_ID`` its offset id there; the record counts its redeliveries. These notes count in
+the topics named above, and in no other (marks.py).
 
 Pure. Source: RocketMQ 5.3.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 """
@@ -16,12 +17,17 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from rocketray.delay import (
-    DELAY_LEVELS_MS,
+from rocketray.delay import DELAY_LEVELS_MS, at_level
+from rocketray.marks import (
+    FAILURE_REASON,
+    GIVEN_UP_BY,
+    ORIGIN_MESSAGE_ID,
     REAL_QUEUE_ID,
     REAL_TOPIC,
-    SCHEDULE_TOPIC,
-    at_level,
+    REDRIVEN_FROM,
+    RETRY_QUEUE_ID,
+    RETRY_TOPIC,
+    mark,
 )
 from rocketray.message import (
     PROPERTIES_MAX_BYTES,
@@ -46,23 +52,12 @@ __all__ = [
     "in_queue",
     "origin_of",
     "queue_of",
+    "redeliveries_of",
     "retry_topic",
     "sent_back",
     "topic_of",
 ]
 
-RETRY_TOPIC = "RETRY_TOPIC"
-"""The property with the topic that a message was read from when it first failed."""
-RETRY_QUEUE_ID = "RETRY_QID"
-"""The property with the queue of that topic; RocketMQ, which has no tables, lacks it."""
-ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-"""The property with the message's offset id there."""
-GIVEN_UP_BY = "GIVEN_UP_BY"
-"""The property of a dead letter with its group, if the topic's name does not have it."""
-FAILURE_REASON = "FAILURE_REASON"
-"""The property of a dead letter with its group's last error: the exception's type and text."""
-REDRIVEN_FROM = "REDRIVEN_FROM"
-"""The property of a redriven message: the dead letter's offset id (dead_letters.py)."""
 MAX_ATTEMPTS = 16
 """Redeliveries of a message unless its group sets another number: RocketMQ's ``retryMaxTimes``."""
 RETRY_QUEUES = 1
@@ -114,11 +109,12 @@ def sent_back(
     like its own topic, it goes to its queue there; else to any, see :func:`in_queue`. A dead letter
     has the *reason* of its failure.
     """
-    times = stored.reconsume_times
+    times = redeliveries_of(stored)
     if max_attempts is not None and times >= max_attempts:
         return dead_lettered(stored, group, dead_letters, times, reason=reason)
     again = replace(_again(stored, times), topic=retry_topic(group))
-    retry_queue = 0 if retry_queues is None else queue_of(stored) % retry_queues
+    first_queue = int(again.properties[RETRY_QUEUE_ID])
+    retry_queue = 0 if retry_queues is None else first_queue % retry_queues
     waiting, queue_id = at_level(again, _retry_level(times), retry_queue)
     return SentBack(waiting, queue_id, is_dead_letter=False)
 
@@ -136,47 +132,62 @@ def dead_lettered(
 
     It has the *reason* as a property, unless there is no room left for it.
     """
-    message = replace(_again(stored, reconsume_times), topic=dead_letters)
+    message = _again(stored, reconsume_times)
+    properties = {**message.properties}
+    for earlier in (GIVEN_UP_BY, FAILURE_REASON):  # of a letter that its group read as a message
+        properties.pop(earlier, None)
     if dead_letters != dead_letter_topic(group):
-        message = replace(message, properties={**message.properties, GIVEN_UP_BY: group})
+        properties[GIVEN_UP_BY] = group
     if reason:
-        explained = {**message.properties, FAILURE_REASON: reason}
+        explained = {**properties, FAILURE_REASON: reason}
         if len(encode_properties(explained).encode()) <= PROPERTIES_MAX_BYTES:
-            message = replace(message, properties=explained)
+            properties = explained
+    message = replace(message, topic=dead_letters, properties=properties)
     return SentBack(message, _QUEUE_ID, is_dead_letter=True)
 
 
 def topic_of(stored: StoredMessage) -> str:
-    """Return the topic that a message was sent to, also for a copy that waits for redelivery."""
-    if (
-        stored.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-        or stored.topic == SCHEDULE_TOPIC
-    ):
-        real = stored.properties.get(REAL_TOPIC, stored.topic)
-        return stored.properties.get(RETRY_TOPIC, real)
-    return stored.topic
+    """Return the topic that a message was sent to, also for a copy that waits, or a dead letter."""
+    return mark(stored, RETRY_TOPIC) or mark(stored, REAL_TOPIC) or stored.topic
 
 
 def queue_of(stored: StoredMessage) -> int:
     """Return the queue of :func:`topic_of` from which a message was first read, if it is known."""
-    number = stored.properties.get(RETRY_QUEUE_ID, "")
-    if RETRY_TOPIC not in stored.properties or not _NUMBER.fullmatch(number):
+    number = mark(stored, RETRY_QUEUE_ID) or ""
+    if mark(stored, RETRY_TOPIC) is None or not _NUMBER.fullmatch(number):
         return stored.queue_id
     return int(number)
 
 
+def redeliveries_of(stored: StoredMessage) -> int:
+    """Return how often the group that reads *stored* got it before.
+
+    A dead letter that a group reads as a message counts those of the group that dead-lettered it.
+    """
+    return stored.reconsume_times if stored.topic.startswith(RETRY_PREFIX) else 0
+
+
 def origin_of(stored: StoredMessage) -> str:
     """Return the offset id that a message had when it was read for the first time."""
-    return stored.properties.get(ORIGIN_MESSAGE_ID, stored.offset_message_id)
+    return mark(stored, ORIGIN_MESSAGE_ID) or stored.offset_message_id
 
 
 def _again(stored: StoredMessage, reconsume_times: int) -> ForwardedMessage:
-    """Return the message to store again, with its origin and its number of redeliveries."""
-    properties = {
-        **stored.properties,
-        RETRY_TOPIC: stored.properties.get(RETRY_TOPIC, stored.topic),
-        RETRY_QUEUE_ID: str(queue_of(stored)),
-        ORIGIN_MESSAGE_ID: origin_of(stored),
+    """Return the message to store again, with its origin and its number of redeliveries.
+
+    Its origin is where its group read it first. For a group that reads dead letters as messages
+    that is the letter, whatever it says of the group that dead-lettered it.
+    """
+    properties = {**stored.properties}
+    if stored.topic.startswith(RETRY_PREFIX):
+        topic, queue_id, origin = topic_of(stored), queue_of(stored), origin_of(stored)
+    else:
+        topic, queue_id, origin = stored.topic, stored.queue_id, stored.offset_message_id
+        properties.pop(REDRIVEN_FROM, None)  # not by this group, and in its topic it would count
+    properties |= {
+        RETRY_TOPIC: topic,
+        RETRY_QUEUE_ID: str(queue_id),
+        ORIGIN_MESSAGE_ID: origin,
     }
     return ForwardedMessage.of(
         stored, topic=stored.topic, properties=properties, reconsume_times=reconsume_times + 1

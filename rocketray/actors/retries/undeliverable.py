@@ -10,19 +10,13 @@ Pure.
 
 from __future__ import annotations
 
+from rocketray.marks import FAILURE_REASON, ORIGIN_MESSAGE_ID, RETRY_QUEUE_ID, RETRY_TOPIC, mark
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import RETRY_PREFIX
 from rocketray.transaction import committed_flag, target
 
 from .deliveries import Place
-from .retry_records import (
-    ORIGIN_MESSAGE_ID,
-    RETRY_QUEUE_ID,
-    RETRY_TOPIC,
-    dead_letter_topic,
-    queue_of,
-    topic_of,
-)
+from .retry_records import dead_letter_topic, queue_of, topic_of
 
 __all__ = [
     "NODE_GROUPS",
@@ -56,7 +50,7 @@ def half_letter(half: StoredMessage) -> ForwardedMessage:
 
 def first_place(letter: StoredMessage) -> Place | None:
     """Return the original target of a dead letter of the node's own, if the letter names it."""
-    if RETRY_TOPIC not in letter.properties:
+    if mark(letter, RETRY_TOPIC) is None:
         return None
     return topic_of(letter), queue_of(letter)
 
@@ -65,6 +59,8 @@ def _letter(
     stored: StoredMessage, topic: str, place: Place | None, sys_flag: int
 ) -> ForwardedMessage:
     properties = {**stored.properties, ORIGIN_MESSAGE_ID: stored.offset_message_id}
+    for earlier in (RETRY_TOPIC, RETRY_QUEUE_ID, FAILURE_REASON):  # in a letter they count
+        properties.pop(earlier, None)
     if place is not None:
         properties |= {RETRY_TOPIC: place[0], RETRY_QUEUE_ID: str(place[1])}
     return ForwardedMessage.of(stored, topic=topic, properties=properties, sys_flag=sys_flag)

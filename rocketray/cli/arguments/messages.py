@@ -7,7 +7,7 @@ has every property, including those two; ``body`` is base64; times are milliseco
 Read:
 
 - The printed form is accepted, so that ``store scan`` can be piped into ``send``; fields that only
-  a store knows are ignored.
+  a store knows are ignored, and so is what a node noted about the message (marks.py).
 - Shorter: ``text`` for a body of text, ``keys`` as a list.
 - To deliver a message later: ``delayLevel``, ``delayMs`` or ``deliverAt``, in milliseconds since
   1970.
@@ -29,7 +29,9 @@ import typer
 from rocketray.cli.terminal.output import print_bytes, print_json, print_line, progress
 from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
+from rocketray.marks import taken_on
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
+from rocketray.names import is_internal_by_name
 from rocketray.property_text import property_text
 from rocketray.store.formats.sys_flag import sys_flag_names
 from rocketray.views.message_records import printable, to_json
@@ -131,6 +133,8 @@ def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:
     properties.pop(TAGS, None)
     properties.pop(KEYS, None)
     unique_key = properties.pop(UNIQUE_KEY, None)
+    if "offsetMsgId" in value and not is_internal_by_name(topic):  # it was printed
+        properties = taken_on(properties)
     message = Message(topic, _body(value), tags, keys, properties, unique_key=unique_key)
     sharding_key = _text(value, "shardingKey")
     if sharding_key is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.admin.letters_there import letters_there, redrive_there
-from rocketray.actors.retries.retry_records import FAILURE_REASON, topic_of
+from rocketray.actors.retries.retry_records import topic_of
 from rocketray.cli.arguments.messages import one_line, printable
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -28,6 +28,7 @@ from rocketray.cli.terminal.output import (
     print_records,
     print_result,
 )
+from rocketray.marks import FAILURE_REASON, mark
 from rocketray.names import DEAD_LETTER_PREFIX
 from rocketray.views.message_records import letter_record
 
@@ -98,10 +99,10 @@ def show(
             if as_json:
                 print_json(letter_record(letter, is_redriven=is_redriven))
             else:
-                mark = "redriven" if is_redriven else "-"
-                reason = letter.properties.get(FAILURE_REASON, "-")
+                state = "redriven" if is_redriven else "-"
+                reason = mark(letter, FAILURE_REASON) or "-"
                 attempts = f"{letter.reconsume_times} attempts"
-                parts = (one_line(letter), f"from {topic_of(letter)}", mark, attempts)
+                parts = (one_line(letter), f"from {topic_of(letter)}", state, attempts)
                 print_line("  ".join((*parts, printable(reason))))
 
 

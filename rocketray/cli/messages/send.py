@@ -107,7 +107,7 @@ def send(
     With --jsonl a line is an object as "store scan" prints it, or shorter:
       {"text": "paid", "tags": "pay", "keys": ["order-17"], "properties": {"amount": "9"}}
     body (base64) or text; tags, keys, properties, queueId, shardingKey, and one of delayLevel,
-    delayMs and deliverAt if wanted.
+    delayMs and deliverAt if wanted. Of a printed message, what the node noted is left out.
 
     \b
     With --format a line is taken apart as the format says; blank lines are left out:

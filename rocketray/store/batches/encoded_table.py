@@ -80,7 +80,7 @@ class MeasuredTable:
         form = topic_form(check_topic(topic))
         if len(table) == 0:
             raise InvalidMessageError("a batch has no messages; give a table with at least one row")
-        columns = read_table(table, unique_ids, property_columns)
+        columns = read_table(topic, table, unique_ids, property_columns)
         property_sizes = columns.property_sizes()
         _check_limits(columns.body.sizes, property_sizes)
         self._crc_sizes = np.full(len(property_sizes), -1, np.int64)  # of the digits; none at first

@@ -170,8 +170,9 @@ class _KnownKeys(dict[tuple[str | None, str], bytes]):
     def __missing__(self, known: tuple[str | None, str]) -> bytes:
         """Return the properties, and keep them unless they are long; raises as check_properties."""
         tags, sharding_key = known
-        properties = with_sharding_key(None, sharding_key)
-        check_properties(properties)
+        topic = self._form.topic
+        properties = with_sharding_key(None, sharding_key, topic)
+        check_properties(properties, topic)
         tail = self._form.tail(tags, (), properties)
         if len(tail) <= _KNOWN_KEY_BYTES_MAX:
             if len(self) >= _KNOWN_TAGS_MAX:
@@ -224,9 +225,9 @@ class MessageColumns:
             tail = self._form.keyed[tags, sharding_key]
         elif keys or properties:
             if sharding_key:
-                properties = with_sharding_key(properties, sharding_key)
+                properties = with_sharding_key(properties, sharding_key, self._form.topic)
             keys, properties = check_keys(keys), properties or _NO_PROPERTIES
-            check_properties(properties)
+            check_properties(properties, self._form.topic)
             tail = self._form.tail(tags, keys, properties)
             self._note_keys(len(self._bodies), keys, properties)
         self.size += len(body) + len(tail)

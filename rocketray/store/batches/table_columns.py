@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.kernels.texts import ANY_TEXT, KEY_TEXT, TAG_TEXT, first_bad_text
-from rocketray.message import KEYS, TAGS, UNIQUE_KEY
+from rocketray.marks import KEYS, TAGS, UNIQUE_KEY, is_refused, refusal, refused_names
+from rocketray.store.formats.arrow_spans import match_exactly
 
 from .text_columns import (
     Spans,
@@ -30,7 +31,6 @@ from .text_columns import (
 __all__ = ["TableColumns", "check_names", "read_table"]
 
 _Int64s = npt.NDArray[np.int64]
-_RESERVED = (UNIQUE_KEY, KEYS, TAGS)
 _MESSAGE_COLUMNS = ("body", "tags", "keys", "properties")
 
 
@@ -60,10 +60,12 @@ class TableColumns:
         return sizes
 
 
-def read_table(table: Any, unique_ids: Any, property_columns: Sequence[str]) -> TableColumns:
+def read_table(
+    topic: str, table: Any, unique_ids: Any, property_columns: Sequence[str]
+) -> TableColumns:
     """Return the columns of *table*; raise as :class:`~.encoded_table.MeasuredTable`."""
     names = table.schema.names
-    check_names(names, property_columns)
+    check_names(names, property_columns, topic)
     arrays = {name: _one_array(table.column(name)) for name in names}
     count = len(table)
     body = bytes_column("body", arrays["body"])
@@ -79,12 +81,12 @@ def read_table(table: Any, unique_ids: Any, property_columns: Sequence[str]) -> 
         spans = property_column(name, arrays[name])
         _check_texts(f"property {name!r}", spans, ANY_TEXT)
         named.append((name, spans))
-    pairs = _checked_pairs(arrays.get("properties"), count)
+    pairs = _checked_pairs(arrays.get("properties"), count, topic)
     present = [(name, spans) for name, spans in named if (spans.sizes >= 0).any()]
     return TableColumns(body, unique, keys, tags, present, *pairs)
 
 
-def check_names(names: Sequence[str], property_columns: Sequence[str]) -> None:
+def check_names(names: Sequence[str], property_columns: Sequence[str], topic: str) -> None:
     """Raise :class:`ConfigError` unless a table with columns of these *names* can be sent."""
     known = {*_MESSAGE_COLUMNS, *property_columns}
     unknown = [name for name in names if name not in known]
@@ -100,7 +102,9 @@ def check_names(names: Sequence[str], property_columns: Sequence[str]) -> None:
             f"there are: {list(names)}"
         )
     for name in property_columns:
-        if name in _MESSAGE_COLUMNS or name in _RESERVED or not name or set(name) & {"\1", "\2"}:
+        if is_refused(name, topic):
+            raise ConfigError(f"invalid property column {name!r}: {refusal(name)}")
+        if name in _MESSAGE_COLUMNS or not name or set(name) & {"\1", "\2"}:
             raise ConfigError(
                 f"invalid property column {name!r}: the name is reserved, empty or has a "
                 "separator; rename the column"
@@ -158,7 +162,7 @@ def _keys_spans(array: Any) -> Spans:
     return spans
 
 
-def _checked_pairs(array: Any, count: int) -> tuple[Spans, Spans, _Int64s]:
+def _checked_pairs(array: Any, count: int, topic: str) -> tuple[Spans, Spans, _Int64s]:
     if array is None:
         return Spans.nulls(0), Spans.nulls(0), np.zeros(count + 1, np.int64)
     names, values, bounds = pairs_column(array)
@@ -172,17 +176,14 @@ def _checked_pairs(array: Any, count: int) -> tuple[Spans, Spans, _Int64s]:
                 "leave it out of the map"
             )
         _check_texts("the value of a property", values, ANY_TEXT, rows)
-        _check_reserved(names, rows)
+        _check_marks(names, rows, topic)
     return names, values, bounds
 
 
-def _check_reserved(names: Spans, rows: npt.NDArray[Any]) -> None:
-    lengths = np.isin(names.sizes, [len(name) for name in _RESERVED])
-    for k in np.flatnonzero(lengths).tolist():
-        if names.text(k) in _RESERVED:
-            raise InvalidMessageError(
-                f"row {rows[k]}: property {names.text(k)} is set by tags, keys or unique ids"
-            )
+def _check_marks(names: Spans, rows: npt.NDArray[Any], topic: str) -> None:
+    found = np.flatnonzero(match_exactly(*names.arrays(), sorted(refused_names(topic))))
+    if len(found):
+        raise InvalidMessageError(f"row {rows[found[0]]}: {refusal(names.text(int(found[0])))}")
 
 
 def _check_texts(what: str, spans: Spans, kind: int, rows: npt.NDArray[Any] | None = None) -> None:

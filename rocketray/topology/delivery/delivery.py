@@ -32,6 +32,7 @@ from faust.types.tuples import Message as FaustMessage
 
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.process_logs.log_line import MessagePlace
+from rocketray.actors.retries.retry_records import redeliveries_of
 from rocketray.message import StoredMessage
 from rocketray.topology.values.shared_batch import DAMAGE, SharedBatch
 from rocketray.topology.values.wire import key_of
@@ -294,8 +295,8 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
 
     @property
     def reconsume_times(self) -> int:
-        """How often the message was redelivered before."""
-        return self.delivery.shared.messages[self.index].reconsume_times
+        """How often the message was redelivered to this group before."""
+        return redeliveries_of(self.delivery.shared.messages[self.index])
 
     def ack(self) -> bool:
         """Finish the message; return True the first time."""

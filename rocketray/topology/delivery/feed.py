@@ -32,7 +32,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.process_logs.log_line import MessagePlace, place_extra
-from rocketray.actors.retries.retry_records import dead_lettered, retry_topic, sent_back
+from rocketray.actors.retries.retry_records import (
+    dead_lettered,
+    redeliveries_of,
+    retry_topic,
+    sent_back,
+)
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
@@ -390,7 +395,7 @@ class Feed:
                 reason=reason,
             )
         else:
-            times = stored.reconsume_times + attempts - 1
+            times = redeliveries_of(stored) + attempts - 1
             back = dead_lettered(stored, rules.group, rules.dead_letters, times, reason=reason)
         topics = retry_topic(rules.group), SCHEDULE_TOPIC
         if back.is_dead_letter:

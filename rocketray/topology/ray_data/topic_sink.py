@@ -21,6 +21,7 @@ from rocketray.errors import NodeNotRunningError
 from rocketray.meant import refuse_unknown
 from rocketray.names import check_topic
 from rocketray.store.batches.table_columns import check_names
+from rocketray.store.batches.taken_on import taken_on_column
 
 __all__ = ["TopicSink", "WriteOptions", "write_topic"]
 
@@ -84,7 +85,7 @@ class TopicSink(Datasink):  # type: ignore[misc]  # Ray has no types
             ConfigError: ``body`` is missing, or a column has no place in a message.
         """
         if schema is not None:
-            check_names(schema.names, self._property_columns)
+            check_names(schema.names, self._property_columns, self._topic)
 
     def write(self, blocks: Iterable[Block], ctx: Any) -> int:
         """Send the rows of a task, and return their number when all are stored."""
@@ -92,7 +93,7 @@ class TopicSink(Datasink):  # type: ignore[misc]  # Ray has no types
         count = 0
         with Producer(**self._place) as producer:
             for block in blocks:
-                table = BlockAccessor.for_block(block).to_arrow()
+                table = _taken_on(BlockAccessor.for_block(block).to_arrow())
                 producer.send_many(
                     self._topic, table, ack=self._ack, property_columns=self._property_columns
                 )
@@ -119,6 +120,17 @@ def write_topic(
         **options: see :class:`WriteOptions`; raises as :class:`TopicSink`, and what Ray raises.
     """
     dataset.write_datasink(TopicSink(topic, **options), concurrency=concurrency)
+
+
+def _taken_on(table: pa.Table) -> pa.Table:
+    """Return the rows without what a node noted about the messages that they were, if any."""
+    number = table.schema.get_field_index("properties")
+    if number < 0 or not pa.types.is_map(table.schema.types[number]):
+        return table
+    chunks = [taken_on_column(chunk) for chunk in table.column(number).chunks]
+    return table.set_column(
+        number, "properties", pa.chunked_array(chunks, table.schema.types[number])
+    )
 
 
 def _check_ray(client: Client) -> None:

@@ -1,7 +1,8 @@
 """The columns that the Spark writer takes: ours, or those of Spark's Kafka sink.
 
 They are checked where a query is planned, by name and by type. A batch of rows becomes one of the
-columns that ``MessageRows`` takes, without a Python object for a row.
+columns that ``MessageRows`` takes, without a Python object for a row. Rows are often messages that
+were read, so what a node noted about these is left out of their properties.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pyspark.sql.types import (
 
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.meant import meant
+from rocketray.store.batches.taken_on import taken_on_column
 
 from .source_columns import ColumnSetName
 
@@ -168,8 +170,9 @@ def _shaped(name: str, column: Any) -> Any:
             return column.cast(pa.string())
         if name == "keys" and pa.types.is_list(column.type):
             return column.cast(_KEYS)  # Spark also says whether an element may be null
-        if name == "properties" and pa.types.is_list(column.type):
-            return _properties(column)
+        if name == "properties":
+            is_map = pa.types.is_map(column.type)
+            return taken_on_column(column if is_map else _properties(column))
     except pa.ArrowInvalid as error:
         raise InvalidMessageError(
             f"a {'key' if name == 'shardingKey' else 'header'} is not UTF-8, as what messages carry "

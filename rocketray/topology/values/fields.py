@@ -14,6 +14,7 @@ from typing import Any
 import faust
 
 from rocketray.errors import ConfigError, InvalidMessageError
+from rocketray.marks import is_refused, refusal
 from rocketray.property_text import property_text
 
 __all__ = ["MessageFields", "texts"]
@@ -28,7 +29,10 @@ class MessageFields:
     properties: tuple[str, ...] = ()
 
     def check(self, topic: str, value_type: Any) -> None:
-        """Raise :class:`ConfigError` when a Record type lacks a named field."""
+        """Raise :class:`ConfigError` for a field that a Record lacks, or a name of the node's."""
+        for name in self.properties:
+            if is_refused(name, topic):
+                raise ConfigError(f"topic {topic!r}: {refusal(name)}")
         if not (isinstance(value_type, type) and issubclass(value_type, faust.Record)):
             return
         record_type: Any = value_type

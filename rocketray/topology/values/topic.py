@@ -24,7 +24,8 @@ from rocketray.actors.producers.queue_selector import QueueSelector, select_queu
 from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.delay import DelayOptions, delay_of
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
-from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
+from rocketray.marks import FAUST_KEY, KEYS, SHARDING_KEY, TAGS, taken_on
+from rocketray.message import Message
 from rocketray.names import check_topic
 from rocketray.property_text import property_text
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -33,13 +34,13 @@ from .codec import make_decoder, refuse_pickle
 from .fields import MessageFields, texts
 from .group import GroupMembership
 from .typed_fields import can_be_read
-from .wire import EMPTY_KEY, KEY_FORM, born_ms, topic_name
+from .wire import EMPTY_KEY, born_ms, topic_name
 
 __all__ = ["Declarations", "StoredMetadata", "Topic", "Value", "announce", "retention_policy"]
 
 logger = logging.getLogger(__name__)
-_OF_ITS_OWN = (SHARDING_KEY, KEY_FORM, UNIQUE_KEY)
-"""Properties that a forwarded event does not carry on: it becomes a message of its own."""
+_OF_THE_KEY = (SHARDING_KEY, FAUST_KEY)
+"""Properties that headers do not give: each send says what its key is."""
 if TYPE_CHECKING:
     import typing_extensions
 
@@ -191,12 +192,12 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
     ) -> Message:
         """Return the message that a send with these arguments stores; raise if it is invalid.
 
-        Headers that carry a message's tag and keys, as those of a forwarded event, are used unless
-        an argument or a field gives them.
+        Headers may be those of another event, as with ``forward``: its tag and keys are used unless
+        an argument or a field gives them, and what the node noted about it is left behind.
         """
-        fields, carried = self.fields, texts("header", headers) if headers else {}
+        fields, carried = self.fields, taken_on(texts("header", headers)) if headers else {}
         sharding_key = property_text("the key", key)
-        for name in _OF_ITS_OWN:
+        for name in _OF_THE_KEY:
             carried.pop(name, None)
         carried_tag, carried_keys = carried.pop(TAGS, None), carried.pop(KEYS, "").split()
         try:

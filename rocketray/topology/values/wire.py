@@ -9,7 +9,9 @@
                URL, ``%2E`` for a dot, and the end of a name that is too long becomes its hash
 
 Marks are properties of their own, so that null, empty and absent stay distinct. Messages of other
-producers are read alike: their sharding key is the key, and their properties are headers.
+producers are read alike: their sharding key is the key, and their properties are headers, except
+what the node noted there (marks.py). A header with such a name is stored as one that no property
+can hold.
 """
 
 from __future__ import annotations
@@ -24,15 +26,19 @@ from zlib import crc32
 
 from rocketray.errors import InvalidMessageError
 from rocketray.hashing import java_hash_code
-from rocketray.message import (
-    CRC_PROPERTY,
-    EMPTY_SHARDING_KEY,
+from rocketray.marks import (
+    FAUST_HEADERS,
+    FAUST_KEY,
+    FAUST_NULL,
     KEYS,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
+    LEFT_BEHIND,
     SHARDING_KEY,
     TAGS,
-    UNIQUE_KEY,
+)
+from rocketray.message import (
+    EMPTY_SHARDING_KEY,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
     Message,
     StoredMessage,
 )
@@ -41,7 +47,6 @@ from rocketray.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
 
 __all__ = [
     "EMPTY_KEY",
-    "KEY_FORM",
     "born_ms",
     "group_name",
     "key_hash",
@@ -52,17 +57,13 @@ __all__ = [
     "utf8_text",
 ]
 
-NULL_VALUE = "FAUST_NULL"
-KEY_FORM = "FAUST_KEY"
-HEADERS = "FAUST_HEADERS"
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
-EMPTY_KEY = {KEY_FORM: _EMPTY, SHARDING_KEY: EMPTY_SHARDING_KEY}
+EMPTY_KEY = {FAUST_KEY: _EMPTY, SHARDING_KEY: EMPTY_SHARDING_KEY}
 """The properties of a message whose key is empty: no property can be, and absent is no key.
 
 No base64 encodes to this key, and compaction needs one."""
-_NOT_HEADERS = frozenset(
-    {SHARDING_KEY, KEYS, UNIQUE_KEY, CRC_PROPERTY, NULL_VALUE, KEY_FORM, HEADERS}
-)
+_NOT_HEADERS = LEFT_BEHIND | {SHARDING_KEY, FAUST_KEY, KEYS, FAUST_NULL, FAUST_HEADERS}
+"""What a node notes about a message is no header, so no stock app sends it on."""
 _SAFE = "%|"  # besides letters, digits, "_" and "-"
 _HASH_CHARS = 9
 
@@ -91,7 +92,7 @@ def message_of(
     properties, tag = _properties_of(headers)
     key_text = _add_key(topic, key, properties)
     if value is None:
-        properties[NULL_VALUE] = _TRUE
+        properties[FAUST_NULL] = _TRUE
     message = Message(
         topic,
         value or b"",
@@ -114,12 +115,14 @@ def parts_of(
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
     """Return key, value and headers of a stored message."""
     properties = message.properties
-    value = None if NULL_VALUE in properties and not message.body else message.body
+    value = None if FAUST_NULL in properties and not message.body else message.body
     headers: list[tuple[str, bytes | None]] = [
         (name, text.encode()) for name, text in properties.items() if name not in _NOT_HEADERS
     ]
-    if HEADERS in properties:
-        headers += [(name, _from_base64(text)) for name, text in json.loads(properties[HEADERS])]
+    if FAUST_HEADERS in properties:
+        headers += [
+            (name, _from_base64(text)) for name, text in json.loads(properties[FAUST_HEADERS])
+        ]
     return key_of(properties), value, headers
 
 
@@ -161,7 +164,7 @@ def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) ->
     if not data:
         properties |= EMPTY_KEY
     elif text is None:
-        properties[KEY_FORM], properties[SHARDING_KEY] = _BASE64, _to_base64(data)
+        properties[FAUST_KEY], properties[SHARDING_KEY] = _BASE64, _to_base64(data)
     else:
         properties[SHARDING_KEY] = text
     return text
@@ -169,7 +172,7 @@ def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) ->
 
 def key_of(properties: Mapping[str, str]) -> bytes | None:
     """Return the sharding key of a message with *properties*, as it was sent."""
-    form, text = properties.get(KEY_FORM), properties.get(SHARDING_KEY)
+    form, text = properties.get(FAUST_KEY), properties.get(SHARDING_KEY)
     if form == _EMPTY:
         return b""
     if text is None:
@@ -198,7 +201,7 @@ def _properties_of(headers: Headers | None) -> tuple[dict[str, str], str | None]
         else:
             properties[name] = text
     if others:
-        properties[HEADERS] = json.dumps(others)
+        properties[FAUST_HEADERS] = json.dumps(others)
     return properties, tag
 
 

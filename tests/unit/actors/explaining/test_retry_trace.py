@@ -54,12 +54,16 @@ def consume(broker: Broker, topic: str, group: str = "g") -> StoredMessage:
 
 
 def give_back(
-    broker: Broker, message: StoredMessage, max_attempts: int = 16, dead_letters: str = "%DLQ%g"
+    broker: Broker,
+    message: StoredMessage,
+    max_attempts: int = 16,
+    dead_letters: str = "%DLQ%g",
+    group: str = "g",
 ) -> None:
-    back = sent_back(message, "g", max_attempts, dead_letters)
+    back = sent_back(message, group, max_attempts, dead_letters)
     for topic, queues in (
         (SCHEDULE_TOPIC, len(DELAY_LEVELS_MS)),
-        (retry_topic("g"), RETRY_QUEUES),
+        (retry_topic(group), RETRY_QUEUES),
         (dead_letters, 1),
     ):
         broker.topics.ensure(topic, queues, internal=True)
@@ -152,3 +156,24 @@ def test_what_one_group_gave_back_is_no_matter_of_another(broker: Broker) -> Non
     give_back(broker, message, 0, "Broken")
     assert broker.explain("k", "g").cause is Cause.DEAD_LETTER
     assert broker.explain(message.offset_message_id, "other").cause is Cause.DELIVERED
+
+
+@pytest.mark.parametrize("dead_letters", ["%DLQ%g", "Broken"])
+def test_a_group_that_reads_dead_letters_fails_on_letters(
+    broker: Broker, clock: Clock, dead_letters: str
+) -> None:
+    message = send(broker, "k")
+    consume(broker, "Trade")
+    give_back(broker, message, 0, dead_letters)
+    letter = consume(broker, dead_letters, "h")
+    assert broker.explain(letter.offset_message_id, "h").cause is Cause.DELIVERED
+    give_back(broker, letter, 16, "%DLQ%h", "h")
+    found = broker.explain(letter.offset_message_id, "h")
+    assert (found.cause, found.message_id) == (Cause.WAITS_FOR_RETRY, letter.offset_message_id)
+    assert "failed on it once" in found.steps[-1].detail
+    clock.advance(seconds=10)
+    give_back(broker, consume(broker, retry_topic("h"), "h"), 0, "%DLQ%h", "h")
+    assert broker.explain(letter.offset_message_id, "h").cause is Cause.DEAD_LETTER
+    found = broker.explain(message.offset_message_id, "g")
+    assert (found.cause, found.message_id) == (Cause.DEAD_LETTER, message.offset_message_id)
+    assert dead_letters in found.steps[-1].detail

@@ -138,7 +138,7 @@ def test_the_ladder_is_that_of_rocketmq() -> None:
     for _ in range(MAX_ATTEMPTS):
         back = sent_back(message, GROUP, MAX_ATTEMPTS, DEAD)
         delays.append(DELAY_LEVELS_MS[back.queue_id] // 1000)
-        message = replace(message, reconsume_times=back.message.reconsume_times)
+        message = stored_again(replace(back.message, topic=retry_topic(GROUP)), 1)
     assert delays == [
         10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200
     ]  # fmt: skip

@@ -91,7 +91,7 @@ def expected(rows: Sequence[dict[str, Any]]) -> list[Found]:
     for row in rows:
         properties = dict(row["properties"] or {})
         if row["shardingKey"] is not None:
-            properties = dict(with_sharding_key(properties, row["shardingKey"]))
+            properties = dict(with_sharding_key(properties, row["shardingKey"], row["topic"]))
         keys = [row["keys"]] if row["keys"] else []
         message = Message(row["topic"], row["body"], row["tags"], keys, properties)
         queue: int | None = row["queueId"]

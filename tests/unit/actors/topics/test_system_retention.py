@@ -10,7 +10,7 @@ from support.transactions import begin
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.delay import TIMER_TOPIC
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.retention import KEEP_ALL, DiskUse, RetentionPolicy
@@ -159,6 +159,8 @@ def test_nobody_makes_a_message_done_by_a_property(broker: Broker, clock: Clock)
     broker.topics.ensure("orders", 1)
     with broker.producer() as producer:
         producer.send("orders", b"first", delay=5)
-        producer.send("orders", b"second", delay=5, properties={"TIMER_ROLLED_FROM": "0"})
+        with pytest.raises(InvalidMessageError, match="TIMER_ROLLED_FROM is the node's own"):
+            producer.send("orders", b"second", delay=5, properties={"TIMER_ROLLED_FROM": "0"})
+        producer.send("orders", b"second", delay=5)
     clock.advance(seconds=6)
     assert [one.body for one in broker.stored("orders")] == [b"first", b"second"]

@@ -125,11 +125,13 @@ class Node:
         self.keys: list[str] = []
         self.restart(None)
 
-    def begin(self, topic: str, queue_id: int = 0, properties: Any = None) -> int:
+    def begin(
+        self, topic: str, queue_id: int = 0, properties: Any = None, *, delay_level: int = 0
+    ) -> int:
         key = f"key{len(self.keys)}"
         message = Message(topic, key.encode(), properties=properties or {})
         self.keys.append(key)
-        return self.places.add(half_message(message, queue_id, GROUP, key))
+        return self.places.add(half_message(message, queue_id, GROUP, key, delay_level))
 
     def decide(self, half: int, outcome: Any, group: str = GROUP) -> None:
         self.places.add(decision_message(Decision(half, self.keys[half], group, outcome)))
@@ -173,7 +175,7 @@ def test_nothing_is_delivered_before_the_commit_and_all_of_it_after(node: Node) 
 
 
 def test_a_half_with_a_delay_level_waits_from_its_commit_on(node: Node) -> None:
-    half = node.begin("Trade", 2, {"DELAY": "3"})
+    half = node.begin("Trade", 2, delay_level=3)
     node.decide(half, "commit")
     node.step()
     [waiting] = node.places.logs[f"{SCHEDULE_TOPIC}/2"]

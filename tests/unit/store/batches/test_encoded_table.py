@@ -230,7 +230,7 @@ ONE = pa.table({"body": pa.array([b"x"])})
         (pa.table({"tags": pa.array(["x"])}), {}, "missing: \\['body'\\]"),
         (ONE, {"property_columns": ["p"]}, "missing: \\['p'\\]"),
         (ONE.append_column("body", pa.array([b"y"])), {}, "once"),
-        (ONE.append_column("TAGS", pa.array(["y"])), {"property_columns": ["TAGS"]}, "reserved"),
+        (ONE.append_column("TAGS", pa.array(["y"])), {"property_columns": ["TAGS"]}, "use tags="),
         (ONE, {"property_columns": ["body"]}, "reserved"),
         (
             ONE.append_column("p", pa.array(["y"])),

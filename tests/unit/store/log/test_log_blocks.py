@@ -14,7 +14,8 @@ from support.stores import SMALL, FakeClock, message, open_golden
 from rocketray.config import StoreConfig
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level, at_time
 from rocketray.hashing import index_key_hash, tags_code
-from rocketray.message import Message, StoredMessage
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.formats.record import RecordValues, encode_record
 from rocketray.store.log.commit_log import CommitLog
@@ -218,7 +219,9 @@ def test_other_topics_keep_the_codes_of_their_tags(tmp_path: Path) -> None:
             Message("trade", b"x", "pay"), CLOCK.now_ms + 5000, 0, CLOCK.now_ms
         )
         store.put([message], queue_id)
-        store.put([Message("trade", b"x", "pay", properties={"DELAY": "3"})], 0)
+        kept = {"TAGS": "pay", "DELAY": "3"}  # as a delivered message keeps its level
+        forwarded = ForwardedMessage("trade", b"x", kept, CLOCK.now_ms, ("127.0.0.1", 0))
+        store.append("trade", 0, encode_forwarded([forwarded]))
         assert codes(store, TIMER_TOPIC, 0) == [tags_code("pay")]
         assert codes(store, "trade", 0) == [tags_code("pay")]
 

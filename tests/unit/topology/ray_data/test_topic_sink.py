@@ -62,6 +62,15 @@ def test_every_block_of_a_task_is_sent_with_the_options(noting: type[Noting]) ->
     assert noting.sent == [("Trade", rows, options), ("Trade", rows[:1], options)]
 
 
+def test_what_a_node_noted_about_rows_that_were_read_is_left_out(noting: type[Noting]) -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    pairs = [("a", "1"), ("UNIQ_KEY", "U"), ("RETRY_TOPIC", "X")]
+    table = pa.table({"body": [b"1", b"2"], "properties": pa.array([pairs, None], kind)})
+    TopicSink("Trade", data="here").write([table, table.slice(1)], None)
+    sent = [[row["properties"] for row in rows] for _, rows, _ in noting.sent]
+    assert sent == [[[("a", "1")], None], [None]]
+
+
 @pytest.mark.usefixtures("noting")
 def test_a_task_runs_on_the_machine_of_the_directory_or_anywhere() -> None:
     assert not TopicSink("Trade", data="here").supports_distributed_writes

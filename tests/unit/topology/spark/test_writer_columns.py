@@ -92,6 +92,18 @@ def test_kafkas_columns_become_ours() -> None:
     assert [each["body"] for each in found] == ["v"] * 3
 
 
+def test_what_a_node_noted_about_a_row_that_was_read_is_left_out() -> None:
+    pairs = [("a", "1"), ("UNIQ_KEY", "U"), ("RETRY_TOPIC", "X"), ("DELAY", "3"), ("b", "2")]
+    rows = pa.array([pairs, None], pa.map_(pa.string(), pa.string()))
+    batch = pa.RecordBatch.from_arrays([pa.array(["v"] * 2), rows], names=["body", "properties"])
+    found = columns_of("body string, properties map").shape(batch).to_pylist()
+    assert [each["properties"] for each in found] == [[("a", "1"), ("b", "2")], None]
+    headers = pa.array([[{"key": name, "value": text.encode()} for name, text in pairs]], HEADERS)
+    batch = pa.RecordBatch.from_arrays([pa.array(["v"]), headers], names=["value", "headers"])
+    [found_row] = columns_of("value string, headers headers", "kafka").shape(batch).to_pylist()
+    assert found_row["properties"] == [("a", "1"), ("b", "2")]
+
+
 @pytest.mark.parametrize(("key", "value"), [(b"\xff", b"v"), (b"k", b"\xff")])
 def test_a_key_or_a_header_that_is_no_text_is_refused(key: bytes, value: bytes) -> None:
     columns = columns_of("value binary, key binary, headers headers", "kafka")
