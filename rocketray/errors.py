@@ -11,6 +11,7 @@
     └─ ActorError     NodeNotRunningError · NodeElsewhereError · TopicNotFoundError
                       ForkedError
                       ShardUnavailableError (ShardMovedError) · ShardFencedError
+                      OwnerFencedError
                       StrategyConflictError · SubscriptionConflictError · SubscriptionRefusedError
                       TransactionDecidedError · RegisterUnavailableError · SupersededError
 
@@ -42,6 +43,7 @@ __all__ = [
     "NodeElsewhereError",
     "NodeNotRunningError",
     "OffsetOutOfRangeError",
+    "OwnerFencedError",
     "PredicateError",
     "RegisterUnavailableError",
     "ShardFencedError",
@@ -298,6 +300,24 @@ class ShardMovedError(ShardUnavailableError):
 
 class ShardFencedError(ActorError):
     """A newer incarnation owns the shard; this one must not append any more."""
+
+
+class OwnerFencedError(ActorError):
+    """The queue of a changelog has a newer owner; nothing of the batch was stored.
+
+    An app handles it: it drops its part of the table and reads it again if it owns the queue later.
+    """
+
+    def __init__(self, shard: str) -> None:
+        super().__init__(shard)
+        self.shard = shard
+
+    def __str__(self) -> str:
+        return (
+            f"shard {self.shard}: the changes are of a former owner of the queue, and were not "
+            "stored, because another member was granted the queue since then; its messages are "
+            "redelivered to the present owner"
+        )
 
 
 class RegisterUnavailableError(ActorError):

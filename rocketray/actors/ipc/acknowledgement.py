@@ -32,6 +32,7 @@ class AppendStatus(IntEnum):
     FENCED = 4
     NOT_WRITABLE = 5
     FAILED = 6
+    OWNER_FENCED = 7
 
 
 class Ack(NamedTuple):

@@ -9,6 +9,7 @@ from rocketray.errors import (
     CorruptRecordError,
     InvalidMessageError,
     MessageTooLargeError,
+    OwnerFencedError,
     ShardFencedError,
     ShardUnavailableError,
     StoreFullError,
@@ -35,6 +36,8 @@ def refusal(status: AppendStatus, shard: str, data: Path, *, is_here: bool = Tru
             )
         case AppendStatus.FENCED:
             return ShardFencedError(f"shard {shard}: a newer process owns it; send again")
+        case AppendStatus.OWNER_FENCED:
+            return OwnerFencedError(shard)
         case AppendStatus.NOT_WRITABLE:
             return ConfigError(
                 f"shard {shard}: the topic has no write permission; change it with: "
@@ -57,6 +60,8 @@ def status_of(error: Exception) -> AppendStatus:
         return AppendStatus.STORE_FULL
     if isinstance(error, ShardFencedError):
         return AppendStatus.FENCED
+    if isinstance(error, OwnerFencedError):
+        return AppendStatus.OWNER_FENCED
     if isinstance(error, MessageTooLargeError | InvalidMessageError | CorruptRecordError):
         return AppendStatus.MESSAGE_ILLEGAL
     return AppendStatus.FAILED

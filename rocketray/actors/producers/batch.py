@@ -17,7 +17,7 @@ from rocketray.actors.ipc.append_status import refusal
 from rocketray.delay import WAITING_QUEUES
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.recall import RecallHandle
-from rocketray.store.batches.encoded_batch import Packed, pack_batch
+from rocketray.store.batches.encoded_batch import Owned, Packed, Packing, pack_batch
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm, RowsPacking
 
@@ -82,6 +82,8 @@ class Batch:
     """The batch of its list before it, for the same queue: it is not sent if that is not stored."""
     one_way: int = 0
     """Number of one-way messages, whose results are never read."""
+    owner_epoch: int = 0
+    """The ownership epoch that it carries; 0 for none."""
     _own_ids: Mapping[int, str] | None = None
     _sizes: npt.NDArray[np.int32] | None = None
     _offsets: list[int] | None = None
@@ -108,6 +110,10 @@ class Batch:
         }
         self._sizes = encoded.sizes
         return Packed(pack_batch(encoded))
+
+    def owned(self, packing: Packing) -> Packing:
+        """Return the batch with its ownership epoch, if it has one."""
+        return Owned(packing, self.owner_epoch) if self.owner_epoch else packing
 
     def measured(self, sizes: npt.NDArray[np.int32], first_id: int) -> None:
         """Keep what the results need: the sizes of its records, and their first id."""

@@ -217,6 +217,7 @@ class Batcher(OfOneProcess, what="producer"):
             self.hand_over(link, timeout_s)  # earlier messages go first
             batch = Batch(link, link.form, durability)
             batch.one_way, batch.after = len(part.numbers) if one_way else 0, after
+            batch.owner_epoch = part.owner_epoch
             try:
                 if isinstance(part.content, Messages):
                     part.content.fill(batch.columns, part.numbers)
@@ -255,7 +256,7 @@ class Batcher(OfOneProcess, what="producer"):
         """Ask again as :meth:`ask_again`; also send a part again that the shard failed to store."""
         with link.lock:
             if batch.may_be_repeated and batch.unsure is None:
-                batch.unsure = self._packed(link, part, batch.first_id)
+                batch.unsure = packed(batch.owned(self._packing(link, part, batch.first_id)))
             self.ask_again(link, batch)
 
     def send_whole(self, link: QueueLink, batch: Batch, packing: Packing) -> None:
@@ -304,16 +305,16 @@ class Batcher(OfOneProcess, what="producer"):
         self._collecting.set()
         self._linger.join()
 
-    def _packed(self, link: QueueLink, part: Part, first_id: int) -> bytes:
+    def _packing(self, link: QueueLink, part: Part, first_id: int) -> Packing:
         """Return the batch of a part, with unique keys from that number on."""
         now_ms = self.settings.clock_ms()
         if part.content is None:
-            return packed(self._measured(part, first_id))
+            return self._measured(part, first_id)
         if isinstance(part.content, EncodedLists):
-            return packed(part.content.pack(part.numbers, first_id, now_ms))
+            return part.content.pack(part.numbers, first_id, now_ms)
         columns = MessageColumns(link.form)
         part.content.fill(columns, part.numbers)
-        return packed(columns.pack(first_id, now_ms))
+        return columns.pack(first_id, now_ms)
 
     def _measured(self, part: Part, first_id: int) -> MeasuredTable:
         """Return the rows of a part, with unique keys from that number on."""
@@ -332,6 +333,7 @@ class Batcher(OfOneProcess, what="producer"):
     def _until_sent(
         self, link: QueueLink, batch: Batch, packing: Packing, timeout_s: float | None = None
     ) -> None:
+        packing = batch.owned(packing)
         if link.try_send(packing, batch):
             return
         deadline = time.monotonic() + (self.settings.timeout_s if timeout_s is None else timeout_s)

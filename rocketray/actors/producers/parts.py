@@ -90,6 +90,8 @@ class Part(NamedTuple):
     property_columns: Sequence[str] = ()
     is_free: bool = False
     """Whether any other queue of the topic would do: nothing of the messages chose this one."""
+    owner_epoch: int = 0
+    """The ownership epoch of the sender; 0 for none."""
 
 
 def cut(content: Content, numbers: Sequence[int]) -> Iterator[Sequence[int]]:

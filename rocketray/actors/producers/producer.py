@@ -232,12 +232,14 @@ class NodeProducer(OfOneProcess, what="producer"):
         *,
         ack: AckMode | None = None,
         delays: Sequence[Delay] = (),
+        owner_epoch: int = 0,
         **options: Unpack[ManyOptions],
     ) -> SendFuture[SendResults]:
         """Send as :meth:`send_many`, and return once all has room: the shards store it meanwhile.
 
         A list is encoded while the one before it is stored, and its result may be asked for several
         times. *delays* has a delay for each of a list of messages, where these are not the same.
+        Each batch carries *owner_epoch*, that of the sender's grant of the queue; 0 for none.
         """
         now_ms = self._clock_ms()
         if delays:
@@ -247,6 +249,8 @@ class NodeProducer(OfOneProcess, what="producer"):
             parts = delayed_parts(self._links, messages, delays, queues, now_ms)
         else:
             parts = parts_of(self._links, "begin_many", topic, messages, options, now_ms=now_ms)
+        if owner_epoch:
+            parts = [part._replace(owner_epoch=owner_epoch) for part in parts]
         durability = self._durability_of(topic, ack)
         future = ListFuture(self._batcher, parts, durability)
         with suppress(ShardUnavailableError):  # the result sends what is left

@@ -27,7 +27,7 @@ from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_files import check_is_there
 from rocketray.config import StoreConfig
-from rocketray.errors import StoreVersionError, StreamError
+from rocketray.errors import InvalidMessageError, StoreVersionError, StreamError
 from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
 
@@ -169,6 +169,14 @@ class OwnedShard:
         ack = self.writer.append_staged(batches, in_doubt=in_doubt)
         self._filter_doorbell.ring()
         return ack
+
+    def fence(self, owner_epoch: int) -> int:
+        """See ``ShardApi``."""
+        if owner_epoch < 1:
+            raise InvalidMessageError(f"the ownership epoch {owner_epoch} is not one of a grant")
+        newest = self.writer.fence(owner_epoch)
+        self._filter_doorbell.ring()
+        return newest
 
     def sync(self) -> None:
         """See ``ShardApi``."""

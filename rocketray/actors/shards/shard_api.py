@@ -145,6 +145,12 @@ class ShardApi(Protocol):
             FileNotFoundError: there is no such half. CorruptRecordError: a frame is damaged.
         """
 
+    def fence(self, owner_epoch: int) -> int:
+        """Store no batch with an older ownership epoch from now on; on disk on return.
+
+        Return the newest epoch: a larger one than *owner_epoch* if there is a newer owner.
+        """
+
     def sync(self) -> None:
         """Bring to disk what is stored, by whatever call; raises :class:`StoreError`."""
 

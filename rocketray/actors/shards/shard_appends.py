@@ -4,8 +4,9 @@ Plain Python beneath :class:`~rocketray.actors.shards.shard_writer.ShardWriter`,
 lock around each call.
 
 Invariants
-  1. Nothing is stored by an incarnation older than the newest (the epoch), in a topic that is not
-     writable, or on a disk that is too full; every refusal has a status.
+  1. Nothing is stored by an incarnation older than the newest (the epoch), for an owner older than
+     the newest (ownership_fence.py), in a topic that is not writable, or on a disk that is too
+     full; every refusal has a status.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.actors.ipc.append_status import status_of
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.ipc.ring import ShardRing
-from rocketray.errors import InvalidMessageError, ShardUnavailableError
+from rocketray.errors import InvalidMessageError, OwnerFencedError, ShardUnavailableError
 from rocketray.kernels.drain import StoreCursor, drain_frames
 from rocketray.store.append_window import AppendWindow
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.formats.sys_flag import PREPARED
 from rocketray.store.message_store import MessageStore
 
+from .ownership_fence import OwnershipFence
 from .unflushed import Unflushed
 
 __all__ = ["ShardAppends"]
@@ -41,9 +43,13 @@ class ShardAppends:
         topic: str,
         queue_id: int,
         unflushed: Unflushed,
+        *,
+        fence: OwnershipFence,
     ) -> None:
         """Begin a new epoch."""
         self._unflushed = unflushed
+        self.fence = fence
+        """The newest owner whose batches are stored."""
         self._store = store
         self._control = control
         self._topic = topic
@@ -85,15 +91,9 @@ class ShardAppends:
         """Store a batch, all or none of it, and return its outcome."""
         if len(batch.sizes) == 0:
             return Ack(AppendStatus.OK)
-        if not self.writable:
-            return Ack(AppendStatus.NOT_WRITABLE)
-        if self.is_disk_full:
-            self.refused += 1
-            return Ack(AppendStatus.STORE_FULL)
-        if batch.transaction & PREPARED:  # it could not be committed here
-            reason = "a prepared message was sent; send it without the prepared flag"
-            self.refuse(InvalidMessageError(reason))
-            return Ack(AppendStatus.MESSAGE_ILLEGAL)
+        status = self._status_before(batch)
+        if status is not AppendStatus.OK:
+            return Ack(status)
         try:
             self.check_epoch()
             self._unflushed.before_append()
@@ -110,6 +110,39 @@ class ShardAppends:
             result.store_timestamp_ms,
             result.count,
         )
+
+    def _status_before(self, batch: EncodedBatch) -> AppendStatus:
+        """Return OK if the batch may be stored, else why not."""
+        if not self.writable:
+            return AppendStatus.NOT_WRITABLE
+        if self.is_disk_full:
+            self.refused += 1
+            return AppendStatus.STORE_FULL
+        if batch.transaction & PREPARED:  # it could not be committed here
+            reason = "a prepared message was sent; send it without the prepared flag"
+            self.refuse(InvalidMessageError(reason))
+            return AppendStatus.MESSAGE_ILLEGAL
+        return self.admit(batch.owner_epoch) if batch.owner_epoch else AppendStatus.OK
+
+    def admit(self, owner_epoch: int) -> AppendStatus:
+        """Return OK if batches of that ownership epoch are stored, else why they are not.
+
+        The record of an owner that is newer than all before is stored first.
+        """
+        try:
+            newest = self.fence.newest()
+        except Exception as error:  # noqa: BLE001 - every failure has a status
+            self.refuse(error)
+            return status_of(error)
+        if owner_epoch < newest:
+            self.refuse(OwnerFencedError(self.name))
+            return AppendStatus.OWNER_FENCED
+        if owner_epoch > newest:
+            ack = self.append(self.fence.record(owner_epoch))
+            if ack.status is not AppendStatus.OK:
+                return ack.status
+            self.fence.stored(owner_epoch)
+        return AppendStatus.OK
 
     def store_ordinary(self, ring: ShardRing) -> tuple[int, bool]:
         """Store frames up to the first one that needs a closer check.

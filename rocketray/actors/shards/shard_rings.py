@@ -138,6 +138,11 @@ class ShardRings:
             self._appends.refuse(error)
             ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))
             return
+        if before is None and batch.owner_epoch:  # what this stores is no part of the frame
+            status = self._appends.admit(batch.owner_epoch)
+            if status is not AppendStatus.OK:
+                ring.record(frame.sequence, Ack(status))
+                return
         end = self._appends.next_queue_offset()
         first = end if before is None else min(before.first_queue_offset, end)
         if first < self._appends.min_queue_offset():

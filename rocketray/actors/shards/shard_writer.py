@@ -40,6 +40,7 @@ from rocketray.store.files.store_settings import read_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import FULL, DiskUse, ExpiredFile, RetentionPolicy
 
+from .ownership_fence import OwnershipFence
 from .repeated_batches import BatchIdentity
 from .shard_api import ShardStatistics
 from .shard_appends import ShardAppends
@@ -91,7 +92,10 @@ class ShardWriter:
             unflushed = Unflushed(self.store.reads, steady_ms)
             self.unflushed_ms = unflushed.age_ms
             """Return the age of the oldest message that is not on disk; waits for nothing."""
-            self.appends = ShardAppends(self.store, self.control, topic, queue_id, unflushed)
+            fence = OwnershipFence(self.store.reads, topic, clock_ms)
+            self.appends = ShardAppends(
+                self.store, self.control, topic, queue_id, unflushed, fence=fence
+            )
             self.rings = ShardRings(self.appends, self._lock)
             self._staged = StagedAppends(self.appends, self.store.reads, topic, queue_id)
             self.bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
@@ -141,6 +145,25 @@ class ShardWriter:
                 return self._staged.append(batches, in_doubt=in_doubt)
             finally:
                 self.appends.settle(to_disk=True)
+
+    def fence(self, owner_epoch: int) -> int:
+        """Store nothing of older owners from now on; return the newest epoch, which is on disk.
+
+        It is larger than *owner_epoch* if there is a newer owner.
+
+        Raises:
+            ShardUnavailableError: the shard was closed, or the epoch cannot be stored now.
+            StoreError: it cannot be brought to disk.
+        """
+        with self._lock:
+            self.appends.check_open()
+            status = self.appends.admit(owner_epoch)
+            if status not in (AppendStatus.OK, AppendStatus.OWNER_FENCED):
+                raise self.appends.unavailable(
+                    f"the epoch of the queue's new owner cannot be stored ({status.name}); see its log"
+                )
+            self.appends.settle(to_disk=True)
+            return self.appends.fence.newest()
 
     def find_batch(self, wanted: BatchIdentity) -> Ack | None:
         """Return the outcome of a batch, if all of it is stored."""

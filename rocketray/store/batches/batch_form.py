@@ -60,6 +60,7 @@ class EncodedBatch:
     - All records have one transaction state.
     - With ``keeps_store_times`` they were stored in another store before, and keep those store
       times.
+    - ``owner_epoch`` is the ownership epoch of their sender; 0 if they are on nobody's behalf.
     """
 
     records: npt.NDArray[np.uint8]
@@ -68,6 +69,7 @@ class EncodedBatch:
     key_hashes: npt.NDArray[np.int32]
     key_records: npt.NDArray[np.int32]
     keeps_store_times: bool = False
+    owner_epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -83,7 +85,10 @@ class EncodedBatch:
         return int(self.records[SYS_FLAG + 3]) & TRANSACTION if len(self.records) > SYS_FLAG else 0
 
     def without_first(self, count: int) -> EncodedBatch:
-        """Return the batch without its first *count* records."""
+        """Return the batch without its first *count* records, which are stored.
+
+        It has no ownership epoch: that was checked when they were stored.
+        """
         kept: npt.NDArray[np.bool_] = self.key_records >= count
         return EncodedBatch(
             records=self.records[int(self.sizes[:count].sum()) :],

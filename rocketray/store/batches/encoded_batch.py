@@ -7,6 +7,7 @@ offset, store timestamp and store host. An imported batch keeps its store timest
 Frame of a packed batch, little-endian, without gaps:
     magic "RRB1" · u32 records n · u32 keys k · u32 flags · u64 record bytes
     i64[n] tags codes · i32[n] sizes · i32[k] key hashes · i32[k] key records · records
+    i64 ownership epoch, only with its flag
 
 Unpacking checks every length and does not copy aligned data, so the views live as long as the
 buffer and change with it.
@@ -14,6 +15,7 @@ buffer and change with it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -42,6 +44,7 @@ from .encoded_table import MeasuredTable
 __all__ = [
     "EncodedBatch",
     "MeasuredTable",
+    "Owned",
     "Packed",
     "Packing",
     "RecordOptions",
@@ -52,6 +55,10 @@ __all__ = [
 ]
 
 _KEEPS_STORE_TIMES = 1  # a flag: the records keep their store timestamps, see batch_form
+_HAS_OWNER = 2  # a flag: the batch has an ownership epoch
+_FLAGS = _KEEPS_STORE_TIMES | _HAS_OWNER
+_FLAGS_AT = 12  # in the header
+_EPOCH = struct.Struct("<q")
 _PLAIN = RecordOptions()
 
 
@@ -125,9 +132,13 @@ def _transformed(message: Message, options: RecordOptions) -> tuple[bytes, bytes
 def pack_batch(batch: EncodedBatch) -> bytes:
     """Return the batch as one frame."""
     flags = _KEEPS_STORE_TIMES if batch.keeps_store_times else 0
+    epoch = b""
+    if batch.owner_epoch:
+        flags, epoch = flags | _HAS_OWNER, _EPOCH.pack(batch.owner_epoch)
     counts = len(batch.sizes), len(batch.key_hashes), flags, len(batch.records)
     arrays = (batch.tags_codes, batch.sizes, batch.key_hashes, batch.key_records, batch.records)
-    return b"".join((FRAME_HEADER.pack(BATCH_MAGIC, *counts), *[array.data for array in arrays]))
+    header = FRAME_HEADER.pack(BATCH_MAGIC, *counts)
+    return b"".join((header, *[array.data for array in arrays], epoch))
 
 
 def packed(packing: Packing) -> bytes:
@@ -153,6 +164,26 @@ class Packed:
         out[:] = np.frombuffer(self.frame, np.uint8)
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A batch without an ownership epoch, and the epoch that it gets: a :class:`Packing`."""
+
+    packing: Packing
+    epoch: int
+
+    @property
+    def packed_bytes(self) -> int:
+        """The size of the frame with the epoch."""
+        return self.packing.packed_bytes + _EPOCH.size
+
+    def pack_into(self, out: npt.NDArray[np.uint8]) -> None:
+        """Write the frame to *out*, which has that size."""
+        end = len(out) - _EPOCH.size
+        self.packing.pack_into(out[:end])
+        out[_FLAGS_AT] |= _HAS_OWNER
+        _EPOCH.pack_into(out.data, end, self.epoch)
+
+
 def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
     """Return the batch in a frame that fills *buffer* exactly, as views of it.
 
@@ -162,12 +193,13 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
     if len(buffer) < FRAME_HEADER.size:
         raise InvalidMessageError(f"a packed batch of {len(buffer)} bytes has no complete header")
     magic, records, keys, flags, total = FRAME_HEADER.unpack_from(buffer)
-    if magic != BATCH_MAGIC or flags & ~_KEEPS_STORE_TIMES:
+    if magic != BATCH_MAGIC or flags & ~_FLAGS:
         raise InvalidMessageError(
             f"a packed batch begins with {magic!r}, not {BATCH_MAGIC!r}: sender and receiver must "
             "have the same version of rocketray"
         )
-    expected = FRAME_HEADER.size + 12 * records + 8 * keys + total
+    has_owner = bool(flags & _HAS_OWNER)
+    expected = FRAME_HEADER.size + 12 * records + 8 * keys + total + _EPOCH.size * has_owner
     if expected != len(buffer):
         raise InvalidMessageError(
             f"a packed batch of {records} records and {keys} keys should have {expected} bytes, "
@@ -185,7 +217,11 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
             f"with its {total} bytes"
         )
     raw = np.frombuffer(buffer, np.uint8, total, at + 8 * keys)
-    return EncodedBatch(raw, sizes, codes, hashes, key_records, bool(flags))
+    [epoch] = _EPOCH.unpack_from(buffer, len(buffer) - _EPOCH.size) if has_owner else (0,)
+    if epoch < has_owner:
+        raise InvalidMessageError(f"the ownership epoch of a packed batch is {epoch}")
+    keeps_store_times = bool(flags & _KEEPS_STORE_TIMES)
+    return EncodedBatch(raw, sizes, codes, hashes, key_records, keeps_store_times, epoch)
 
 
 def _aligned(
