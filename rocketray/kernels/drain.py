@@ -35,8 +35,10 @@ from .layout import ENTRY_BYTES
 from .ring_numbers import DURABILITY_DISK, SLOT_OK, SLOT_PENDING
 
 __all__ = [
+    "BATCH_HAS_OWNER",
     "BATCH_HEADER_BYTES",
     "BATCH_MAGIC",
+    "BATCH_OWNER_BYTES",
     "FRAME_DATA",
     "FRAME_HEADER_BYTES",
     "FRAME_PAD",
@@ -50,6 +52,8 @@ FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits befo
 FRAME_DATA, FRAME_PAD = 1, 2
 BATCH_MAGIC = b"RRB1"
 BATCH_HEADER_BYTES = 24
+BATCH_HAS_OWNER = 2  # a flag: an ownership epoch follows the records
+BATCH_OWNER_BYTES = 8
 SLOT_WORDS = 6  # sequence, status, queue offset, physical offset, store timestamp, count
 _MAGIC_NUMBER = int.from_bytes(BATCH_MAGIC, "little")
 _WORD = 0xFFFFFFFF
@@ -127,13 +131,15 @@ def drain_frames(
     store_timestamp_ms: int,
     epoch_line: int,
     epoch: int,
+    owner_epoch: int,
 ) -> int:
     """Store ordinary frames up to the first other one, or all; return their number.
 
     ``data`` uint8 are the ring's frames, ``slots`` int64[6 × slots] their outcomes; ``log``,
     ``queue`` and ``index`` are whole files, the last may be empty. *ring* and *store* are advanced
     (:class:`RingCursor`, :class:`StoreCursor`). Nothing is stored once the number at *epoch_line*
-    differs from *epoch*.
+    differs from *epoch*. A batch of an owner is ordinary if it has the ownership epoch
+    *owner_epoch*, which is admitted already; 0 if none is.
     """
     assert len(ring) == 3
     assert len(store) == 10
@@ -167,11 +173,17 @@ def drain_frames(
         word = load_native_u64(data, start)
         magic, n = _low(word), _high(word)
         word = load_native_u64(data, start + 8)
-        k, zero = _low(word), _high(word)
+        k, flags = _low(word), _high(word)
         total = _signed(load_native_u64(data, start + 16))
-        if magic != _MAGIC_NUMBER or zero != 0 or total < 0 or total > payload:
+        if magic != _MAGIC_NUMBER or total < 0 or total > payload:
             break
-        if BATCH_HEADER_BYTES + 12 * n + 8 * k + total != payload:
+        packed = BATCH_HEADER_BYTES + 12 * n + 8 * k + total
+        if flags == BATCH_HAS_OWNER:
+            if packed + BATCH_OWNER_BYTES != payload or owner_epoch < 1:
+                break
+            if _signed(load_native_u64(data, start + packed)) != owner_epoch:
+                break
+        elif flags != 0 or packed != payload:
             break
         start += BATCH_HEADER_BYTES
         codes = data[start : start + 8 * n].view(np.int64)

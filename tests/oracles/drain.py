@@ -14,8 +14,10 @@ from oracles.index import put_keys
 
 from rocketray.kernels._compile import Bytes, Int64s
 from rocketray.kernels.drain import (
+    BATCH_HAS_OWNER,
     BATCH_HEADER_BYTES,
     BATCH_MAGIC,
+    BATCH_OWNER_BYTES,
     FRAME_DATA,
     FRAME_HEADER_BYTES,
     FRAME_PAD,
@@ -30,6 +32,7 @@ __all__ = ["drain_frames"]
 
 _FRAME_HEADER = struct.Struct("=4Iq")
 _BATCH_HEADER = struct.Struct("<4sIIIQ")
+_EPOCH = struct.Struct("<q")
 _DURABILITY_MAX = 1
 _NO_TRANSACTION = 0
 
@@ -49,6 +52,7 @@ def drain_frames(
     store_timestamp_ms: int,
     epoch_line: int,
     epoch: int,
+    owner_epoch: int,
 ) -> int:
     taken = 0
     newest = ctypes.c_int64.from_address(epoch_line)
@@ -70,8 +74,14 @@ def drain_frames(
         if sequence != ring[RingCursor.SEQUENCE] + 1 or slots[slot] == sequence:
             break
         start = position + FRAME_HEADER_BYTES
-        magic, n, k, zero, total = _BATCH_HEADER.unpack_from(data.data, start)
-        if magic != BATCH_MAGIC or zero or BATCH_HEADER_BYTES + 12 * n + 8 * k + total != payload:
+        magic, n, k, flags, total = _BATCH_HEADER.unpack_from(data.data, start)
+        packed = BATCH_HEADER_BYTES + 12 * n + 8 * k + total
+        owner = []
+        if flags == BATCH_HAS_OWNER and packed + BATCH_OWNER_BYTES == payload:
+            owner = [*_EPOCH.unpack_from(data.data, start + packed)]
+        elif flags or packed != payload:
+            break
+        if magic != BATCH_MAGIC or owner not in ([], [owner_epoch]) or owner == [0]:
             break
         bounds = np.cumsum([start + BATCH_HEADER_BYTES, 8 * n, 4 * n, 4 * k, 4 * k, total])
         columns = [data[bounds[i] : bounds[i + 1]] for i in range(5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,16 @@ INDEX_BYTES = 40 + 4 * 4 + 9 * 20
 batches = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2)), min_size=1, max_size=3)
 
 
-def payload(batch: list[tuple[int, int]]) -> bytes:
+OWNER = 2**40 + 5
+
+
+def payload(batch: list[tuple[int, int]], owner_epoch: int) -> bytes:
     """A packed batch: for each message the size of its body and how many keys it has."""
     messages = [
         Message("T", bytes(size), "tag", [f"k{i}" for i in range(keys)]) for size, keys in batch
     ]
-    return pack_batch(encode_messages(messages, born_host=("1.2.3.4", 5), clock_ms=lambda: 6))
+    encoded = encode_messages(messages, born_host=("1.2.3.4", 5), clock_ms=lambda: 6)
+    return pack_batch(replace(encoded, owner_epoch=owner_epoch))
 
 
 def frame(kind: int, durability: int, sequence: int, content: bytes) -> bytes:
@@ -45,23 +50,33 @@ def frame(kind: int, durability: int, sequence: int, content: bytes) -> bytes:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(batches, st.integers(0, 1), st.booleans()), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(
+            batches,
+            st.integers(0, 1),
+            st.booleans(),
+            st.sampled_from([0, 0, OWNER, OWNER, OWNER - 1, -1]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
     st.lists(st.tuples(st.integers(0, RING_BYTES - 1), st.integers(0, 255)), max_size=2),
     st.integers(0, 7),
     st.integers(0, LOG_BYTES),
-    st.booleans(),
+    st.tuples(st.booleans(), st.sampled_from([0, OWNER])),
 )
 def test_frames_are_drained_alike(
-    frames: list[tuple[list[tuple[int, int]], int, bool]],
+    frames: list[tuple[list[tuple[int, int]], int, bool, int]],
     damage: list[tuple[int, int]],
     met: int,
     log_position: int,
-    is_fenced: bool,
+    writer: tuple[bool, int],
 ) -> None:
+    is_fenced, owner_epoch = writer
     raw = bytearray()
-    for sequence, (batch, durability, is_padded) in enumerate(frames, 1):
+    for sequence, (batch, durability, is_padded, owner) in enumerate(frames, 1):
         raw += frame(FRAME_PAD, 0, 0, bytes(32)) if is_padded else b""
-        raw += frame(FRAME_DATA, durability, sequence, payload(batch))
+        raw += frame(FRAME_DATA, durability, sequence, payload(batch, owner))
     head = min(len(raw), RING_BYTES)
     for at, value in damage:
         if at < len(raw):
@@ -86,7 +101,7 @@ def test_frames_are_drained_alike(
             np.zeros(INDEX_BYTES, np.uint8),
             store.copy(),
             u8(bytes(range(8))),
-            *(4, 9, 3, 1_700_000_000_000, line.ctypes.data, 8 if is_fenced else 7),
+            *(4, 9, 3, 1_700_000_000_000, line.ctypes.data, 8 if is_fenced else 7, owner_epoch),
         ]
 
     ours, theirs = arguments(), arguments()
@@ -96,3 +111,5 @@ def test_frames_are_drained_alike(
         np.testing.assert_array_equal(mine, other)
     assert taken == ours[6][StoreCursor.BATCHES] == ours[2][RingCursor.SEQUENCE]
     assert not (is_fenced and taken)
+    if not damage:
+        assert {owner for _, _, _, owner in frames[:taken]} <= {0, owner_epoch}

@@ -120,7 +120,7 @@ def main(rounds: int) -> None:
         slots = np.zeros(6 * 16, np.int64)
         taken = drain_frames(
             *(data, slots, cursor, log, queue, index, store, host),
-            *(SLOTS, ENTRIES, 0, 1_700_000_000_000, line.ctypes.data, 7),
+            *(SLOTS, ENTRIES, 0, 1_700_000_000_000, line.ctypes.data, 7, 0),
         )
         for whole in (all_log, all_queue, all_index):
             assert (whole[:GUARD] == MARK).all()

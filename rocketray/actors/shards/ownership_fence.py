@@ -33,6 +33,11 @@ class OwnershipFence:
         self._clock_ms = clock_ms
         self._newest: int | None = None  # unknown until it is asked for
 
+    @property
+    def admitted(self) -> int:
+        """The newest epoch, if it was asked for already; 0 otherwise."""
+        return self._newest or 0
+
     def newest(self) -> int:
         """Return the newest epoch, 0 if the queue never had an owner.
 

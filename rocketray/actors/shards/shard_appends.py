@@ -172,6 +172,7 @@ class ShardAppends:
                 store_timestamp_ms,
                 self._epoch_line,
                 self.epoch,
+                self.fence.admitted,
             )
             to_disk = bool(cursor[StoreCursor.DISK])
             self.batches += count

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from rocketray.errors import InvalidMessageError
 from rocketray.hashing import crc32, tags_code
 from rocketray.kernels.append import is_whole_batch
-from rocketray.kernels.drain import BATCH_MAGIC
+from rocketray.kernels.drain import BATCH_HAS_OWNER, BATCH_MAGIC
 from rocketray.message import IMPORTED_OFFSET_ID, Message
 from rocketray.store.formats.property_crc import with_crc_property
 
@@ -55,8 +55,7 @@ __all__ = [
 ]
 
 _KEEPS_STORE_TIMES = 1  # a flag: the records keep their store timestamps, see batch_form
-_HAS_OWNER = 2  # a flag: the batch has an ownership epoch
-_FLAGS = _KEEPS_STORE_TIMES | _HAS_OWNER
+_FLAGS = _KEEPS_STORE_TIMES | BATCH_HAS_OWNER
 _FLAGS_AT = 12  # in the header
 _EPOCH = struct.Struct("<q")
 _PLAIN = RecordOptions()
@@ -134,7 +133,7 @@ def pack_batch(batch: EncodedBatch) -> bytes:
     flags = _KEEPS_STORE_TIMES if batch.keeps_store_times else 0
     epoch = b""
     if batch.owner_epoch:
-        flags, epoch = flags | _HAS_OWNER, _EPOCH.pack(batch.owner_epoch)
+        flags, epoch = flags | BATCH_HAS_OWNER, _EPOCH.pack(batch.owner_epoch)
     counts = len(batch.sizes), len(batch.key_hashes), flags, len(batch.records)
     arrays = (batch.tags_codes, batch.sizes, batch.key_hashes, batch.key_records, batch.records)
     header = FRAME_HEADER.pack(BATCH_MAGIC, *counts)
@@ -180,7 +179,7 @@ class Owned:
         """Write the frame to *out*, which has that size."""
         end = len(out) - _EPOCH.size
         self.packing.pack_into(out[:end])
-        out[_FLAGS_AT] |= _HAS_OWNER
+        out[_FLAGS_AT] |= BATCH_HAS_OWNER
         _EPOCH.pack_into(out.data, end, self.epoch)
 
 
@@ -198,7 +197,7 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
             f"a packed batch begins with {magic!r}, not {BATCH_MAGIC!r}: sender and receiver must "
             "have the same version of rocketray"
         )
-    has_owner = bool(flags & _HAS_OWNER)
+    has_owner = bool(flags & BATCH_HAS_OWNER)
     expected = FRAME_HEADER.size + 12 * records + 8 * keys + total + _EPOCH.size * has_owner
     if expected != len(buffer):
         raise InvalidMessageError(
