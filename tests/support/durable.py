@@ -11,6 +11,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers.app_member import AppMember
 from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.topics.ownership_record import epoch_of
 from rocketray.message import SHARDING_KEY, StoredMessage
 from rocketray.topology.tables.changelog import changed_key
 
@@ -66,6 +67,8 @@ class CommitWatch:
                 writer = self._node.shard(topic, queue_id).writer
                 flushed = writer.control.flushed()  # first: what comes to disk now comes too late
                 for message in writer.store.reads.scan():
+                    if epoch_of(message) is not None:
+                        continue  # it is of no input
                     self.seen += 1
                     if message.physical_offset + message.size > flushed:
                         given = self._input_of(message)

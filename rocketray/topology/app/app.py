@@ -116,6 +116,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """The spans of its sends and handlers, if it has them."""
         self._connection = connection
         self._outboxes = Outboxes(self.connect, partial(sense_sends, self))
+        self.outbox_of_changes = partial(self._outboxes.get, "disk")
+        """Return the outbox of the tables' changes, which are stored when they are on disk."""
         self.declarations = Declarations(self)
         self._groups = DeclaredGroups()
         self.sinks: dict[str, SinkSpec] = {}
@@ -383,22 +385,19 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         retention: Any = None,
         delay: Delay | None = None,
         *,
-        ack: AckMode | None = None,
         is_told: bool = False,
     ) -> asyncio.Future[StoredMetadata]:
         """Queue *message* for sending (see outbox.py), and for delivery after *delay*.
 
         Its topic is created with *queues* and *retention* if necessary. The future is done when the
-        message is in the node's memory, or on disk, as *ack* says, or else its topic. Of one that
-        *is_told* Faust tells the sensors.
+        message is stored as its topic says. Of one that *is_told* Faust tells the sensors.
         """
-        outbox = await self._outboxes.get(ack)
+        outbox = await self._outboxes.get(None)
         if not self.declarations.knows(message.topic):
             await self.declarations.declare(message.topic, queues, retention)
         put = partial(outbox.put, queue_id=queue_id, delay=delay, is_told=is_told)
-        if self.tracing is not None and ack is None:  # else it is a change of a table
-            return await send_traced(self.tracing, message, put)
-        return await put(message)
+        tracing = self.tracing
+        return await (put(message) if tracing is None else send_traced(tracing, message, put))
 
     async def flush_sends(self, *, is_commit: bool = True) -> None:
         """Wait until everything sent, and every change of a table, is stored.

@@ -178,6 +178,7 @@ class Feed:
             self._spans = FeedSpans(services.tracing, membership, services.clock_ms)
         self._giving_back: set[asyncio.Task[None]] = set()
         self._gained: set[int] = set()  # the queues whose parts of tables are recovered here
+        self._given_up: set[int] = set()  # of those, the ones that have another owner by now
         self._loop = asyncio.get_running_loop()
         self._ledger = OffsetLedger()
         self._watch = OverdueWatch(membership.group)
@@ -209,13 +210,25 @@ class Feed:
         return moved
 
     def commit(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Tell the member how far queues are finished, except of revoked queues."""
+        """Tell the member how far queues are finished, except those revoked or given up."""
         for queue_id, next_offset in offsets:
-            if self._ledger.commit(queue_id, next_offset):
+            if queue_id not in self._given_up and self._ledger.commit(queue_id, next_offset):
                 begun_ms = 0 if self._spans is None else self._spans.clock_ms()
                 self._member.commit(self.topic, queue_id, next_offset)
                 if self._spans is not None:
                     self._spans.settled(self.topic, queue_id, next_offset, begun_ms)
+
+    def epoch(self, queue_id: int) -> int:
+        """Return the ownership epoch of a queue that the member reads."""
+        return self._member.epoch(queue_id)
+
+    def give_up(self, queue_id: int, newest_epoch: int) -> None:
+        """Deliver and commit no more of a queue, and have the member release it; on the loop.
+
+        A table's changelog refused its ownership epoch, for the *newest_epoch*; 0 if it is unknown.
+        """
+        self._given_up.add(queue_id)
+        self._member.give_up(queue_id, newest_epoch)
 
     def failing(self) -> dict[int, FailingMessage]:
         """Return the message at which each held queue is held."""
@@ -301,6 +314,7 @@ class Feed:
 
     async def _lose(self, queue_ids: set[int]) -> None:
         self._gained -= queue_ids
+        self._given_up -= queue_ids
         if self._on_lost is not None:
             self._on_lost(self.topic, queue_ids)
         if self._tables is not None:
@@ -317,6 +331,9 @@ class Feed:
         self._counts["batches"] += len(batches)
         parts = 1 if self.rules.is_ordered else self.membership.handlers
         for batch in batches:
+            if batch.queue_id in self._given_up:
+                self._window.remove(batch.queue_id, len(batch), batch.size_bytes)
+                continue
             self._counts["received"] += len(batch)
             for piece in batch.pieces(PIECE_BYTES):
                 for delivery in split(piece, parts):

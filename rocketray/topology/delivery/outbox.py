@@ -10,6 +10,8 @@ commits input whose output was lost, nor in the commits that follow the one that
 
 An app has two outboxes. Its own messages are stored when their topics say so, as with a producer.
 Changes of tables are stored when they are on disk, because the offsets committed behind them are.
+They carry an ownership epoch. A shard that refuses them for it fails their futures alone: what the
+app sends on behalf of other queues goes on.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from rocketray.actors.producers.send_future import SendFuture
 from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.delay import Delay
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import OwnerFencedError, ShardUnavailableError
 from rocketray.message import Message
 from rocketray.recall import RecallHandle
 from rocketray.topology.connection import AppNode
@@ -52,6 +54,7 @@ class _Pending:
     delay: Delay | None
     future: asyncio.Future[StoredMetadata]
     is_told: bool
+    owner_epoch: int
 
 
 Sense = Callable[[Sequence[Message]], Callable[[object], None]]
@@ -66,6 +69,8 @@ class Outbox(OfOneProcess, what="app"):
         """Take *sense*, which is told of all messages but those of which Faust tells."""
         self._producer = producer
         self._sense = sense
+        self.on_fenced: Callable[[int, int], None] | None = None
+        """Is called with a queue and an ownership epoch that its shard refused; see :meth:`put`."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self._waiting: deque[_Pending] = deque()
@@ -82,16 +87,19 @@ class Outbox(OfOneProcess, what="app"):
         delay: Delay | None = None,
         *,
         is_told: bool = False,
+        owner_epoch: int = 0,
     ) -> asyncio.Future[StoredMetadata]:
         """Queue *message*, for *queue_id* if it names one; the future is done once it is stored.
 
-        *is_told* says that Faust tells the sensors of it.
+        *is_told* says that Faust tells the sensors of it; *owner_epoch* is the ownership epoch of
+        its queue, where only the owner sends to that. The future of an owner that is fenced raises
+        :class:`OwnerFencedError`.
         """
         if len(self._waiting) >= WAITING_MAX_MESSAGES:
             async with self._changed:
                 await self._changed.wait_for(lambda: len(self._waiting) < WAITING_MAX_MESSAGES)
         future: asyncio.Future[StoredMetadata] = self._loop.create_future()
-        self._waiting.append(_Pending(message, queue_id, delay, future, is_told))
+        self._waiting.append(_Pending(message, queue_id, delay, future, is_told, owner_epoch))
         self._put_count += 1
         if self._drainer is None:
             self._drainer = self._loop.create_task(self._drain())
@@ -181,13 +189,20 @@ class Outbox(OfOneProcess, what="app"):
             delays = [one.delay for one in group if one.delay is not None]  # of all, or of none
             topic, queue_id = messages[0].topic, group[0].queue_id
             begin = self._producer.begin_many
+            if epoch := group[0].owner_epoch:
+                begin = partial(begin, owner_epoch=epoch)
             sent.append(begin(topic, messages, delays=delays, queue_id=queue_id))
         return sent[0].result()
 
     def _failed(self, group: Sequence[_Pending], error: Exception) -> None:
         topic = group[0].message.topic
-        logger.error("topic %s: %d messages were not stored: %s", topic, len(group), error)
-        self._failure = self._failure or error
+        if isinstance(error, OwnerFencedError):
+            logger.warning("topic %s: %d changes were not stored: %s", topic, len(group), error)
+            if self.on_fenced is not None and group[0].queue_id is not None:
+                self.on_fenced(group[0].queue_id, group[0].owner_epoch)
+        else:
+            logger.error("topic %s: %d messages were not stored: %s", topic, len(group), error)
+            self._failure = self._failure or error
         for pending in group:
             if not pending.future.done():
                 pending.future.set_exception(error)
@@ -245,11 +260,11 @@ async def _all(steps: Iterable[Awaitable[None]]) -> None:
 
 
 def _by_destination(taken: Sequence[_Pending]) -> list[list[_Pending]]:
-    """Return groups of one topic and queue, delayed or not, ordered by their first messages."""
-    groups: dict[tuple[str, int | None, bool], list[_Pending]] = {}
-    for pending in taken:
-        is_delayed = pending.delay is not None
-        groups.setdefault((pending.message.topic, pending.queue_id, is_delayed), []).append(pending)
+    """Return groups of one topic, queue and owner, delayed or not, ordered by their first ones."""
+    groups: dict[tuple[str, int | None, bool, int], list[_Pending]] = {}
+    for one in taken:
+        place = one.message.topic, one.queue_id, one.delay is not None, one.owner_epoch
+        groups.setdefault(place, []).append(one)
     return list(groups.values())
 
 

@@ -5,17 +5,23 @@ until the parts of that number are recovered, and everything else continues. Fau
 service keeps its other task: it starts the fetcher, and so the agents.
 
 Order; each step is complete before the next begins
-  1. A queue is gained: the tables' parts are read from their changelogs, then its messages come.
+  1. A queue is gained: the changelogs refuse what former owners change, then the tables' parts are
+     read from them, then the queue's messages come.
   2. Offsets are committed: every change made before is stored, then the offsets.
   3. A queue is lost: handlers finish, changes and offsets as above, then the parts are dropped.
+
+A changelog that refuses a change, because its queue has a newer owner, *fences* the part: nothing
+more of it is changed or committed, its holders give the queue up, and it is dropped. That happens
+to a process that was stopped for longer than its lease, between its last look at the lease and the
+store. What its handlers had finished is processed again by the present owner.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable, Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 from faust.assignor.client_assignment import ClientAssignment
 from faust.exceptions import PartitionsMismatch
@@ -24,6 +30,7 @@ from faust.tables.recovery import Recovery
 from faust.types.tuples import TP
 from mode import Service
 
+from rocketray.actors.api.queue_owners import fence_queue
 from rocketray.actors.api.tails import tail_of
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError
@@ -32,7 +39,9 @@ from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.tables.changelog import ChangelogBuffer
 from rocketray.topology.tables.part_reader import PartReader
 
-__all__ = ["FeedTableManager", "QueueHolders"]
+from .queue_holders import PartHolder, QueueHolders
+
+__all__ = ["FeedTableManager"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +72,8 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         super().__init__(app, **options)
         self.changes = ChangelogBuffer()
         self._ownership = QueueHolders()
+        self._epochs: dict[int, int] = {}  # of the parts here, and of those that were here before
+        self._fenced: set[int] = set()  # held, and owned by another instance
         self._recovered: set[int] = set()
         self._reading: set[int] = set()  # being recovered, and held since that began
         self._readers: dict[tuple[str, int], PartReader] = {}
@@ -119,13 +130,14 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
     # Queues
 
     def owned_queues(self) -> list[int]:
-        """Return the queue numbers whose parts are here."""
-        return [queue_id for queue_id in self._ownership.owned() if queue_id in self._recovered]
+        """Return the queue numbers whose parts are here, and are this instance's to change."""
+        return [one for one in self._ownership.owned() if one in self._recovered - self._fenced]
 
     async def gain(self, holder: PartHolder, queue_ids: Iterable[int]) -> None:
         """Recover the parts of these queues, so that *holder* may read them on return.
 
-        If it raises, the holder has none of them, and may ask again.
+        If it raises, the holder has none of them, and may ask again. A fenced part that others have
+        not released yet is read again.
         """
         gained = set(queue_ids)
         self._ownership.hold(holder, gained)
@@ -133,6 +145,9 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             return
         try:
             async with self._recovering:
+                again = gained & self._fenced & self._recovered
+                self._recovered -= again
+                await self._drop(again, are_whole=False, are_fenced=True)
                 new = set(self._ownership.owned()) - self._recovered
                 if new:
                     await self._recover(new)
@@ -149,21 +164,31 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         on, even if the queue is gained again before the recovery ends.
         """
         released = self._ownership.release(holder, queue_ids)
-        if not holder.is_leased:
-            self.changes.forget(released)
+        fenced = released & self._fenced
+        self._fenced -= fenced
+        self.changes.forget(fenced if holder.is_leased else released)
         lost = released & self._recovered
         self._recovered -= lost
         self._reading -= released
-        if lost:
-            await self._drop(lost, are_whole=True)
+        await self._drop(lost - fenced, are_whole=True)
+        await self._drop(lost & fenced, are_whole=False, are_fenced=True)
 
-    async def _drop(self, queue_ids: set[int], *, are_whole: bool) -> None:
-        """Drop the parts of queues; those that *are_whole* are at their changelogs' ends."""
+    async def _drop(
+        self, queue_ids: set[int], *, are_whole: bool, are_fenced: bool = False
+    ) -> None:
+        """Drop the parts of queues; those that *are_whole* are at their changelogs' ends.
+
+        Those that *are_fenced* have changes that no changelog has.
+        """
+        if not queue_ids:
+            return
         for table in self.values():
             for queue_id in queue_ids:
                 reader = self._readers.get((table.name, queue_id))
                 if reader is None:
                     continue
+                if are_fenced:
+                    reader.forget()
                 if not table.is_global:
                     del self._readers[table.name, queue_id]
                     reader.close()
@@ -175,6 +200,8 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
     async def _recover(self, queue_ids: set[int]) -> None:
         """Read the parts of *queue_ids*; those lost meanwhile are dropped at the end."""
         self._reading = set(queue_ids)
+        self._fenced -= queue_ids
+        self._epochs |= {queue_id: self._ownership.epoch(queue_id) for queue_id in queue_ids}
         try:
             await self._tell_assignment(self._recovered | self._reading, set())
             for table in self.values():
@@ -188,6 +215,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
 
     async def _recover_table(self, table: Any, queue_ids: set[int]) -> None:
         await self._find_changelog(table)
+        await self._fence(table, queue_ids)
         others = set(range(table.changelog_queues or 0)) if table.is_global else set()
         count = 0
         for queue_id in sorted(queue_ids | others):
@@ -198,6 +226,44 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         owned = self._recovered | self._reading
         tps = {TP(table.changelog_topic_name, queue_id) for queue_id in owned}
         await table.on_recovery_completed(tps, set())
+
+    async def _fence(self, table: Any, queue_ids: set[int]) -> None:
+        """Have the changelog refuse what former owners of these queues change from now on.
+
+        Where it has a newer owner, the part is fenced instead. A changelog that does not exist yet
+        refuses them from the first change of a newer owner on.
+        """
+        owned = [(queue_id, self._epochs[queue_id]) for queue_id in queue_ids & self._reading]
+        owned = [(queue_id, epoch) for queue_id, epoch in owned if epoch]
+        if table.use_partitioner or not owned:  # any instance changes any part
+            return
+        connection = await self.app.connect()
+        topics = await asyncio.to_thread(connection.topics.all)
+        changelog = topics.get(table.changelog_topic_name)
+        if changelog is None:
+            return
+        owned = [one for one in owned if one[0] < changelog.queues]
+        newest = await asyncio.gather(
+            *(asyncio.to_thread(fence_queue, connection, changelog, *one) for one in owned)
+        )
+        for (queue_id, epoch), newer in zip(owned, newest, strict=True):
+            if newer > epoch:
+                self._note_fenced(queue_id, newer)
+
+    def _note_fenced(self, queue_id: int, newest_epoch: int = 0) -> None:
+        """Stop changing the parts of a queue that has another owner, and have it given up."""
+        if queue_id not in self._fenced:
+            logger.warning(
+                "tables of app %s: queue %d has another owner by now; its part is dropped, and "
+                "what was processed without being stored is redelivered to the owner",
+                self.app.conf.id,
+                queue_id,
+            )
+        self._fenced.add(queue_id)
+        self._reading.discard(queue_id)
+        self.changes.forget({queue_id})
+        for holder in self._ownership.holders(queue_id):
+            holder.give_up(queue_id, newest_epoch)
 
     async def _recover_part(self, table: Any, queue_id: int) -> int:
         known = self._readers.get((table.name, queue_id))
@@ -258,6 +324,17 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         """Return whether no other instance can own parts of tables that are held here."""
         return not self or all(one.is_leased for one in self._ownership.holders())
 
+    def note_change(self, table: Any, queue_id: int, key: bytes, value: bytes | None) -> None:
+        """Record a change of *table*, for its changelog; raises as :meth:`ChangelogBuffer.put`.
+
+        One of a part that is fenced is dropped: another instance processes its message.
+        """
+        if table.use_partitioner:  # no instance owns the part
+            self.changes.put(table.changelog_topic, queue_id, key, value)
+        elif queue_id not in self._fenced:
+            epoch = self._epochs.get(queue_id, 0)
+            self.changes.put(table.changelog_topic, queue_id, key, value, epoch=epoch)
+
     async def flush(self) -> None:
         """Send every change made until now to the app's outbox.
 
@@ -267,14 +344,21 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             if self.may_change():
                 await self.changes.flush(self._send)
 
-    async def _send(self, message: Message, queue_id: int) -> None:
+    async def _send(self, message: Message, queue_id: int, epoch: int) -> None:
         table = self._changelogs[message.topic]
         await self.app.declarations.declare(
             message.topic, table.changelog_queues, LAST_OF_EACH_KEY, internal=True
         )
-        stored = await self.app.send_message(message, queue_id, ack="disk")
+        outbox = await self.app.outbox_of_changes()
+        outbox.on_fenced = self._refused
+        stored = await outbox.put(message, queue_id, owner_epoch=epoch)
         if table.keeps_offsets:
             stored.add_done_callback(table.note_stored)
+
+    def _refused(self, queue_id: int, epoch: int) -> None:
+        """Fence a part whose changes were refused; before a flush that waits for them returns."""
+        if self._epochs.get(queue_id) == epoch:  # else they are of an earlier grant
+            self._note_fenced(queue_id)
 
     @Service.task  # type: ignore[untyped-decorator]  # mode's
     async def _follow_global_tables(self) -> None:
@@ -293,46 +377,3 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
                     for queue_id in range(table.changelog_queues or 0):
                         if queue_id not in self._recovered:
                             await self._recover_part(table, queue_id)
-
-
-class PartHolder(Hashable, Protocol):
-    """A reader of queues, whose messages change the parts of tables."""
-
-    @property
-    def is_leased(self) -> bool:
-        """Whether no other instance can read its queues."""
-
-
-class QueueHolders:
-    """The holders of each queue number in this process, which are members of its groups.
-
-    A table has a part for every queue number, and a part has one owner. All agents of an instance
-    own the same numbers (see the groups' co-assignment), but queues are assigned and revoked member
-    by member: the instance owns the part from the first member that gains the number until the last
-    that loses it.
-    """
-
-    def __init__(self) -> None:
-        self._holders: dict[int, set[PartHolder]] = {}
-
-    def owned(self) -> list[int]:
-        """Return the queue numbers that have a holder."""
-        return sorted(self._holders)
-
-    def holders(self) -> set[PartHolder]:
-        """Return all holders."""
-        return {one for holders in self._holders.values() for one in holders}
-
-    def hold(self, holder: PartHolder, queue_ids: Iterable[int]) -> None:
-        """Add *holder* to *queue_ids*."""
-        for queue_id in queue_ids:
-            self._holders.setdefault(queue_id, set()).add(holder)
-
-    def release(self, holder: PartHolder, queue_ids: Iterable[int]) -> set[int]:
-        """Remove *holder* from *queue_ids*; return those that have no holder any more."""
-        for queue_id in queue_ids:
-            self._holders.get(queue_id, set()).discard(holder)
-        lost = {queue_id for queue_id, holders in self._holders.items() if not holders}
-        for queue_id in lost:
-            del self._holders[queue_id]
-        return lost

@@ -5,6 +5,9 @@ sharding key is the table's key, its body the value; an empty body deletes the k
 change of a key counts, so changes wait in a buffer, where a later one replaces an earlier one, and
 are sent before offsets are committed.
 
+Each change has the ownership epoch of the part when the change was made. The changelog refuses it
+once the queue has a newer owner (actors/shards/ownership_fence.py).
+
 Invariant: a change that a flush had to send is sent, or still in the buffer, however it ends;
 unless it was forgotten, because its queue may have another owner.
 """
@@ -20,12 +23,14 @@ from faust.exceptions import DecodeError
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
+from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message, StoredMessage
 from rocketray.topology.values.wire import key_of, utf8_text
 
 __all__ = ["ChangelogBuffer", "change_message", "changed_key", "changelog_event"]
 
+_NO_TEXT = (None, OWNERSHIP_KEY)  # no property can hold it; it is the key of another record
 _KEY_ENCODING = "KEY_ENCODING"
 _BASE64 = "base64"
 
@@ -37,14 +42,18 @@ class ChangelogBuffer:
     """Changes that are not yet in their changelogs, the last one of each key."""
 
     def __init__(self) -> None:
-        self._changes: dict[tuple[str, int, bytes], tuple[Any, bytes | None]] = {}
-        """Topic and value by the topic's name, queue and key."""
+        self._changes: dict[tuple[str, int, bytes], tuple[Any, bytes | None, int]] = {}
+        """Topic, value and epoch by the topic's name, queue and key."""
 
     def __len__(self) -> int:
         return len(self._changes)
 
-    def put(self, topic: Any, queue_id: int, key: bytes, value: bytes | None) -> None:
+    def put(
+        self, topic: Any, queue_id: int, key: bytes, value: bytes | None, *, epoch: int = 0
+    ) -> None:
         """Record that *key* is *value* in *queue_id* of the changelog *topic*; None deletes it.
+
+        *epoch* is the ownership epoch of the queue; 0 if it has no owner, and takes all changes.
 
         Raises:
             InvalidMessageError: the value is empty. MessageTooLargeError: it, or the key, is too
@@ -61,16 +70,16 @@ class ChangelogBuffer:
                 raise MessageTooLargeError(f"changelog {name}: a value", len(value), BODY_MAX_BYTES)
         if len(key) > KEY_MAX_BYTES:
             raise MessageTooLargeError(f"changelog {name}: a key", len(key), KEY_MAX_BYTES)
-        self._changes[name, queue_id, key] = topic, value
+        self._changes[name, queue_id, key] = topic, value, epoch
 
-    async def flush(self, send: Callable[[Message, int], Awaitable[Any]]) -> None:
-        """Give *send* every change that waits now, with its queue."""
+    async def flush(self, send: Callable[[Message, int, int], Awaitable[Any]]) -> None:
+        """Give *send* every change that waits now, with its queue and its epoch."""
         for place in list(self._changes):
             (_, queue_id, key), change = place, self._changes.get(place)
             if change is None:
                 continue  # it was forgotten meanwhile
-            topic, value = change
-            await send(change_message(topic, key, value), queue_id)
+            topic, value, epoch = change
+            await send(change_message(topic, key, value), queue_id, epoch)
             if (
                 self._changes.get(place) is change
             ):  # else a newer one, or it was forgotten meanwhile
@@ -85,7 +94,7 @@ class ChangelogBuffer:
 def change_message(topic: Any, key: bytes, value: bytes | None) -> Message:
     """Return the message that sets *key* to *value*, or deletes it where that is None."""
     text, properties = utf8_text(key), dict[str, str]()
-    if key and text is None:  # no property can hold it
+    if key and text in _NO_TEXT:
         text, properties = base64.b64encode(key).decode(), {_KEY_ENCODING: _BASE64}
     message: Message = topic.message(value or b"", None, key=text or "", properties=properties)
     return message

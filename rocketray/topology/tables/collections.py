@@ -138,8 +138,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
     def note_change(self, queue_id: int, key: Any, value: Any) -> None:
         """Write to the changelog that *key* is *value*; None deletes it."""
         encoded = None if value is None else self.encode_value(value)
-        changes = self.app.tables.changes
-        changes.put(self.changelog_topic, queue_id, self.encode_key(key), encoded)
+        self.app.tables.note_change(self, queue_id, self.encode_key(key), encoded)
 
     def encode_key(self, key: Any) -> bytes:
         """Return the bytes of *key*; windows, which are pairs, as JSON."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from rocketray.actors.topics.ownership_record import epoch_of
 from rocketray.actors.topics.queue_tail import Tail
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
@@ -68,10 +69,11 @@ class PartReader:
                 # Compaction wrote the live changes again behind the old end.
                 end = await asyncio.to_thread(self.tail.end)
                 continue
-            await self.apply(changes)
+            own = [one for one in changes if epoch_of(one) is None]
+            await self.apply(own)
             # What recovery found lost has offsets, too; without changes, it is all that is left.
             self.next_offset = changes[-1].queue_offset + 1 if changes else end
-            count += len(changes)
+            count += len(own)
         return count
 
     async def _read(self, room: int) -> list[StoredMessage]:
@@ -90,6 +92,11 @@ class PartReader:
     def close(self) -> None:
         """Release the reader's resources."""
         self.tail.close()
+
+    def forget(self) -> None:
+        """Drop the part, which has changes that the log does not have; it is read again."""
+        self.drop()
+        self.next_offset = 0
 
     async def _begin_again(self) -> None:
         self.drop()

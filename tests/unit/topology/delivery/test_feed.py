@@ -348,3 +348,35 @@ def test_a_queue_that_fails_in_its_order_holds_up_no_other(node: LocalNode) -> N
             assert (await queue.get()).shared.bodies == [b"last"]
 
     asyncio.run(scenario())
+
+
+def test_a_queue_that_is_given_up_is_not_committed_and_comes_again(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.05)
+    node.topics.ensure("T", 1)
+    put(node, "T", numbers(3))
+
+    async def scenario() -> None:
+        tables = WatchedTables()
+        async with feeding(node, tables=tables) as (feed, queue, failed):
+            first = feed.epoch(0)
+            delivery = await queue.get()
+            pass_over(delivery)
+            feed.give_up(0, 70)
+            feed.commit(feed.finished())
+            put(node, "T", numbers(1, 3))
+            await until(lambda: tables.told == [("gain", {0}), ("lose", {0}), ("gain", {0})])
+            assert committed(node, "g", "T") == 0
+            assert first < 70 < feed.epoch(0)
+            received: list[bytes] = []
+            while len(received) < 4:
+                delivery = await queue.get()
+                received += delivery.shared.bodies
+                pass_over(delivery)
+            assert received == numbers(4)
+            feed.commit(feed.finished())
+        assert committed(node, "g", "T") == 4
+        assert failed == []
+
+    asyncio.run(scenario())

@@ -15,8 +15,9 @@ from support.patience import patience, until
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.topics.ack_mode import AckMode
+from rocketray.actors.topics.ownership_record import epoch_of
 from rocketray.delay import TIMER_TOPIC, Delay
-from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
+from rocketray.errors import ConfigError, OwnerFencedError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
 from rocketray.topology.delivery import outbox as outbox_module
 from rocketray.topology.delivery.outbox import Outbox, Outboxes
@@ -112,6 +113,29 @@ def test_a_batch_has_one_topic_and_queue(producer: WatchedProducer) -> None:
         await outbox.close()
 
     asyncio.run(scenario())
+
+
+def test_the_changes_of_an_owner_that_is_fenced_fail_alone(node: LocalNode) -> None:
+    node.topics.ensure("T", 1)
+
+    async def scenario() -> None:
+        outbox = Outbox(node.producer(ack="disk"))
+        epochs = [5, 5, 6, 5, 0, 6]  # of one batch of the outbox
+        futures = [
+            await outbox.put(message(number), 0, owner_epoch=epoch)
+            for number, epoch in enumerate(epochs)
+        ]
+        await asyncio.gather(*futures)
+        late = [await outbox.put(message(9), 0, owner_epoch=epoch) for epoch in (5, 6, 0)]
+        await outbox.flush()
+        refused, *rest = await asyncio.gather(*late, return_exceptions=True)
+        assert isinstance(refused, OwnerFencedError)
+        assert not any(isinstance(one, BaseException) for one in rest)
+        await outbox.close()
+
+    asyncio.run(scenario())
+    bodies = [bytes(one.body) for one in node.stored("T") if epoch_of(one) is None]
+    assert bodies == [b"0", b"1", b"3", b"2", b"5", b"4", b"9", b"9"]
 
 
 def test_a_shard_that_is_away_is_asked_again(producer: WatchedProducer) -> None:

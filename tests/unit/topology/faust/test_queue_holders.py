@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from support.part_holders import PartHolder
 
-from rocketray.topology.faust.table_manager import QueueHolders
+from rocketray.topology.faust.queue_holders import QueueHolders
 
 A, B = PartHolder(), PartHolder()
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.batches import stored
 
+from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.app.app import App
@@ -30,6 +31,23 @@ def test_any_key_comes_back(key: bytes) -> None:
     message = change_message(TOPIC, key, b"v")
     message.encoded_properties()
     assert changed_key(stored(message, 0, 0)) == key
+
+
+def test_a_key_that_is_that_of_another_record_comes_back_and_is_another_one() -> None:
+    message = change_message(TOPIC, OWNERSHIP_KEY.encode(), b"v")
+    assert message.properties[SHARDING_KEY] != OWNERSHIP_KEY, "for compaction, which keeps both"
+    assert changed_key(stored(message, 0, 0)) == OWNERSHIP_KEY.encode()
+
+
+def test_a_change_keeps_the_epoch_that_its_part_had() -> None:
+    async def scenario() -> None:
+        buffer, sent = ChangelogBuffer(), Sent()
+        for epoch, key in ((5, b"a"), (6, b"b"), (7, b"a")):
+            buffer.put(TOPIC, 0, key, b"1", epoch=epoch)
+        await buffer.flush(sent.send)
+        assert sent.epochs == [7, 6]
+
+    asyncio.run(scenario())
 
 
 def test_a_deletion_has_an_empty_body_and_a_value_has_none() -> None:
@@ -64,9 +82,10 @@ class Sent:
 
     def __init__(self) -> None:
         self.bodies: list[tuple[str, int, bytes]] = []
+        self.epochs: list[int] = []
         self.during: dict[str, Any] = {}
 
-    async def send(self, message: Message, queue_id: int) -> None:
+    async def send(self, message: Message, queue_id: int, epoch: int) -> None:
         key = message.properties[SHARDING_KEY]
         await asyncio.sleep(0)
         meanwhile = self.during.pop(key, None)
@@ -75,6 +94,7 @@ class Sent:
         if meanwhile is not None:
             meanwhile()
         self.bodies.append((key, queue_id, message.body))
+        self.epochs.append(epoch)
 
 
 def test_the_last_change_of_a_key_is_sent_once() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from support.apps import committed, running
+from support.changelogs import changes_in
 from support.local_node import LocalNode
 from support.patience import until
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.topology.app.app import App
 
 QUEUES = 4
@@ -83,10 +83,8 @@ def test_what_is_committed_is_in_the_changelog(
     seen: list[tuple[int, int]] = []
 
     def watched(member: GroupConsumer, topic: str, queue_id: int, offset: int) -> None:
-        tail = QueueTail(node.data, "app-last-changelog", queue_id)
-        changes = tail.read(0, 100_000)
+        changes = changes_in(node.data, "app-last-changelog", queue_id)
         seen.append((offset, int(changes[-1].body) if changes else 0))
-        tail.close()
         commit(member, topic, queue_id, offset)
 
     async def scenario() -> None:

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 from support.apps import running
+from support.changelogs import changes_in
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.topology.app.app import App
 
 
@@ -68,7 +68,7 @@ def test_a_changelog_of_sets_has_one_key_for_each_member(node: LocalNode) -> Non
     keys = {
         message.properties["__SHARDINGKEY"]: message.body
         for queue_id in (0, 1)
-        for message in QueueTail(node.data, "app-pages-changelog", queue_id).read(0, 100)
+        for message in changes_in(node.data, "app-pages-changelog", queue_id)
     }
     assert keys == {'["home","a"]': b"1", '["home","b"]': b""}
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.batches import stored
 from support.patience import patience
 
+from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY, ownership_record
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.topology.tables import part_reader
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """A changelog in memory, of (key, value); compaction may come before any reading."""
+    """A changelog in memory, of (key, value); compaction may come before any reading.
+
+    The key of an ownership record stands for one, and its value for the epoch.
+    """
 
     def __init__(self, changes: Sequence[tuple[str, int | None]] = ()) -> None:
         self.changes = list(changes)
@@ -42,7 +46,9 @@ class Log:
             raise OffsetOutOfRangeError("log", start, self.start, self.end())
         found = [
             stored(
-                Message(
+                ownership_record("C", value or 1)
+                if key == OWNERSHIP_KEY
+                else Message(
                     "C",
                     b"" if value is None else str(value).encode(),
                     properties={SHARDING_KEY: key},
@@ -71,6 +77,7 @@ class Log:
     def table(self) -> dict[str, int]:
         """What the log says."""
         latest = dict(self.changes[self.start :])
+        latest.pop(OWNERSHIP_KEY, None)
         return {key: value for key, value in latest.items() if value is not None}
 
 
@@ -93,7 +100,9 @@ class Part:
 
 
 CHANGES = st.lists(
-    st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 9)), min_size=1, max_size=30
+    st.tuples(st.sampled_from([*"abcd", OWNERSHIP_KEY]), st.none() | st.integers(0, 9)),
+    min_size=1,
+    max_size=30,
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 from support.patience import until
 
 from rocketray.actors.retries.retry_records import RETRY_QUEUE_ID, RETRY_TOPIC
+from rocketray.actors.topics.ownership_record import epoch_of
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock
 from rocketray.topology.app.app import App
@@ -82,6 +83,7 @@ def test_a_retried_message_changes_the_part_of_the_queue_that_it_came_from(
             changes = {
                 (message.queue_id, message.properties["__SHARDINGKEY"])
                 for message in broker.stored("app-counts-changelog")
+                if epoch_of(message) is None
             }
             assert changes == {(queue_of[key], f'"{key}"') for key in sent}
         again = Instance(broker)  # every part is made again by whoever gets its queue
