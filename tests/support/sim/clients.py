@@ -61,6 +61,8 @@ class Reader:
         self.part = f"member:{name}"
         self.is_silent = False
         """Whether its heartbeats do not arrive."""
+        self.will_stop = self.is_stopped = False
+        """Whether its process stops, or did, before it stores changes that it is about to store."""
         self._node = node
         self._say = node.say
         self._connection: Any = AppConnection(node)
@@ -70,7 +72,9 @@ class Reader:
         self._finished: dict[int, int] = {}
         """Where queues continue whose finished batches are not committed yet."""
         self._last: dict[int, int] = {}
-        self._table = None if copies is None else Table(node, copies, self._store_change)
+        self._table: Table | None = None
+        if copies is not None:
+            self._table = Table(node, copies, self._store_change, self._give_up)
         self.member = GroupConsumer(
             node,
             group.name,
@@ -110,8 +114,11 @@ class Reader:
     def _finish_oldest(self) -> None:
         queue_id, messages, next_offset = self._pending[0]
         if self._table is not None:
-            content = self._table.hold(queue_id)
-            self._history.check_table(self.group, queue_id, content)
+            content = self._table.hold(queue_id, self.member.epoch(queue_id))
+            if content is None:
+                return
+            if self.member.is_leased:  # else another instance may have gone further
+                self._history.check_table(self.group, queue_id, content)
         while messages:
             if not self._handle(queue_id, messages[0]):
                 return
@@ -119,9 +126,24 @@ class Reader:
         if self._table is not None:
             if not self.member.is_leased:
                 return  # another instance may own the part by now
-            self._table.flush()
-        self._pending.popleft()
-        self._finished[queue_id] = next_offset
+            self._table.take()
+            self.is_stopped, self.will_stop = self.will_stop, False
+            if self.is_stopped:
+                return
+            self._table.store()
+        if self._pending and self._pending[0][0] == queue_id:  # else it was given up
+            self._pending.popleft()
+            self._finished[queue_id] = next_offset
+
+    def stop(self) -> None:
+        """Stop the process before it stores changes, as soon as it has some to store."""
+        self.will_stop = self._table is not None and not self.is_stopped
+
+    def go_on(self) -> None:
+        """Let the stopped process go on with what it was about to do."""
+        was_stopped, self.is_stopped = self.is_stopped, False
+        if was_stopped and self._table is not None:
+            self._table.store()
 
     def held(self) -> set[tuple[str, int]]:
         """Return the queues that it may deliver from now."""
@@ -158,11 +180,17 @@ class Reader:
             [Return(back, (one.topic, one.queue_id), topics, _nothing, lambda: True)],
         )
 
-    def _store_change(self, change: Message, queue_id: int) -> int:
+    def _store_change(self, change: Message, queue_id: int, epoch: int) -> int:
         with self._connection.producer(ack="disk") as producer:
-            offset = producer.send_many(CHANGELOG, [change], queue_id=queue_id)[0].queue_offset
+            sent = producer.begin_many(CHANGELOG, [change], queue_id=queue_id, owner_epoch=epoch)
+            offset = sent.result()[0].queue_offset
         assert isinstance(offset, int)
         return offset
+
+    def _give_up(self, queue_id: int, newest_epoch: int) -> None:
+        self.member.give_up(queue_id, newest_epoch)
+        self._pending = deque(one for one in self._pending if one[0] != queue_id)
+        self._finished.pop(queue_id, None)
 
     def _revoke(self, queues: frozenset[tuple[str, int]]) -> None:
         lost = {queue_id for _, queue_id in queues}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.retries.retry_records import retry_topic
 
 from .clients import Reader
 from .history import FILTERS, Group
-from .parts import OPERATOR
+from .parts import FILTER, OPERATOR, process_part
+from .senders import send
 from .tables import ON_DISK
 from .world import EXPECTED, ORDERS, QUEUES, Step, World
 
-__all__ = ["STEPS", "beat", "join_broadcast", "join_with_table"]
+__all__ = ["STEPS", "beat", "go_on", "join_broadcast", "join_with_table"]
 
 _READERS_MAX = 8
 
@@ -96,14 +98,15 @@ def _beat(world: World, share: float) -> None:
     for reader in [*world.readers]:
         if waiting and world.chance.random() < 0.3:
             waiting.pop(world.chance.randrange(len(waiting)))()
-        if not reader.is_silent and world.chance.random() < share:
+        if not (reader.is_silent or reader.is_stopped) and world.chance.random() < share:
             with world.acting(reader.part), contextlib.suppress(*EXPECTED):
                 reader.member.beat()
 
 
 def leave(world: World) -> None:
     """Let a member leave in order."""
-    if reader := world.any_reader():
+    reader = world.any_reader()
+    if reader is not None and not reader.is_stopped:
         world.readers.remove(reader)
         with world.acting(reader.part):
             reader.member.close()
@@ -120,6 +123,56 @@ def silence(world: World) -> None:
     """Let the heartbeats of a member get lost, or arrive again."""
     if reader := world.any_reader():
         reader.is_silent = not reader.is_silent
+
+
+def stop_reader(world: World) -> None:
+    """Stop the process of a member with a table, between its look at the lease and the store.
+
+    While one is stopped, let another one take its queues, or shards die, or the process go on.
+    """
+    if not any(reader.is_stopped for reader in world.readers):
+        with contextlib.suppress(*EXPECTED):
+            join_with_table(world)
+        for reader in world.readers:
+            reader.stop()
+        _work_on_tables(world)
+        return
+    (step,) = world.chance.choices((_overtake, _restart_shards, go_on), (4, 1, 3))
+    step(world)
+
+
+def _overtake(world: World) -> None:
+    world.clock.advance(seconds=SESSION_TIMEOUT_MS / 1000 + 1)
+    with contextlib.suppress(*EXPECTED):
+        join_with_table(world)
+    for _ in range(3):
+        beat(world)
+        _work_on_tables(world)
+
+
+def _work_on_tables(world: World) -> None:
+    with contextlib.suppress(*EXPECTED):
+        send(world, ORDERS)
+    with contextlib.suppress(*EXPECTED), world.acting(FILTER):
+        world.node.filter.step_to_the_end()
+    for reader in world.readers:
+        if reader.group.has_table and not reader.is_stopped:
+            with contextlib.suppress(*EXPECTED), world.acting(reader.part):
+                reader.poll(100)
+                reader.finish()
+
+
+def _restart_shards(world: World) -> None:
+    for name in [*world.node.processes]:
+        world.node.bury(process_part(name))
+    world.revive()
+
+
+def go_on(world: World) -> None:
+    """Let the stopped processes go on."""
+    for reader in world.readers:
+        with contextlib.suppress(*EXPECTED), world.acting(reader.part):
+            reader.go_on()
 
 
 def move_offset(world: World) -> None:
@@ -155,4 +208,5 @@ STEPS: tuple[Step, ...] = (
     Step(silence, 2, 0.5),
     Step(move_offset, 1, 0.4),
     Step(query, 5, 0.7),
+    Step(stop_reader, 8, 0.3),
 )

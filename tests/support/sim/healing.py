@@ -8,7 +8,7 @@ from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic
 
 from .clients import Reader
-from .groups import beat, join_broadcast, join_with_table
+from .groups import beat, go_on, join_broadcast, join_with_table
 from .senders import answer_checks, send
 from .tables import Copy, recover
 from .upkeep import open_closed, serve
@@ -37,7 +37,8 @@ def heal(world: World) -> None:
     world.create_topics()
     open_closed(world)
     for reader in world.readers:
-        reader.is_silent = False
+        reader.is_silent = reader.will_stop = False
+    world.act(go_on)
     for _ in range(_LAST_MESSAGES):
         world.act(send)
     last_ms = max((sent.due_ms for sent in world.history.sent.values()), default=0)

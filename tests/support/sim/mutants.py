@@ -23,9 +23,12 @@ from rocketray.actors.filtering import filter_stream
 from rocketray.actors.groups import membership
 from rocketray.actors.groups.group_offsets import GroupOffsets
 from rocketray.actors.groups.lease import Lease
+from rocketray.actors.groups.ownership_epochs import OwnershipEpochs
 from rocketray.actors.groups.roster import Roster
+from rocketray.actors.ipc.acknowledgement import AppendStatus
 from rocketray.actors.retries.deliveries import Attempt
 from rocketray.actors.shards import compaction, shard_writer
+from rocketray.actors.shards.ownership_fence import OwnershipFence
 from rocketray.actors.shards.repeated_batches import RepeatedBatches
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.system.system_log import SystemLog
@@ -251,6 +254,24 @@ def groups_not_saved() -> None:
 @_mutant("a member that leaves does not send its last commits, and keeps its queues")
 def leave_forgotten() -> None:
     _put(MemberSession, "revoke", _nothing)
+
+
+# Tables
+
+
+@_mutant("a change of a former owner is stored")
+def owner_not_checked() -> None:
+    _put(ShardAppends, "admit", lambda _self, _epoch: AppendStatus.OK)
+
+
+@_mutant("all owners of a queue have one epoch")
+def epochs_not_counted() -> None:
+    _put(OwnershipEpochs, "next", lambda _self: 1)
+
+
+@_mutant("a shard that is opened again has forgotten the newest owner")
+def owner_forgotten() -> None:
+    _put(OwnershipFence, "newest", lambda self: self._newest or 0)
 
 
 # Filters

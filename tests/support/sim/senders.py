@@ -15,9 +15,9 @@ __all__ = ["STEPS", "answer_checks", "send"]
 _ACKS: tuple[AckMode, ...] = ("memory", "memory", "disk")
 
 
-def send(world: World) -> None:
-    """Send one message, and wait for its acknowledgement."""
-    _send(world, world.new())
+def send(world: World, topic: str | None = None) -> None:
+    """Send one message, by default to any topic, and wait for its acknowledgement."""
+    _send(world, world.new(topic))
 
 
 def send_list(world: World) -> None:

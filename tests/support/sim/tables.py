@@ -1,7 +1,8 @@
 """Tables in a simulated node: members that keep the numbers of the messages of each key.
 
 A member's app runs no code of Faust here. What decides about a table's content is the product's:
-the buffer of changes, the changelog and its compaction, and the recovery of a part. RocksDB is
+the buffer of changes, the changelog with its fence and its compaction, and the recovery of a part.
+An instance may be stopped between its look at the lease and the store. RocksDB is
 modelled by what it keeps: the content and the position of each part, which a killed process leaves
 as they are, and a power failure as they were at an earlier write.
 """
@@ -16,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from rocketray.actors.api.queue_owners import fence_queue
 from rocketray.actors.topics.queue_tail import QueueTail
-from rocketray.errors import StreamError
+from rocketray.errors import OwnerFencedError, StreamError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.topology.tables.changelog import ChangelogBuffer, changed_key
 from rocketray.topology.tables.part_reader import PartReader
@@ -63,21 +65,38 @@ class Table:
     """The parts of a table that one member holds."""
 
     def __init__(
-        self, node: SimNode, copies: dict[int, Copy], send: Callable[[Message, int], int]
+        self,
+        node: SimNode,
+        copies: dict[int, Copy],
+        send: Callable[[Message, int, int], int],
+        give_up: Callable[[int, int], None],
     ) -> None:
-        """Keep parts in *copies*; *send* stores a change on disk, and returns its offset."""
+        """Keep parts in *copies*.
+
+        *send* stores a change on disk with its ownership epoch, and returns its offset. *give_up*
+        is called with a queue that has another owner, and the newest epoch if that is known.
+        """
         self._node = node
         self._copies = copies
         self._send = send
+        self._give_up = give_up
         self._changes = ChangelogBuffer()
-        self._held: set[int] = set()
+        self._held: dict[int, int] = {}
+        """The queues, with their ownership epochs."""
+        self._taken: list[tuple[Message, int, int]] = []
+        """Changes that are on their way to the changelog."""
 
-    def hold(self, queue_id: int) -> Content:
-        """Recover a queue's part, unless it is here; return its content."""
+    def hold(self, queue_id: int, epoch: int) -> Content | None:
+        """Recover a queue's part, unless it is here; return its content; None if it is given up."""
         if queue_id not in self._held:
+            topic = self._node.topics.all().get(CHANGELOG)
+            newest = 0 if topic is None else fence_queue(self._node, topic, queue_id, epoch)
+            if newest > epoch:
+                self._give_up(queue_id, newest)
+                return None
             copy = self._copies.setdefault(queue_id, Copy())
             recover(self._node, queue_id, copy)
-            self._held.add(queue_id)
+            self._held[queue_id] = epoch
         return self._copies[queue_id].content
 
     def add(self, queue_id: int, sent: Sent) -> None:
@@ -86,27 +105,54 @@ class Table:
         value = copy.content.get(sent.key, frozenset()) | {sent.number}
         copy.write({**copy.content, sent.key: value}, copy.persisted)
         body = json.dumps(sorted(value)).encode()
-        self._changes.put(_Topic, queue_id, sent.key.encode(), body)
+        epoch = self._held[queue_id]
+        self._changes.put(_Topic, queue_id, sent.key.encode(), body, epoch=epoch)
 
     def flush(self) -> None:
         """Store all changes, before an offset is committed."""
-        _at_once(self._changes.flush(self._store))
+        self.take()
+        self.store()
+
+    def take(self) -> None:
+        """Take all changes out of the buffer."""
+        _at_once(self._changes.flush(self._take))
+
+    def store(self) -> None:
+        """Store what was taken out of the buffer, but for changes of a former owner."""
+        while self._taken:
+            message, queue_id, epoch = self._taken[0]
+            try:
+                offset = self._send(message, queue_id, epoch)
+            except OwnerFencedError:
+                self._taken = [one for one in self._taken if one[1:] != (queue_id, epoch)]
+                if self._held.get(queue_id) == epoch:
+                    self._forget(queue_id)
+                    self._give_up(queue_id, 0)
+                continue
+            del self._taken[0]
+            copy = self._copies[queue_id]
+            copy.write(copy.content, offset)
+
+    def _forget(self, queue_id: int) -> None:
+        """Drop a part that differs from its changelog."""
+        del self._held[queue_id]
+        self._changes.forget({queue_id})
+        self._copies[queue_id].write({}, None)
 
     def release(self, queue_ids: set[int], *, is_leased: bool) -> None:
         """Give parts up; their changes are stored, or their messages come again elsewhere."""
-        if self._held & queue_ids and is_leased:
+        if self._held.keys() & queue_ids and is_leased:
             try:
                 self.flush()
             except (StreamError, OSError):
-                self._changes = ChangelogBuffer()
+                self._changes, self._taken = ChangelogBuffer(), []
         if not is_leased:
             self._changes.forget(queue_ids)
-        self._held -= queue_ids
+        for queue_id in queue_ids & self._held.keys():
+            del self._held[queue_id]
 
-    async def _store(self, message: Message, queue_id: int) -> None:
-        offset = self._send(message, queue_id)
-        copy = self._copies[queue_id]
-        copy.write(copy.content, offset)
+    async def _take(self, message: Message, queue_id: int, epoch: int) -> None:
+        self._taken.append((message, queue_id, epoch))
 
 
 def recover(node: SimNode, queue_id: int, copy: Copy) -> None:

@@ -103,6 +103,8 @@ def stop(world: World) -> None:
     """Stop the node, and start it again."""
     node = world.node
     for reader in world.readers:
+        if reader.is_stopped:
+            continue
         with world.acting(reader.part), contextlib.suppress(*EXPECTED):
             reader.member.close()
     if node.down:

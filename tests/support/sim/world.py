@@ -317,7 +317,7 @@ class World:
     def with_reader(self, act: Callable[[Reader], object]) -> None:
         """Let one of the members act."""
         reader = self.any_reader()
-        if reader is None:
+        if reader is None or reader.is_stopped:
             return
         with self.acting(reader.part):
             act(reader)
