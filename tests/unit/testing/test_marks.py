@@ -12,6 +12,7 @@ from support.patience import until
 import rocketray as rr
 from rocketray.actors.explaining.cause import Cause
 from rocketray.actors.retries.retry_records import origin_of, queue_of, topic_of
+from rocketray.actors.topics.ownership_record import epoch_of
 from rocketray.filters.subscription import Subscription
 from rocketray.marks import LEFT_BEHIND
 from rocketray.message import ForwardedMessage, StoredMessage
@@ -153,7 +154,8 @@ def test_a_table_counts_right_behind_a_forward_of_a_retried_message(
             assert counts["k"] == 3
 
     asyncio.run(scenario())
-    parts = {each.queue_id for each in broker.stored("app-counts-changelog")}
+    changes = [each for each in broker.stored("app-counts-changelog") if epoch_of(each) is None]
+    parts = {each.queue_id for each in changes}
     assert parts == {each.queue_id for each in broker.stored("Y")}
 
 
