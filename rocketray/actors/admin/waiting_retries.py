@@ -31,11 +31,13 @@ class WaitingRetries:
     count: int
     is_exact: bool
 
+    def to_json(self) -> dict[str, object]:
+        """Return the count as JSON."""
+        return {"count": self.count, "exact": self.is_exact}
 
-def waiting_retries(node: NodeClient, group: str, now_ms: int, *, scan_max: int) -> WaitingRetries:
-    """Count what waits at *now_ms*, in milliseconds since 1970, on the disks of this machine.
 
-    At most *scan_max* delayed messages are read.
+def waiting_retries(node: NodeClient, group: str, *, scan_max: int) -> WaitingRetries:
+    """Count what waits now on the disks of this machine; at most *scan_max* messages are read.
 
     Raises:
         StoreError: files are damaged.
@@ -51,7 +53,7 @@ def waiting_retries(node: NodeClient, group: str, now_ms: int, *, scan_max: int)
     scan = BlockScan(MessageFilter(Subscription.sql(f"{REAL_TOPIC} = '{topic}'", "rocketmq")))
     with _queues(node, SCHEDULE_TOPIC) as (views, has_all_levels):
         for view in views:
-            _scan_level(scan, view, now_ms, scan_max)
+            _scan_level(scan, view, node.clock_ms(), scan_max)
     is_exact = has_all_retries and has_all_levels and scan.counters.scanned < scan_max
     return WaitingRetries(returned + scan.counters.delivered, is_exact)
 

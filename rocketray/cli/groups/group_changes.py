@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.machine import user_name
 from rocketray.cli.arguments.completions import complete_topics
 from rocketray.cli.arguments.filter_choice import (
@@ -272,14 +271,13 @@ def _compare(
     filters = found.subscription, new
     within = PreviewRange(limit=SCAN_DEFAULT)
     compared = diff_filters(here.directories, topic, filters, within, found.offsets, show=_EXAMPLES)
-    retries = waiting_retries(node, group, system_clock_ms(), scan_max=SCAN_DEFAULT)
+    retries = waiting_retries(node, group, scan_max=SCAN_DEFAULT)
     tell_note(here.note())
     if as_json:
-        waiting = {"count": retries.count, "exact": retries.is_exact}
         record = {
             **diff_record(filters, compared),
             "queuesElsewhere": list(here.elsewhere),
-            "waitingRetries": waiting,
+            "waitingRetries": retries.to_json(),
         }
         print_json({"group": group, "topic": topic, **record, "changed": False})
         return

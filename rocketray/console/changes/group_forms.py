@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketray.actors.admin.seeking import OffsetMove, plan_moves
+from rocketray.actors.admin.waiting_retries import waiting_retries
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.queues_here import queues_of
 from rocketray.actors.filtering.filter_diff import diff_filters
@@ -111,8 +112,9 @@ class FilterForm:
             here.directories, self.topic, filters, within, found.offsets, show=_EXAMPLES
         )
         record = {"group": self.group, "topic": self.topic, **diff_record(filters, compared)}
+        waiting = waiting_retries(node, self.group, scan_max=_SCANNED_MAX).to_json()
         named = {"queuesElsewhere": list(here.elsewhere), "newName": name}
-        return {**record, "changed": False, **named}
+        return {**record, "changed": False, **named, "waitingRetries": waiting}
 
 
 def would_change(node: NodeClient, query: Mapping[str, str]) -> dict[str, Any]:

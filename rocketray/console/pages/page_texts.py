@@ -80,6 +80,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "change.partly": ("The queues switch at {places}.", "各队列的切换位点：{places}。"),
     "change.queue": ("Queue", "队列"),
+    "change.retries": (
+        "Failed messages to be redelivered whatever the filter is: {count}.",
+        "无论过滤器如何都将重新投递的失败消息：{count} 条。",
+    ),
     "change.runs": (
         "The change runs, and waits for the members.",
         "变更进行中，正在等待成员。",

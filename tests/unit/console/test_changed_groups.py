@@ -131,9 +131,14 @@ def test_a_filter_is_changed_after_a_dry_run(console: ConsoleClient, node: Local
     assert found["onlyOld"] == sum(n < 20 for n in unread)
     assert found["onlyNew"] == sum(n >= 30 for n in unread)
     assert (len(found["lost"]), found["changed"], found["queuesElsewhere"]) == (5, False, [])
+    assert found["waitingRetries"] == {"count": 0, "exact": True}
     assert group_of(node) == before, "a dry run changes nothing"
+    node.topics.ensure("%RETRY%g", 1, internal=True)
+    with node.producer() as producer:
+        producer.send("%RETRY%g", b"failed")
     shown = console.get(f"/group?{urlencode({'group': 'g', **form, 'dry': 'filter'})}").text
     assert 'action="/group/filter"' in shown
+    assert "Failed messages to be redelivered whatever the filter is: 1." in shown
     assert form["filter"] in html.unescape(shown)
     assert console.post("/group/filter", group="g", **form).status == 303
     change = changed(console)

@@ -17,7 +17,7 @@ def test_what_is_due_or_finished_does_not_wait(tmp_path: Path) -> None:
     clock = Clock()
 
     def count(scan_max: int = 1000) -> WaitingRetries:
-        return waiting_retries(broker.node, "g", clock(), scan_max=scan_max)
+        return waiting_retries(broker.node, "g", scan_max=scan_max)
 
     with Broker(tmp_path, clock=clock) as broker, broker.producer() as producer:
         assert count() == WaitingRetries(0, is_exact=True)
