@@ -13,7 +13,14 @@ from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.delay import DELAY_LEVELS_MS, WAITING_QUEUES
 from rocketray.filters.verdict_values import ExplainStep
-from rocketray.marks import DELAY_LEVEL, PRODUCER_GROUP, REAL_TOPIC, TIMER_DELIVER_MS, mark
+from rocketray.marks import (
+    DELAY_LEVEL,
+    PRODUCER_GROUP,
+    REAL_TOPIC,
+    RETRY_TOPIC,
+    TIMER_DELIVER_MS,
+    mark,
+)
 from rocketray.message import StoredMessage
 from rocketray.names import (
     GIVEN_UP_TOPIC,
@@ -56,8 +63,7 @@ class Arrival:
 
 def is_before_arrival(message: StoredMessage) -> bool:
     """Return whether *message* is a copy that no group reads yet; a waiting retry is not one."""
-    target = mark(message, REAL_TOPIC) or ""
-    return message.topic in OWN_TOPICS and not target.startswith(RETRY_PREFIX)
+    return message.topic in OWN_TOPICS and not _target(message).startswith(RETRY_PREFIX)
 
 
 def copies_with(node: NodeClient, key: str, topics: Sequence[str] | None) -> list[StoredMessage]:
@@ -71,7 +77,7 @@ def copies_with(node: NodeClient, key: str, topics: Sequence[str] | None) -> lis
         for name in OWN_TOPICS
         if name in there
         for copy in node.messages.query(name, key, _COPIES_MAX)
-        if is_before_arrival(copy) and (topics is None or copy.properties.get(REAL_TOPIC) in topics)
+        if is_before_arrival(copy) and (topics is None or _target(copy) in topics)
     ]
 
 
@@ -91,7 +97,7 @@ def arrival_of(node: NodeClient, message: StoredMessage) -> Arrival:
 
 
 def _arrived(node: NodeClient, copy: StoredMessage) -> StoredMessage | None:
-    topic, key = mark(copy, REAL_TOPIC) or "", copy.unique_key
+    topic, key = _target(copy), copy.unique_key
     if key is None or topic not in node.topics.all():
         return None
     found = [one for one in node.messages.query(topic, key, _COPIES_MAX) if one.unique_key == key]
@@ -102,8 +108,13 @@ def _copies(node: NodeClient, copy: StoredMessage) -> list[StoredMessage]:
     """Return all copies of a message that is not in its topic, oldest first in each topic."""
     if copy.unique_key is None:
         return [copy]
-    found = copies_with(node, copy.unique_key, [mark(copy, REAL_TOPIC) or ""])
+    found = copies_with(node, copy.unique_key, [_target(copy)])
     return [one for one in found if one.unique_key == copy.unique_key] or [copy]
+
+
+def _target(copy: StoredMessage) -> str:
+    """Return the topic that *copy* is for; "" if it does not tell. A dead letter tells it apart."""
+    return mark(copy, REAL_TOPIC) or mark(copy, RETRY_TOPIC) or ""
 
 
 def _way_here(message: StoredMessage) -> Iterator[ExplainStep]:
@@ -123,7 +134,7 @@ def _way_here(message: StoredMessage) -> Iterator[ExplainStep]:
 
 def _kept(kept: StoredMessage) -> Arrival:
     """Return the end of a message of which the node has no other copy, or none that was found."""
-    topic = kept.properties.get(REAL_TOPIC, "")
+    topic = _target(kept)
     if kept.topic == GIVEN_UP_TOPIC:
         detail = f"no decision about its transaction for topic {topic!r}: it was abandoned"
         step, cause = ExplainStep("transaction", "abandoned", detail), Cause.HALF_MESSAGE
@@ -134,7 +145,7 @@ def _kept(kept: StoredMessage) -> Arrival:
 
 
 def _half(node: NodeClient, half: StoredMessage) -> Arrival:
-    topic, group = mark(half, REAL_TOPIC) or "", mark(half, PRODUCER_GROUP) or ""
+    topic, group = _target(half), mark(half, PRODUCER_GROUP) or ""
     whose = f"a transaction of producer group {group!r} for topic {topic!r}"
     steps = (_stored(half),)
 
@@ -187,7 +198,7 @@ def _delayed(node: NodeClient, copy: StoredMessage) -> Arrival:
         if node.delays.is_waiting(each.topic, each.queue_id, each.queue_offset)
     ]
     last = (waiting or copies)[-1]
-    topic, when_ms = mark(last, REAL_TOPIC) or "", due_ms(last)
+    topic, when_ms = _target(last), due_ms(last)
     due = f"{topic} at {time_text(when_ms)}"
     steps = (_stored(last),)
 
