@@ -71,6 +71,7 @@ _OTHER_NAMES = {"filter": "filters", "store": "stores"}  # of what a module has
 _COMPLETE = "_ROCKETRAY_COMPLETE"  # set by the shell's function that wants a word completed
 _LOADS_ALL = ("doctor",)  # to check all tables of the settings file
 _SIMILAR = 0.7  # "--to" is not "--time"
+_OTHER_WORDS = {"--count": "--max", "--limit": "--max"}  # what other programs call an option
 _PARSING = re.compile(r", unable to parse string as an? \w+$")  # what pydantic tried
 _HOW_TO_STOP = (
     "No such command 'stop'. A node ends with Ctrl-C, or with kill and its process id, which "
@@ -187,7 +188,9 @@ def _say_plainly(error: Any) -> None:
         error.message += f"; it is set in {read_settings().path}"
     if hasattr(error, "option_name") and error.ctx is not None:
         known = _options_of(error.ctx)
-        error.possibilities = meant(error.option_name, known, cutoff=_SIMILAR) or known
+        other = _OTHER_WORDS.get(error.option_name)
+        near = [other] if other in known else meant(error.option_name, known, cutoff=_SIMILAR)
+        error.possibilities = near or known
 
 
 def _options_of(context: Any) -> list[str]:

@@ -50,6 +50,7 @@ from .ray_access import (
 from .ray_fork import refuse_inherited_ray
 from .ray_start import START_MAX_S, small_and_soon
 from .ray_watch import RayWatch, connect_error, gcs_away_s
+from .raylet_here import no_raylet, tell_of_no_raylet
 
 __all__ = [
     "DISK_LABEL",
@@ -187,6 +188,7 @@ def join_ray(
     with using_token(mode, token):
         if is_refused(address):
             raise NodeNotRunningError(f"the Ray at {address} {_refusal(token)}")
+        tell_of_no_raylet(address)
         try:
             ray.init(
                 address=address,
@@ -195,9 +197,8 @@ def join_ray(
                 logging_level=logging.ERROR,
             )
         except Exception as error:
-            raise NodeNotRunningError(
-                f"the Ray at {address} cannot be joined: {error!r}"
-            ) from error
+            said = no_raylet(address) or f"the Ray at {address} cannot be joined: {error!r}"
+            raise NodeNotRunningError(said) from error
 
 
 def _refusal(token: Path | None) -> str:

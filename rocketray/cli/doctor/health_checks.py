@@ -13,7 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from rocketray.actors.ray_process.open_ray import CLOSE_RAY, OPEN_RAY
 from rocketray.actors.shards.process_limits import ProcessLimits
-from rocketray.cli.terminal.quantities import format_bytes
+from rocketray.cli.terminal.quantities import format_size
 from rocketray.store.retention import CROWDED, FULL, DiskUse
 
 __all__ = [
@@ -327,12 +327,3 @@ def check_sessions(count: int, size: int, directory: str) -> Finding:
             "ray's files", "warning", said, f"remove those of ended nodes: {directory}/session_2…"
         )
     return Finding("ray's files", "ok", said)
-
-
-def format_size(size: int) -> str:
-    """Return a size in the largest unit that leaves a number of at least 1."""
-    for unit in (1 << 40, 1 << 30, 1 << 20, 1 << 10):
-        if size >= unit:
-            name = format_bytes(unit).removeprefix("1")
-            return f"{size / unit:.1f} {name}"
-    return f"{size} B"

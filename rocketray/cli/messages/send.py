@@ -38,6 +38,11 @@ _OF_OPTIONS = {
     KEYS: "give keys with --key",
     UNIQUE_KEY: "each message gets its own",
 }
+_ONE = (
+    *("BODY", "--tags", "--key", "--property", "--queue", "--sharding-key"),
+    *("--delay-level", "--delay", "--deliver-at"),
+)
+"""What describes one message, and not those of stdin."""
 _UNACKNOWLEDGED_MAX = 16_384  # messages that are sent and not yet printed
 
 
@@ -128,10 +133,11 @@ def send(
     if jsonl and line_format is not None:
         raise typer.BadParameter("--jsonl and --format exclude each other")
     if read is not None:
-        if any(value is not None for value in one_by_hand):
+        given = [name for name, value in zip(_ONE, one_by_hand, strict=True) if value is not None]
+        if given:
             raise typer.BadParameter(
-                "with --jsonl or --format each line has everything about its message; leave the "
-                "other options out"
+                f"{', '.join(given)}: with --jsonl or --format each line has everything about its "
+                'message, as in {"text": "paid", "tags": "pay"}; leave it out'
             )
     elif sum(value is not None for value in delays.values()) > 1:
         raise typer.BadParameter("--delay-level, --delay and --deliver-at exclude each other")

@@ -21,7 +21,7 @@ from rocketray.cli.arguments.node import chosen_place, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
 from rocketray.cluster import Cluster
-from rocketray.errors import ActorError, ConfigError, StoreError
+from rocketray.errors import ActorError, StoreError
 from rocketray.views.trace_links import check_trace_url
 
 from .app_status import host_fields
@@ -134,7 +134,7 @@ def _disk_here(cluster: Cluster) -> Path | None:
     from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - not for help
     from rocketray.actors.files.home import has_identity  # noqa: PLC0415 - the same
 
-    for disk in _lines_of("topology", _command(cluster, "topology")):
+    for disk in _lines_of("the console does not start", _command(cluster, "topology")):
         if "disk" not in disk:
             continue
         data = Path(disk["directory"])
@@ -154,11 +154,6 @@ def _command(place: Path | Cluster, name: str) -> list[str]:
 
 
 def _checks(place: Path | Cluster) -> list[dict[str, Any]]:
-    if isinstance(place, Cluster):
-        raise ConfigError(
-            f"this machine has no disk of cluster {place.name!r}; run rocketray doctor --data DIR "
-            "on one that has"
-        )
     return doctor_records(_command(place, "doctor"))
 
 
@@ -178,17 +173,19 @@ def doctor_records(command: Sequence[str]) -> list[dict[str, Any]]:
     Raises:
         ActorError: the command does not answer.
     """
-    return _lines_of("doctor", command)
+    return _lines_of("rocketray doctor failed", command)
 
 
-def _lines_of(name: str, command: Sequence[str]) -> list[dict[str, Any]]:
+def _lines_of(failed: str, command: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what *command* prints as JSON; *failed* begins the error if it fails."""
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, timeout=_COMMAND_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise ActorError(f"rocketray {name} did not answer within {_COMMAND_S:g} s") from None
+        said = f"{failed}: no answer within {_COMMAND_S:g} s; try again"
+        raise ActorError(said) from None
     if done.returncode and not done.stdout:
         said = done.stderr.strip().removeprefix("rocketray: ")[-500:]
-        raise ActorError(f"rocketray {name} failed: {said}")
+        raise ActorError(f"{failed}: {said}")
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -10,7 +10,7 @@ import typer
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
-from rocketray.cli.terminal.quantities import format_bytes
+from rocketray.cli.terminal.quantities import format_size
 from rocketray.views.disk_records import disk_records
 
 from .topology_svg import topology_svg
@@ -59,7 +59,7 @@ def topology(
         disk["state"] += ", takes no queues" if disk["isDrained"] else ""
     rows = [
         [disk[column] or None for column in columns[:5]]
-        + [None if disk["freeBytes"] is None else format_bytes(disk["freeBytes"]), disk["queues"]]
+        + [None if disk["freeBytes"] is None else format_size(disk["freeBytes"]), disk["queues"]]
         for disk in disks
     ]
     print_table(columns, rows, right=("free",))

@@ -7,6 +7,8 @@ from itertools import groupby
 from typing import Any
 from xml.sax.saxutils import escape
 
+from rocketray.cli.terminal.quantities import format_size
+
 __all__ = ["numbers_text", "topology_svg"]
 
 _WIDTH, _GAP, _PAD, _LINE = 340, 20, 14, 20
@@ -30,7 +32,6 @@ text { fill: #e6edf3 }
 .drained-text { fill: #d29922 }
 }
 """
-_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def topology_svg(
@@ -90,7 +91,7 @@ def _card(
     kind = "away" if is_away else "drained" if disk["isDrained"] else ""
     rows = [row for name, numbers in sorted(queues.items()) for row in _rows(name, numbers)]
     height = (_HEAD_LINES + max(1, len(rows))) * _LINE + 2 * _PAD
-    state = "does not answer" if is_away else f"{_size(disk['freeBytes'])} free"
+    state = "does not answer" if is_away else f"{format_size(disk['freeBytes'])} free"
     if disk["isDrained"]:
         state += ", takes no queues"
     title = str(disk["machine"]) + (" (coordinator)" if disk["isCoordinator"] else "")
@@ -126,10 +127,3 @@ def _text(x: int, y: int, text: str, kind: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _size(count: float) -> str:
-    unit = 0
-    while count >= 1000 and unit < len(_SIZES) - 1:
-        count, unit = count / 1000, unit + 1
-    return f"{count:.0f} {_SIZES[unit]}"

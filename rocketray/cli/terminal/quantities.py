@@ -16,6 +16,7 @@ from rocketray.names import QueuesPerProcess, check_queues_per_process
 __all__ = [
     "format_bytes",
     "format_duration",
+    "format_size",
     "parse_bytes",
     "parse_delay",
     "parse_duration",
@@ -66,6 +67,14 @@ def format_duration(milliseconds: int) -> str:
 def format_bytes(size: int) -> str:
     """Return a size in the largest binary unit that it is a whole number of."""
     return _format(size, _BINARY)
+
+
+def format_size(size: int) -> str:
+    """Return a measured size, with one digit behind the point, in a unit of which it has some."""
+    for name, unit in _BINARY.items():
+        if size >= unit > 1:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} B"
 
 
 def _parse(text: str, units: Mapping[str, int], wanted: str) -> int | None:

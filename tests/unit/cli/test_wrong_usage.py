@@ -49,6 +49,12 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
     (("topics", "create", "T", "--bitmaps", "never"), 2, "never"),
     (("topics", "create", "T", "--queues", "0"), 2, "a topic has 1 to 1024 queues, not 0"),
     (("start", "--data-mode", "rwx"), 2, "mode 'rwx' is not three octal digits"),
+    (
+        ("send", "T", "--jsonl", "--tags", "pay", "--key", "k"),
+        2,
+        '--tags, --key: with --jsonl .* as in {"text": "paid", "tags": "pay"}; leave it out',
+    ),
+    (("consume", "T", "--group", "g", "--count", "1"), 2, "No such option: --count .*: --max\\)"),
     (("consume", "a.b", "--group", "g"), 2, "characters that are not allowed: '.'"),
     (("consume", "T", "--group", "g", "--sql", "a ="), 2, "end of the expression"),
     (("status",), 1, f"no node runs on {NOWHERE}"),

@@ -65,6 +65,29 @@ def test_the_ray_that_auto_stands_for_is_not_waited_for_if_it_has_ended(
         ray_runtime.join_ray("auto")
 
 
+def test_a_machine_without_a_raylet_is_told_so_at_once_and_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ray waits for one for a minute, and then reports what it did not find."""
+
+    def wait(**_: object) -> None:
+        [told] = caplog.messages
+        assert told.endswith("; waiting for a minute at most")
+        raise RuntimeError("No node info found")
+
+    monkeypatch.setattr(ray_runtime, "is_refused", lambda _: False)
+    monkeypatch.setattr(ray._private.services, "find_node_ids", set)
+    monkeypatch.setattr(ray, "init", wait)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(NodeNotRunningError) as raised:
+            ray_runtime.join_ray(address)
+    assert str(raised.value) == (
+        f"no Ray runs on this machine, which a program needs to use the one at {address}; start it "
+        f"with: ray start --address={address}"
+    )
+
+
 def test_a_directory_that_is_too_long_for_rays_sockets_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

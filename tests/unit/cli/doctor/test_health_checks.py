@@ -21,7 +21,6 @@ from rocketray.cli.doctor.health_checks import (
     check_sessions,
     check_shared_memory,
     check_stale,
-    format_size,
 )
 from rocketray.store.retention import DiskUse
 
@@ -132,10 +131,3 @@ def test_several_limits_are_several_findings() -> None:
 def test_a_requirement_that_no_version_fulfils_names_the_command() -> None:
     [found] = check_packages(["ray>=2.60,<3"], {"ray": "3.1"})
     assert found.advice == "pip install 'ray<3,>=2.60'"
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 40, "3.0 TiB")]
-)
-def test_sizes_are_shown_in_one_unit(size: int, shown: str) -> None:
-    assert format_size(size) == shown

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.command_server import run_here
 
+from rocketray.cli.nodes import console_command
 from rocketray.cli.nodes.console_command import doctor_records
 from rocketray.errors import ActorError
 
@@ -32,3 +33,16 @@ def test_without_a_node_and_for_two_it_refuses(tmp_path: Path) -> None:
     both = run_here("--cluster", "x", "console", "--data", tmp_path)
     assert both.code == 1
     assert "name two nodes; leave one out" in both.err
+
+
+def test_a_cluster_that_does_not_answer_is_told_without_the_command_that_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As while a standby takes over."""
+    says = "import sys; sys.exit('rocketray: cluster x does not answer; try again')"
+    monkeypatch.setattr(console_command, "_ROCKETRAY", [sys.executable, "-c", says])
+    done = run_here("--cluster", "x", "console")
+    assert done.code == 1
+    assert done.err == (
+        "rocketray: the console does not start: cluster x does not answer; try again\n"
+    )

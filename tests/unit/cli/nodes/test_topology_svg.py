@@ -40,8 +40,8 @@ def test_what_a_disk_is_and_does_is_told() -> None:
         disk("c", "z2", isDrained=True),
     ]
     found = texts(topology_svg(disks, {"Trade": {"a": [0, 1, 2], "b": [3]}}))
-    assert {"zone z1", "zone z2", "first (coordinator)", "5 GB free"} <= {*found}
-    assert {"does not answer", "5 GB free, takes no queues", "no queues"} <= {*found}
+    assert {"zone z1", "zone z2", "first (coordinator)", "4.7 GiB free"} <= {*found}
+    assert {"does not answer", "4.7 GiB free, takes no queues", "no queues"} <= {*found}
     assert {"Trade: 0-2", "Trade: 3"} <= {*found}
 
 

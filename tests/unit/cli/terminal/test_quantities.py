@@ -6,6 +6,7 @@ import typer
 from rocketray.cli.terminal.quantities import (
     format_bytes,
     format_duration,
+    format_size,
     parse_bytes,
     parse_duration,
     parse_mode,
@@ -68,3 +69,17 @@ def test_modes_are_three_octal_digits() -> None:
     for text in ("", "7", "rwx", "788", "4755", "-700", "7000"):
         with pytest.raises(typer.BadParameter, match="three octal digits"):
             parse_mode(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1 << 10, "1.0 KiB"),
+        (56_415_784 << 10, "53.8 GiB"),
+        (5 << 50, "5120.0 TiB"),
+    ],
+)
+def test_measured_sizes_are_rounded(size: int, shown: str) -> None:
+    assert format_size(size) == shown
