@@ -44,6 +44,7 @@ _PLACES = {
     "backup": "nodes.backups",
     "restore": "nodes.backups",
     "start": "nodes.start",
+    "ping": "nodes.ping",
     "up": "nodes.apps",
     "status": "nodes.status",
     "logs": "nodes.logs",

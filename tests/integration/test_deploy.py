@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.another_ray import SHORT, planned_ray, runs
+from support.another_ray import SHORT, planned_ray
 from support.command_server import CommandServer, Done
 from support.deployment import DEPLOY, at, container, documents, environ_of, path_with
 from support.machines_apart import THERE, apart
@@ -67,73 +67,71 @@ def commands(data: Path, environ: Mapping[str, str]) -> Iterator[Commands]:
 
 
 @pytest.mark.slow
-def test_head_and_disk_of_kuberay_come_back_with_their_messages(tmp_path: Path) -> None:
-    """The disk is on a machine of its own; its raylet is lost, and then the GCS of the head."""
-    objects = documents("kuberay.yaml")
-    head = container(objects["RayCluster"]["spec"]["headGroupSpec"]["template"], "ray-head")
-    disk = container(objects["StatefulSet"]["spec"]["template"], "disk")
-    data, volume = tmp_path / "data", tmp_path / "volume"
+def test_disks_of_kuberay_come_back_with_their_messages_and_their_register(tmp_path: Path) -> None:
+    """Two pods on machines of their own: the raylet of one is lost, and then that of the first."""
+    disk = container(documents("kuberay.yaml")["StatefulSet"]["spec"]["template"], "disk")
+    data, register = tmp_path / "data", tmp_path / "register"
     path = path_with(tmp_path / "bin", {"rocketray-machine": DEPLOY / "machine.sh"})
-    for each in (data, volume):
+    pods = [f"rocketray-disk-{number}" for number in range(2)]
+    hosts = [THERE, THERE.replace("3", "4")]
+    for each in (data, register, *(tmp_path / pod for pod in pods)):
         each.mkdir()
     with tempfile.TemporaryDirectory(prefix="ray-", dir=SHORT) as directory:
         ray = planned_ray(directory)
-        logs = [tmp_path / "head.log", tmp_path / "disk.log"]
-        environ = {**ray.environ, "PATH": path, "RAY_ADDRESS": ray.address}
-        of_head = environ_of(head, tmp_path)
-        of_head["KUBERAY_GEN_RAY_START_CMD"] = " ".join(["ray", *ray.start_words(), "--block"])
-        there = apart(data, volume, Path("/dev/shm"), Path(directory))
-        command = [*disk["command"], *at(tmp_path, disk["args"])]
-        options = f"--address={ray.address} --node-ip-address={THERE} --temp-dir={directory}"
-        command[-1] = command[-1].replace("--address=rocketray-head-svc:6379", options)
         # Ray on loopback (tests/conftest.py) lets no second raylet in, unless that one says otherwise.
-        with_another = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
+        environ = {
+            **ray.environ,
+            "PATH": path,
+            "RAY_ADDRESS": ray.address,
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
+            "REGISTER": f"file://{register}",
+        }
+        logs = [tmp_path / f"{pod}.log" for pod in pods]
         begun: list[subprocess.Popen[bytes]] = []
-        for words, more, log in (
-            ([*there, *command], with_another, logs[1]),  # it waits for the head
-            ([*head["command"], *at(tmp_path, head["args"])], of_head, logs[0]),
-        ):
+        for pod, host, log in zip(pods, hosts, logs, strict=True):
+            there = apart(data, tmp_path / pod, Path("/dev/shm"), Path(directory), name=pod)
+            command = [*there, *disk["command"], *at(tmp_path, disk["args"])]
+            options = f"--address={ray.address} --node-ip-address={host} --temp-dir={directory}"
+            command[-1] = command[-1].replace("--address=rocketray-head-svc:6379", options)
             with log.open("w") as output:
-                begun.append(
-                    subprocess.Popen(words, env=environ | more, stdout=output, stderr=output)
+                process = subprocess.Popen(
+                    command, env=environ | {"POD": pod}, stdout=output, stderr=output
                 )
-        joins, supervisor = begun
+            begun.append(process)
+        ready = ("ready: pid", "joined: cluster default")
         try:
-            await_ready(logs[0], 1, supervisor)
-            await_ready(logs[1], 1, joins, "joined: cluster default")
-            assert "depend on the raylet" not in logs[0].read_text()  # the label binds the actors
-            with commands(data, environ) as run:
-                run.create(queues=2)
+            ray.start()  # the pods wait for it
+            for process, log, said in zip(begun, logs, ready, strict=True):
+                await_ready(log, 1, process, said)
+                assert "depend on the raylet" not in log.read_text()  # the label binds the actors
+            assert "standby: the coordinator starts here" in logs[1].read_text()
+            with CommandServer(environ) as server:
+                assert not server(*_OF_CLUSTER, *_CREATE, "--queues", "2").err
                 for queue in range(2):
-                    run.send(f"before {queue}", queue)
-                assert len([*volume.glob("shards/Trade/*")]) == 1
-                os.kill(ray.raylet_at(THERE), signal.SIGKILL)
-                await_ready(logs[1], 2, joins, "joined: cluster default")
-                assert "ends: Ray is lost" in logs[1].read_text()
+                    send(server, f"before {queue}", queue)
+                for number in (1, 0):  # the coordinator is on the first disk
+                    os.kill(ray.raylet_at(hosts[number]), signal.SIGKILL)
+                    await_ready(logs[number], 2, begun[number], ready[number])
+                    assert f"the node on {data} ends: " in logs[number].read_text()
                 for queue in range(2):
-                    run.send(f"after {queue}", queue)
-                assert run.bodies() == ["after 0", "after 1", "before 0", "before 1"]
-            joins.kill()  # a machine that is switched off
-            joins.wait()
-            first = ray.servers()
-            os.kill(first["gcs_server"], signal.SIGKILL)
-            await_ready(logs[0], 2, supervisor)
-            assert f"the node on {data} ends: Ray is lost" in logs[0].read_text()
-            (of_the_head,) = data.glob("shards/Trade/*")
-            with commands(data, environ) as run:
-                run.send("again", int(of_the_head.name))
-            second = ray.servers()
-            assert second.keys() == first.keys()
-            assert not second.items() & first.items()
-            supervisor.terminate()
-            assert supervisor.wait(patience(60)) == 0, logs[0].read_text()
-            assert [pid for pid in second.values() if runs(pid)] == []
-            assert "stopping" in logs[0].read_text()  # the node, in order
+                    send(server, f"after {queue}", queue)
+                found = server(*_OF_CLUSTER, "query", "Trade", "--from", "0", "--json").lines()
+            bodies = sorted(b64decode(each["body"]).decode() for each in found)
+            assert bodies == ["after 0", "after 1", "before 0", "before 1"]
         finally:
             for process in begun:
                 process.kill()
                 process.wait()
             ray.stop()
+
+
+_OF_CLUSTER = ("--cluster", "default")
+_CREATE = ("topics", "create", "Trade", "--queues-per-process", "shared")
+
+
+def send(server: CommandServer, body: str, queue: int) -> None:
+    done = server(*_OF_CLUSTER, "send", "Trade", body, "--ack", "disk", "--queue", str(queue))
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize("is_lost", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -155,7 +153,7 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
                 env=environ | environ_of(node, tmp_path), stdout=output, stderr=output,
             )  # fmt: skip
         await_ready(log, count, process)
-        assert subprocess.run(is_ready, check=False).returncode == 0
+        assert subprocess.run(is_ready, env=environ, check=False).returncode == 0
         return process
 
     process = start(1)
@@ -170,7 +168,7 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
             (gcs,) = servers(process.pid)
             os.kill(gcs, signal.SIGKILL)
             assert process.wait(patience(30)) == 1  # so Kubernetes starts its container again
-            assert subprocess.run(is_ready, check=False).returncode == 1
+            assert subprocess.run(is_ready, env=environ, check=False).returncode == 1
             process = start(2)
             with commands(data, environ) as run:
                 run.send("after")
@@ -188,7 +186,7 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
     finally:
         process.terminate()
         assert process.wait(patience(60)) == 0
-    assert subprocess.run(is_ready, check=False).returncode == 1
+    assert subprocess.run(is_ready, env=environ, check=False).returncode == 1
 
 
 def servers(pid: int) -> list[int]:

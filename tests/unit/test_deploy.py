@@ -7,22 +7,22 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
 import yaml
-from support.deployment import DEPLOY, MOUNT, container, documents, path_with
+from ray._raylet import NODE_ZONE_ENV  # type: ignore[attr-defined]  # a compiled module
+from support.command_server import run_here
+from support.deployment import DEPLOY, MOUNT, at, container, documents, path_with
 from support.machine import needs
-from support.patience import patience, wait_until
+from support.patience import patience
 from support.source_tree import ROOT
 
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
@@ -31,29 +31,6 @@ from rocketray.cluster import DEFAULT_CLUSTER
 SCHEMAS = ROOT / "tests/data/kubernetes/schemas.json"
 FILES = ("kuberay.yaml", "statefulset.yaml")
 DISK = "0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11"
-
-# Ray and the node as far as a supervisor sees them; what they are told is in $SAID.
-RAY = """#!/bin/bash
-echo "ray $*" >> "$SAID"
-[ "$1" = start ] || exit 1
-echo $$ > "$SAID.ray"
-ln -sf "$(command -v sleep)" "${0%/*}/raylet"
-raylet 60 & echo $! > "$SAID.raylet"
-trap 'kill $!; exit 0' TERM
-while [ -e "$SAID.slow" ]; do sleep 0.1; done
-exec 8> "${SAID%/*}/ray_process_exit.log"
-while sleep 0.1; do :; done
-"""
-NODE = f"""#!/bin/bash
-case $1 in
-  disk) mkdir -p "$3"; echo {DISK};;
-  start)
-    trap 'sleep 0.2; echo saved >> "$SAID"; exit 0' TERM
-    echo $$ > "$SAID.node"; echo "node $*" >> "$SAID"
-    while kill -0 "$(cat "$SAID.ray")"; do sleep 0.05; done
-    exit 1;;
-esac
-"""
 
 
 def check(kind: str, value: dict[str, Any]) -> None:
@@ -74,7 +51,7 @@ def test_kubernetes_takes_every_object(name: str) -> None:
         ("kuberay.yaml", ("RayCluster", "spec", "authOptions", "mode"), "password"),
         ("kuberay.yaml", ("RayCluster", "spec", "headGroupSpec", "rayStartParams", "x"), 1),
         ("kuberay.yaml", ("RayCluster", "spec", "headGroupSpec", "template", "spec", "volume"), []),
-        ("kuberay.yaml", ("PersistentVolumeClaim", "spec", "storage"), "1Gi"),
+        ("kuberay.yaml", ("PodDisruptionBudget", "spec", "maxUnavailables"), 1),
         ("statefulset.yaml", ("StatefulSet", "spec", "replicas"), "one"),
         ("statefulset.yaml", ("StatefulSet", "spec", "selector"), "app=rocketray"),
     ],
@@ -159,28 +136,87 @@ def test_a_program_ends_before_the_ray_that_it_uses() -> None:
 
 
 def test_the_data_of_a_node_outlives_its_pod_and_its_pod_waits_for_it() -> None:
-    objects = documents("kuberay.yaml")
-    head = objects["RayCluster"]["spec"]["headGroupSpec"]["template"]
-    (claim,) = (
-        each["persistentVolumeClaim"]["claimName"]
-        for each in head["spec"]["volumes"]
-        if "persistentVolumeClaim" in each
-    )
-    assert claim == objects["PersistentVolumeClaim"]["metadata"]["name"]
-    assert {"name": "data", "mountPath": MOUNT} in container(head, "ray-head")["volumeMounts"]
     for name in FILES:
         stateful = documents(name)["StatefulSet"]
         assert stateful["spec"]["serviceName"] == documents(name)["Service"]["metadata"]["name"]
         selected = stateful["spec"]["selector"]["matchLabels"].items()
         assert selected <= stateful["spec"]["template"]["metadata"]["labels"].items()
-        (node,) = (
-            each
-            for each in stateful["spec"]["template"]["spec"]["containers"]
-            if each["name"] in {"node", "disk"}
-        )
-        assert {"name": "data", "mountPath": MOUNT} in node["volumeMounts"]
+        node = node_of(name)
+        (claim,) = stateful["spec"]["volumeClaimTemplates"]
+        assert {"name": claim["metadata"]["name"], "mountPath": MOUNT} in node["volumeMounts"]
         assert stateful["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= 120
-    assert head["spec"]["terminationGracePeriodSeconds"] >= 120
+
+
+def node_of(name: str) -> dict[str, Any]:
+    """The container of a node in the StatefulSet of a file."""
+    template = documents(name)["StatefulSet"]["spec"]["template"]
+    return container(template, "disk" if name == "kuberay.yaml" else "node")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_probes_ask_the_node_and_kill_none_that_starts_or_recovers(
+    tmp_path: Path, name: str
+) -> None:
+    """The commands are run; tests/unit/cli/nodes/test_ping.py has a node that answers or hangs."""
+    node = node_of(name)
+    ready = at(tmp_path, node["readinessProbe"]["exec"]["command"])
+    alive = at(tmp_path, node["livenessProbe"]["exec"]["command"])
+    assert ready == ["rocketray", "ping", "--data", f"{tmp_path}/data"]
+    assert alive == ["rocketray", "ping", "--if-running", "--data", f"{tmp_path}/data"]
+    assert "startupProbe" not in node  # a limit for a recovery, which may take any time
+    (tmp_path / "data").mkdir()
+    assert [run_here(*words[1:]).code for words in (ready, alive)] == [1, 0]
+    for probe in (node["readinessProbe"], node["livenessProbe"]):
+        assert probe["timeoutSeconds"] >= 10  # Python starts, also on a busy machine
+
+
+def test_no_two_disks_are_on_one_machine_and_none_is_on_that_of_the_head() -> None:
+    objects = documents("kuberay.yaml")
+    disks = objects["StatefulSet"]["spec"]["template"]
+    head = objects["RayCluster"]["spec"]["headGroupSpec"]["template"]
+    for template in (disks, head):
+        rules = template["spec"]["affinity"]["podAntiAffinity"]
+        (rule,) = rules["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert rule["topologyKey"] == "kubernetes.io/hostname"
+        selected = rule["labelSelector"]["matchLabels"]
+        assert selected.items() <= disks["metadata"]["labels"].items()
+    (spread,) = disks["spec"]["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "topology.kubernetes.io/zone"
+    assert spread["labelSelector"]["matchLabels"].items() <= disks["metadata"]["labels"].items()
+
+
+def test_a_raylet_of_a_disk_has_the_zone_of_its_pod() -> None:
+    variables = {each["name"]: each for each in node_of("kuberay.yaml")["env"]}
+    field = variables[NODE_ZONE_ENV]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert field == "metadata.labels['topology.kubernetes.io/zone']"
+
+
+def test_a_drain_of_machines_takes_one_disk_at_a_time() -> None:
+    objects = documents("kuberay.yaml")
+    budget = objects["PodDisruptionBudget"]["spec"]
+    labels = objects["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    head = objects["RayCluster"]["spec"]["headGroupSpec"]["template"]["metadata"]["labels"]
+    assert not budget["selector"]["matchLabels"].items() <= head.items()
+
+
+def test_a_changed_image_waits_for_the_operator_since_versions_of_ray_do_not_mix() -> None:
+    objects = documents("kuberay.yaml")
+    assert objects["StatefulSet"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert objects["RayCluster"]["spec"]["upgradeStrategy"] == {"type": "None"}
+
+
+def test_the_head_has_no_disk() -> None:
+    head = documents("kuberay.yaml")["RayCluster"]["spec"]["headGroupSpec"]["template"]["spec"]
+    assert all("emptyDir" in volume for volume in head["volumes"])
+    assert "command" not in head["containers"][0]  # KubeRay's own: ray start
+
+
+def test_no_pod_has_a_token_for_kubernetes() -> None:
+    """Ray runs the code of every program that has Ray's token, in each of these pods."""
+    for template in templates():
+        assert template["spec"]["automountServiceAccountToken"] is False
 
 
 def test_a_program_sees_the_processes_and_files_of_the_ray_in_its_pod() -> None:
@@ -203,14 +239,31 @@ def test_a_program_beside_a_worker_joins_the_ray_of_the_cluster() -> None:
     assert secret == {"name": cluster["spec"]["authOptions"]["secretName"], "key": "auth_token"}
 
 
-def test_a_disk_joins_the_cluster_of_the_head_with_its_token() -> None:
-    objects = documents("kuberay.yaml")
-    cluster = objects["RayCluster"]
-    disk = container(objects["StatefulSet"]["spec"]["template"], "disk")
-    words = shlex.split(disk["args"][0])
-    address = f"--address={cluster['metadata']['name']}-head-svc:6379"
-    assert words[words.index("--cluster") + 1] == DEFAULT_CLUSTER
-    assert {"--join", address, "--num-cpus=0"} <= {*words}
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_the_first_disk_begins_the_cluster_and_the_others_join_it_with_its_register(
+    tmp_path: Path, number: int
+) -> None:
+    cluster, disk = documents("kuberay.yaml")["RayCluster"], node_of("kuberay.yaml")
+    path = path_with(tmp_path, {"rocketray-machine": '#!/bin/sh\necho "$*"\n'})
+    variables = {each["name"]: each for each in disk["env"]}
+    assert variables["POD"]["valueFrom"]["fieldRef"] == {"fieldPath": "metadata.name"}
+    register = variables["REGISTER"]["value"]
+    name = documents("kuberay.yaml")["StatefulSet"]["metadata"]["name"]
+    environ = {"PATH": path, "POD": f"{name}-{number}", "REGISTER": register}
+    said = subprocess.run(
+        [*disk["command"], *disk["args"]],
+        env=environ, capture_output=True, text=True, timeout=patience(60), check=True,
+    ).stdout  # fmt: skip
+    joins = " --join" if number else ""
+    head = f"{cluster['metadata']['name']}-head-svc:6379"
+    assert said == (
+        f"{MOUNT}/data --cluster {DEFAULT_CLUSTER}{joins} --register {register} "
+        f"ray start --address={head} --num-cpus=0\n"
+    )
+
+
+def test_a_disk_has_the_token_of_its_ray() -> None:
+    cluster, disk = documents("kuberay.yaml")["RayCluster"], node_of("kuberay.yaml")
     variables = {each["name"]: each for each in disk["env"]}
     assert variables["RAY_AUTH_MODE"]["value"] == cluster["spec"]["authOptions"]["mode"]
     secret = variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]
@@ -225,6 +278,13 @@ def test_ray_on_kubernetes_asks_for_the_token_and_is_open_to_its_pods_only() -> 
     own = policy["podSelector"]["matchLabels"]
     (rule,) = policy["ingress"]
     assert rule == {"from": [{"podSelector": {"matchLabels": own}}]}
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    pods_only, names, register = policy["egress"]
+    assert pods_only == {"to": [{"podSelector": {"matchLabels": own}}]}
+    assert {port["port"] for port in names["ports"]} == {53}
+    (port,) = register["ports"]
+    url = {each["name"]: each for each in node_of("kuberay.yaml")["env"]}["REGISTER"]["value"]
+    assert urlsplit(url).port == port["port"]
     pods = [cluster["headGroupSpec"]["template"], objects["StatefulSet"]["spec"]["template"]]
     for template in (*pods, *(group["template"] for group in cluster["workerGroupSpecs"])):
         assert own.items() <= template["metadata"]["labels"].items()
@@ -287,7 +347,7 @@ def test_the_unit_of_a_node_takes_options_from_the_environment_of_its_machine() 
 @pytest.mark.parametrize("has_disk", [True, False])
 def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path, *, has_disk: bool) -> None:
     words = shlex.split(unit("ray.service")["Service"]["ExecStart"])
-    node = NODE if has_disk else "#!/bin/sh\nexit 1\n"
+    node = f"#!/bin/sh\necho {DISK}\n" if has_disk else "#!/bin/sh\nexit 1\n"
     path = path_with(tmp_path / "bin", {"ray": '#!/bin/sh\necho "$*"\n', "rocketray": node})
     script = words[-1].replace("$$", "$").replace("/opt/rocketray/bin/", "")
     done = subprocess.run(
@@ -297,156 +357,3 @@ def test_the_unit_of_ray_gives_it_the_label_of_the_disk(tmp_path: Path, *, has_d
     )  # fmt: skip
     started = f"start --head --port=6379 --block --disable-usage-stats --labels={DISK_LABEL}={DISK}"
     assert (done.returncode, done.stdout) == ((0, f"{started}\n") if has_disk else (1, ""))
-
-
-class Supervisor:
-    """``machine.sh`` over programs that stand in for Ray and the node."""
-
-    def __init__(self, directory: Path, *options: str, is_slow: bool = False) -> None:
-        self.data = directory / "data"
-        self.said = directory / "said"
-        self.slow = directory / "said.slow"
-        """While it is there, ``ray start`` has not started Ray yet."""
-        if is_slow:
-            self.slow.touch()
-        path = path_with(directory / "bin", {"ray": RAY, "rocketray": NODE})
-        self.environ = {**os.environ, "PATH": path, "SAID": str(self.said)}
-        self.command = [
-            str(DEPLOY / "machine.sh"),
-            str(self.data),
-            *options,
-            "ray",
-            "start",
-            "--head",
-        ]
-        self.process = subprocess.Popen(self.command, env=self.environ)
-
-    def lines(self) -> list[str]:
-        return self.said.read_text().splitlines() if self.said.exists() else []
-
-    def await_lines(self, count: int) -> list[str]:
-        def are_there() -> bool:
-            assert self.process.poll() is None
-            return len(self.lines()) >= count
-
-        wait_until(are_there, self.lines)
-        return self.lines()
-
-    def pid(self, of: str) -> int:
-        """The process of that name: its id is written a moment after the line about it."""
-        told = Path(f"{self.said}.{of}")
-        return int(wait_until(lambda: told.read_text().strip() if told.is_file() else ""))
-
-
-@contextmanager
-def supervised(directory: Path, *options: str, is_slow: bool = False) -> Iterator[Supervisor]:
-    made = Supervisor(directory, *options, is_slow=is_slow)
-    try:
-        made.await_lines(1 if is_slow else 2)
-        yield made
-    finally:
-        made.process.terminate()
-        made.process.wait(patience(60))
-
-
-def test_the_head_starts_ray_with_the_label_and_the_node_on_it(tmp_path: Path) -> None:
-    with supervised(tmp_path) as head:
-        assert head.lines() == [
-            f"ray start --head --labels={DISK_LABEL}={DISK} --block",
-            f"node start --ray-address auto --data {head.data}",
-        ]
-        os.kill(head.process.pid, signal.SIGTERM)
-        assert head.process.wait(patience(60)) == 0
-        assert head.lines()[2:] == ["saved"]
-        assert not Path(f"/proc/{head.pid('ray')}").exists()
-
-
-def test_a_node_that_ends_is_started_again_on_the_same_ray(tmp_path: Path) -> None:
-    with supervised(tmp_path) as head:
-        os.kill(head.pid("node"), signal.SIGKILL)
-        assert head.await_lines(3)[2].startswith("node start ")
-
-
-def test_when_ray_fails_both_are_started_again(tmp_path: Path) -> None:
-    with supervised(tmp_path) as head:
-        os.kill(head.pid("ray"), signal.SIGKILL)
-        ray, node = head.await_lines(4)[2:]
-        assert (ray, node) == tuple(head.lines()[:2])
-
-
-def test_a_ray_that_was_stopped_is_not_started_again(tmp_path: Path) -> None:
-    """``ray stop`` ends the servers, and ``ray start --block`` waits on."""
-    with supervised(tmp_path) as head:
-        os.kill(head.pid("raylet"), signal.SIGTERM)
-        os.kill(head.pid("node"), signal.SIGTERM)
-        assert head.process.wait(patience(60)) == 0
-        assert head.lines()[2:] == ["saved"]
-
-
-def test_a_ray_that_fails_slowly_is_started_again(tmp_path: Path) -> None:
-    """Its raylet has ended, and ``ray start --block`` ends what else there is of it."""
-    with supervised(tmp_path) as head:
-        ray = head.pid("ray")
-        os.kill(head.pid("raylet"), signal.SIGKILL)
-        os.kill(head.pid("node"), signal.SIGKILL)
-        time.sleep(4.0)  # machine.sh looks at both after 2 s
-        assert Path(f"/proc/{ray}").exists()
-        os.kill(ray, signal.SIGKILL)
-        assert head.await_lines(4)[2:] == head.lines()[:2]
-
-
-def test_a_node_begins_when_ray_has_started_and_nothing_else_of_ray_is_run_meanwhile(
-    tmp_path: Path,
-) -> None:
-    with supervised(tmp_path, is_slow=True) as head:
-        head.pid("raylet")
-        time.sleep(1.5)  # machine.sh looks every half second
-        (started,) = head.lines()
-        head.slow.unlink()
-        assert head.await_lines(2) == [started, f"node start --ray-address auto --data {head.data}"]
-
-
-def test_a_raylet_that_ends_early_is_no_ray_that_was_stopped(tmp_path: Path) -> None:
-    """``ray start`` notices it late, since it still waits for it to join the cluster."""
-    with supervised(tmp_path, is_slow=True) as head:
-        os.kill(head.pid("raylet"), signal.SIGKILL)
-        time.sleep(1.5)
-        (started,) = head.lines()
-        head.slow.unlink()
-        os.kill(head.pid("ray"), signal.SIGKILL)
-        again, node = head.await_lines(3)[1:]
-        assert (again, node.split()[:2]) == (started, ["node", "start"])
-
-
-def test_a_node_that_joins_is_told_so_and_is_started_again_while_its_raylet_lives(
-    tmp_path: Path,
-) -> None:
-    with supervised(tmp_path, "--cluster", "orders", "--join") as worker:
-        node = f"node start --ray-address auto --data {worker.data} --cluster orders --join"
-        assert worker.lines()[1] == node
-        os.kill(worker.pid("node"), signal.SIGTERM)  # as it ends when the head is lost
-        assert worker.await_lines(4)[2:] == ["saved", node]
-
-
-def test_a_command_for_ray_is_required(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [str(DEPLOY / "machine.sh"), str(tmp_path), "--join"],
-        capture_output=True, text=True, timeout=patience(60), check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("machine.sh: no command starts Ray; usage: ")
-
-
-def test_one_process_keeps_a_node_running(tmp_path: Path) -> None:
-    with supervised(tmp_path) as head:
-        second = subprocess.run(
-            head.command,
-            env=head.environ,
-            capture_output=True,
-            text=True,
-            timeout=patience(60),
-            check=False,
-        )
-        assert second.returncode == 1
-        assert f"process {head.process.pid} keeps a node on {head.data} running" in second.stderr
-        assert len(head.lines()) == 2

@@ -15,6 +15,7 @@ from rocketray.filters.subscription import Subscription
 
 SLOW = ("ray", "pyarrow", "numba", "numpy", "faust", "pyspark")
 COMMANDS = (
+    "ping",
     "topics list",
     "topics describe Trade",
     "topics alter Trade --perm 6",
