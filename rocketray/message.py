@@ -35,6 +35,7 @@ __all__ = [
     "IMPORTED_OFFSET_ID",
     "JAVA_BLANKS",
     "KEYS",
+    "KEY_BLANK",
     "NAME_VALUE_SEPARATOR",
     "PROPERTIES_MAX_BYTES",
     "PROPERTY_SEPARATOR",
@@ -54,6 +55,7 @@ __all__ = [
     "decode_text",
     "encode_properties",
     "encode_stored",
+    "stored_key",
     "with_sharding_key",
 ]
 
@@ -68,6 +70,8 @@ NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024
 PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
+KEY_BLANK = "\u00a0"
+"""What a key has for each blank (a no-break space): RocketMQ's form separates keys by blanks."""
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
 """U+0000 to U+0020, the characters that Java's ``String.trim`` strips."""
 _BODY_TYPES = (bytes, bytearray, memoryview)
@@ -175,30 +179,41 @@ def check_tag(tag: str) -> str:
 
 
 def check_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return *keys*; a bare text is a single key.
+    """Return *keys* as they are stored; a bare text is a single key.
 
-    Raises :class:`InvalidMessageError` when a key could not be looked up.
+    Raises :class:`InvalidMessageError` when a key could not be looked up, or may be several.
     """
     if keys.__class__ is not list and keys.__class__ is not tuple:
         if isinstance(keys, str):
+            if " " in keys:
+                raise InvalidMessageError(
+                    f"keys={keys!r:.80} may be one key or several, as RocketMQ separates them by "
+                    f"blanks; give a list: {[keys]!r:.80} or {keys.split()!r:.80}"
+                )
             keys = (keys,)
         elif not isinstance(keys, Sequence):
             raise InvalidMessageError(
                 f"keys is {keys!r:.60}; give a list of strings, or one string"
             )
+    has_blanks = False
     for key in keys:
-        if key.__class__ is str and key and key.isprintable() and " " not in key:
+        if key.__class__ is str and key and key.isprintable():
+            has_blanks = has_blanks or " " in key
             continue  # valid, in a third of the time
         if not isinstance(key, str):
             raise InvalidMessageError(f"key {key!r:.60} is not a string; {text_to_give(key)}")
-        if not key or " " in key:
+        if not key:
             raise InvalidMessageError(
-                f"key {key!r} is empty or has a space; keys are stored separated by spaces, so it "
-                "could never be looked up: write another character for the space, or make it a "
-                "property, which filters find"
+                "a key is empty, so it could never be looked up; leave it out"
             )
+        has_blanks = has_blanks or " " in key
         _check_text("a key", key)
-    return keys
+    return [*map(stored_key, keys)] if has_blanks else keys
+
+
+def stored_key(key: str) -> str:
+    """Return *key* as messages have it: by this form it is stored, indexed and looked up."""
+    return key.replace(" ", KEY_BLANK)
 
 
 def check_properties(properties: Mapping[str, str], topic: str) -> None:
@@ -238,7 +253,7 @@ class Message:
     """A message from a producer; validated at construction.
 
     ``properties`` are the user's; tags, keys and the unique key have fields of their own. The keys
-    become a tuple, which is lighter than a list for the garbage collector.
+    become a tuple, which is lighter than a list for the garbage collector, in their stored form.
     """
 
     topic: str
@@ -345,8 +360,17 @@ class StoredMessage:
 
     @property
     def keys(self) -> list[str]:
-        """The business keys, in the order they were sent."""
+        """The business keys as they were sent, in that order."""
+        return [key.replace(KEY_BLANK, " ") for key in self.stored_keys]
+
+    @property
+    def stored_keys(self) -> list[str]:
+        """The business keys as they are stored (:func:`stored_key`)."""
         return [key for key in self.properties.get(KEYS, "").split(" ") if key]
+
+    def has_key(self, key: str) -> bool:
+        """Return whether *key* is a business key of the message."""
+        return stored_key(key) in self.stored_keys
 
     @property
     def unique_key(self) -> str | None:

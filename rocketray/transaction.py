@@ -175,7 +175,7 @@ def decision_message(decision: Decision) -> Message:
         END_TOPIC,
         b"",
         decision.outcome,
-        [key] if key and " " not in key else [],
+        [key] if key else [],
         properties={
             _DECIDED_BY: decision.decider,
             _HALF_OFFSET: str(decision.half_offset),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from heapq import merge
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.hashing import index_key_hash
 from rocketray.kernels.hashing import separated_key_hashes
-from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
+from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage, stored_key
 
 from .formats.message_id import decode_offset_id
 from .index.index_file import IndexHeader
@@ -110,7 +111,8 @@ class StoreReads:
         self._check_open()
         hits: dict[int, int] = {}
         found: list[StoredMessage] = []
-        for offset in self._index.search(_key_hash(topic, key)):
+        stored = stored_key(key)
+        for offset in self._entries(topic, key, stored):
             if len(found) >= max_count:
                 break
             if offset < self._log.min_offset:
@@ -119,12 +121,17 @@ class StoreReads:
             if message is None or message.topic != topic:
                 continue
             hits[offset] = hits.get(offset, 0) + 1
-            carried = message.keys.count(key) + (message.unique_key == key)
+            carried = message.stored_keys.count(stored) + (message.unique_key == key)
             carried += message.imported_offset_id == key
             allowed = min(carried, 1) if distinct else carried
             if hits[offset] <= allowed and begin_ms <= message.store_timestamp_ms <= end_ms:
                 found.append(message)
         return sorted(found, key=lambda message: message.physical_offset)
+
+    def _entries(self, topic: str, key: str, stored: str) -> Iterator[int]:
+        """Return the entries of a key; one with blanks is stored otherwise than a unique key."""
+        hashes = {_key_hash(topic, each) for each in (key, stored)}
+        return merge(*map(self._index.search, hashes), reverse=True)
 
     def queue_offset_by_time(
         self,

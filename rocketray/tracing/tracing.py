@@ -189,7 +189,7 @@ class Tracing:
                 {
                     names.MESSAGE_ID: message.unique_key,
                     names.TAG: message.tag,
-                    names.KEYS: message.keys and message.keys.split(),
+                    names.KEYS: message.keys and message.keys.split(" "),
                 }
             ),
         )

@@ -82,7 +82,7 @@ def test_any_other_tag_can_be_subscribed_to(tag: str) -> None:
     ("arguments", "reason"),
     [
         ({"keys": [""]}, "empty"),
-        ({"keys": ["a b"]}, "space"),
+        ({"keys": "a b"}, "one key or several"),
         ({"keys": ["a\x01"]}, "a key holds"),
         ({"tags": "a\x02b"}, "the tag holds"),
         ({"unique_key": "a\x01b"}, "the unique key holds"),

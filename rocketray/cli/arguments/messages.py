@@ -168,7 +168,7 @@ def _keys(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        return tuple(value.split())
+        return tuple(filter(None, value.split(" ")))
     if isinstance(value, list) and all(isinstance(key, str) for key in value):
         return tuple(value)
     raise InvalidMessageError(f"keys is {_json(value)}; give a list of strings, or one string")

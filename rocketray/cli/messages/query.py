@@ -81,7 +81,7 @@ def query(
         elif key is not None:
             found = node.messages.query(topic, key, max_count, begin, end)
             _tell_limit(found, max_count, "newest")
-            found = [message for message in found if key in message.keys]  # not unique keys
+            found = [message for message in found if message.has_key(key)]  # not unique keys
         elif unique_key is not None:
             found = found_by_unique_key(node, topic, unique_key)
         else:

@@ -88,7 +88,7 @@ def letters(node: NodeClient, query: Query, context: PageContext) -> dict[str, A
 def _look_up(node: NodeClient, topic_name: str, by: str, value: str) -> list[StoredMessage]:
     if by == "key":
         found = node.messages.query(topic_name, value, _MESSAGES_MAX)
-        return [one for one in found if value in one.keys]
+        return [one for one in found if one.has_key(value)]
     if by == "id":
         return found_by_id(node, topic_name, value)
     if by == "unique":

@@ -139,7 +139,7 @@ class TailRequest:
 
     def _stored_ms(self, node: NodeClient) -> int:
         found = node.messages.query(self.topic, self.at, _OF_KEY_MAX)
-        times = [one.store_timestamp_ms for one in found if self.at in one.keys]
+        times = [one.store_timestamp_ms for one in found if one.has_key(self.at)]
         if not times:
             raise ConfigError(f"no message of topic {self.topic} has the key {self.at[:80]!r}")
         return min(times)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.kernels.texts import ANY_TEXT, KEY_TEXT, TAG_TEXT, first_bad_text
 from rocketray.marks import KEYS, TAGS, UNIQUE_KEY, is_refused, refusal, refused_names
+from rocketray.message import KEY_BLANK
 from rocketray.store.formats.arrow_spans import match_exactly
 
 from .text_columns import (
@@ -30,6 +31,7 @@ from .text_columns import (
 
 __all__ = ["TableColumns", "check_names", "read_table"]
 
+_BLANK = 0x20
 _Int64s = npt.NDArray[np.int64]
 _MESSAGE_COLUMNS = ("body", "tags", "keys", "properties")
 
@@ -152,14 +154,24 @@ def _keys_spans(array: Any) -> Spans:
         if (keys.sizes < 0).any():
             row = rows[np.flatnonzero(keys.sizes < 0)[0]]
             raise InvalidMessageError(f"row {row}: a key is null; leave it out of the list")
-        _check_texts("key", keys, KEY_TEXT, rows)
-        from pyarrow.compute import binary_join  # noqa: PLC0415 - its import takes 0.1 s
-
-        array = binary_join(array, " ")
+        _check_texts("key", keys, ANY_TEXT, rows)
+        array = _joined_keys(array, has_blanks=bool((keys.data == _BLANK).any()))
     spans = text_column("keys", array)
     spans.sizes[spans.sizes == 0] = -1
     _check_texts("keys", spans, ANY_TEXT)
     return spans
+
+
+def _joined_keys(array: Any, *, has_blanks: bool) -> Any:
+    """Return lists of keys as texts in stored form."""
+    from pyarrow.compute import binary_join, replace_substring  # noqa: PLC0415 - takes 0.1 s
+
+    if has_blanks:
+        texts = replace_substring(array.flatten().cast(pa.string()), " ", KEY_BLANK)
+        sizes = array.value_lengths().fill_null(0).to_numpy()
+        bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        array = pa.ListArray.from_arrays(pa.array(bounds), texts)
+    return binary_join(array, " ")
 
 
 def _checked_pairs(array: Any, count: int, topic: str) -> tuple[Spans, Spans, _Int64s]:
@@ -192,7 +204,7 @@ def _check_texts(what: str, spans: Spans, kind: int, rows: npt.NDArray[Any] | No
         return
     reason = {
         ANY_TEXT: "is empty or has U+0000, or U+0001 or U+0002, which separate properties",
-        KEY_TEXT: "is empty, or has a space or U+0000 to U+0002, so it could never be looked up",
+        KEY_TEXT: "is empty, or has a blank or U+0000 to U+0002, so it could never be looked up",
         TAG_TEXT: "can never be matched exactly: a tag is not empty, not '*', has no '||', no "
         "spaces around it, and no U+0000 to U+0002",
     }[kind]

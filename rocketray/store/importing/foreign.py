@@ -149,7 +149,7 @@ def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int |
             message = log.message(physical_offset)
         except (CorruptRecordError, OffsetOutOfRangeError):
             return None
-        keys = (*message.keys, message.unique_key or "")
+        keys = (*message.stored_keys, message.unique_key or "")
         return frozenset(index_key_hash(f"{message.topic}#{key}") for key in keys if key)
 
     try:

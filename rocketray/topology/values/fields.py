@@ -61,11 +61,6 @@ class MessageFields:
         texts = (_text_of(value, name) for name in self.keys)
         return [text for text in texts if text is not None]
 
-    def keys_with_blanks(self, value: Any) -> list[str]:
-        """Return the fields of *value* that cannot be keys because of a space, for an error."""
-        found = {name: _field_of(value, name) for name in self.keys}
-        return [name for name, each in found.items() if isinstance(each, str) and " " in each]
-
     def properties_of(self, value: Any) -> dict[str, str]:
         """Return the properties in *value*, without those that are absent."""
         if not self.properties:
@@ -93,7 +88,3 @@ def _text_of(value: Any, name: str) -> str | None:
             "field; send a value that has it, or give tags=, keys= and properties="
         ) from None
     return property_text(f"field {name!r}", field)
-
-
-def _field_of(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

@@ -25,7 +25,7 @@ from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.delay import DelayOptions, delay_of
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.marks import FAUST_KEY, KEYS, SHARDING_KEY, TAGS, taken_on
-from rocketray.message import Message
+from rocketray.message import Message, check_keys, stored_key
 from rocketray.names import check_topic
 from rocketray.property_text import property_text
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -199,7 +199,8 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         sharding_key = property_text("the key", key)
         for name in _OF_THE_KEY:
             carried.pop(name, None)
-        carried_tag, carried_keys = carried.pop(TAGS, None), carried.pop(KEYS, "").split()
+        carried_tag = carried.pop(TAGS, None)
+        carried_keys = [key for key in carried.pop(KEYS, "").split(" ") if key]
         try:
             message = Message(
                 topic=self.get_topic_name(),
@@ -215,9 +216,7 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
                 born_timestamp_ms=born_ms(timestamp),
             )
         except InvalidMessageError as error:
-            names = "" if keys else ", ".join(fields.keys_with_blanks(value))
-            where = f" of field {names}" if names else ""
-            raise InvalidMessageError(f"topic {self}{where}: {error}") from error
+            raise InvalidMessageError(f"topic {self}: {error}") from error
         message.encoded_properties()  # check the limit now, not in the middle of a batch
         return message
 
@@ -370,11 +369,9 @@ def _key_properties(key: Any, sharding_key: str | None) -> Mapping[str, str]:
 
 
 def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str]:
-    """Return the business keys, each once, and first the sharding key unless it has a separator."""
-    named = [keys] if isinstance(keys, str) else list(keys)
-    if sharding_key and " " not in sharding_key:
-        named.insert(0, sharding_key)
-    return list(dict.fromkeys(named))
+    """Return the business keys, each once, and first the sharding key."""
+    named = filter(None, [sharding_key, *check_keys(keys)])
+    return list(dict.fromkeys(map(stored_key, named)))
 
 
 def _use_raw_for_text(options: dict[str, Any]) -> None:

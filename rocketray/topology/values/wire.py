@@ -97,7 +97,7 @@ def message_of(
         topic,
         value or b"",
         tags=tag,
-        keys=(key_text,) if key_text and " " not in key_text else (),
+        keys=(key_text,) if key_text else (),
         properties=properties,
         born_timestamp_ms=born_ms(timestamp_s, f"topic {topic!r}: timestamp"),
     )

@@ -35,7 +35,7 @@ def is_refused(**message: object) -> bool:
 def test_a_column_refuses_what_a_message_refuses(text: str) -> None:
     spans = back_to_back([None, text.encode()])
     assert (first_bad_text(*spans, TAG_TEXT) == 1) is is_refused(tags=text)
-    assert (first_bad_text(*spans, KEY_TEXT) == 1) is is_refused(keys=(text,))
+    assert (first_bad_text(*spans, KEY_TEXT) == 1) is is_refused(keys=text)
     assert (first_bad_text(*spans, ANY_TEXT) == 1) is is_refused(properties={"p": text})
 
 

@@ -144,7 +144,8 @@ def test_what_a_message_refuses_is_not_added() -> None:
     for body, tags, keys, properties in (
         (b"", "*", (), None),
         (b"", "a\x01", (), None),
-        (b"", None, ("a b",), None),
+        (b"", None, "a b", None),
+        (b"", None, ("",), None),
         (b"", None, (), {"TAGS": "x"}),
         (b"", None, (), {"a": "x\x02"}),
         (b"", None, (), {"a\x01": "x"}),

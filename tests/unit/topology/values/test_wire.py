@@ -60,7 +60,7 @@ def test_a_key_is_the_sharding_key_and_the_business_key() -> None:
     assert message.properties == {"__SHARDINGKEY": "user-1"}
     assert message.keys == ("user-1",)
     assert message.born_timestamp_ms == 1500
-    assert message_of("T", b"two words", b"", None, None).keys == ()
+    assert message_of("T", b"two words", b"", None, None).keys == ("two\u00a0words",)
     assert key_hash(b"user-1") == key_hash("user-1") == java_hash_code("user-1")
 
 
