@@ -1,7 +1,8 @@
 """What is sent is what arrives, or the send raises: any value, by any door.
 
 Each door is driven up to the bytes that it would store, and from these to what a reader gets; no
-node is needed for that. What differs by type alone (a set comes back as a list) is not drawn.
+node is needed for that, nor a session of Spark. What differs by type alone (without a declared type
+a set comes back as a list) is not drawn.
 """
 
 from __future__ import annotations
@@ -14,15 +15,21 @@ from typing import Any
 from uuid import UUID
 
 import faust
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
+from support.row_records import RowMessage, in_frame, in_table
 
+from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.cli.arguments.messages import from_json
-from rocketray.errors import StreamError
+from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import Message, decode_properties
 from rocketray.property_text import property_text
+from rocketray.store.batches.encoded_batch import MeasuredTable
 from rocketray.topology.app.app import App
+from rocketray.topology.spark.writer_columns import WriterColumns
 from rocketray.topology.values.codec import make_decoder
 from rocketray.topology.values.wire import key_of, message_of, parts_of
 
@@ -184,6 +191,75 @@ def test_a_time(timestamp: float) -> None:
         return
     assert message.born_timestamp_ms == int(timestamp * 1000)
     assert abs(message.born_timestamp_ms) < 2**63 // 1000, "so no column wraps around"
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "body": st.binary(max_size=9),
+            "tags": st.none() | TEXTS,
+            "keys": st.lists(TEXTS, max_size=2),
+            "properties": st.dictionaries(TEXTS, TEXTS, max_size=2),
+        }
+    ),
+    min_size=1,
+    max_size=3,
+)
+TYPES = {
+    "body": (pa.binary(), BinaryType()),
+    "tags": (pa.string(), StringType()),
+    "keys": (pa.list_(pa.string()), ArrayType(StringType())),
+    "properties": (pa.map_(pa.string(), pa.string()), MapType(StringType(), StringType())),
+}
+
+
+def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """The rows as Arrow has them; a text that is not Unicode is no text of Arrow's."""
+    columns = {
+        name: [[*row[name].items()] if name == "properties" else row[name] for row in rows]
+        for name in TYPES
+    }
+    try:
+        return pa.record_batch({name: pa.array(columns[name], TYPES[name][0]) for name in TYPES})
+    except UnicodeEncodeError as error:
+        raise InvalidMessageError("not Unicode") from error
+
+
+def by_arrow(rows: list[dict[str, Any]]) -> list[RowMessage]:
+    """``Producer.send_many`` of a table, and the sink of Ray Data."""
+    host = ("127.0.0.1", 0)
+    return in_table(MeasuredTable("T", batch_of(rows), born_host=host, born_timestamp_ms=0))
+
+
+def by_spark(rows: list[dict[str, Any]]) -> list[RowMessage]:
+    """A task of the Spark writer, from the rows that Spark hands it."""
+    schema = StructType([StructField(name, kind) for name, (_, kind) in TYPES.items()])
+    columns = WriterColumns.of(schema, "rocketray", has_topic=True)
+    made = MessageRows(lambda _: 1, "T", clock_ms=lambda: 0)
+    frames = made.frames(columns.shape(batch_of(rows)))
+    return [message for frame in frames for message in in_frame(frame)]
+
+
+@given(ROWS)
+@example([{"body": b"", "tags": None, "keys": ["van Dyck", "k"], "properties": {}}])
+@example([{"body": b"", "tags": None, "keys": [], "properties": {"p": "NaN"}}])
+@example([{"body": b"", "tags": "", "keys": [], "properties": {}}])
+@example([{"body": b"", "tags": None, "keys": [""], "properties": {}}])
+@example([{"body": b"", "tags": None, "keys": [], "properties": {"p": ""}}])
+def test_rows_become_the_messages_that_objects_are(rows: list[dict[str, Any]]) -> None:
+    expected: list[RowMessage] | None
+    try:
+        objects = [Message("T", **row) for row in rows]
+        expected = [RowMessage("T", each.body, stored_properties(each)) for each in objects]
+    except StreamError:
+        expected = None
+    for door in (by_arrow, by_spark):
+        try:
+            found = door(rows)
+        except StreamError:
+            assert expected is None, door
+        else:
+            assert found == expected, door
 
 
 class _Stored:

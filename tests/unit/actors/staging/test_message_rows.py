@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.amounts import examples
+from support.row_records import in_frame
 
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.delay import at_time
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
-from rocketray.message import UNIQUE_KEY, Message, decode_properties, with_sharding_key
-from rocketray.store.batches.encoded_batch import unpack_batch
-from rocketray.store.formats.record import parse_record
+from rocketray.message import Message, decode_properties, with_sharding_key
 
 NOW_MS = 1_700_000_000_000
 QUEUES = {"A": 3, "B": 1}
@@ -68,20 +67,9 @@ def made(batch: pa.RecordBatch, topic: str | None = None) -> list[Found]:
     rows = MessageRows(queues_of, topic, clock_ms=lambda: NOW_MS)
     found: list[Found] = []
     for frame in rows.frames(batch):
-        batch_of = unpack_batch(frame.content)
-        assert len(batch_of) == frame.messages
-        at = 0
-        for size in batch_of.sizes.tolist():
-            record = batch_of.records[at : at + size].tobytes()
-            at += size
-            fields = parse_record(record, 0, size)
-            assert not isinstance(fields, str)
-            assert record[fields.topic_start : fields.topic_end].decode() == frame.topic
-            properties = dict(decode_properties(record[fields.properties_start :]))
-            assert len(properties.pop(UNIQUE_KEY)) == 32
-            properties.pop("__CRC32#", None)  # its digits are the store's
-            body = record[fields.body_start : fields.body_end]
-            found.append((frame.topic, frame.queue_id, body, properties))
+        for message in in_frame(frame):
+            assert message.topic == frame.topic
+            found.append((frame.topic, frame.queue_id, message.body, message.properties))
     return found
 
 
