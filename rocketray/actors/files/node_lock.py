@@ -1,7 +1,7 @@
 """The lock of a data directory: one process runs a node on it, and the file has its process id.
 
-The lock is on DATA/node.lock; the kernel releases it however the process ends. The number in the
-file is for people: it is only shown while the lock is held.
+The lock is on DATA/node.lock; the kernel releases it however the process ends, also if a fork of it
+lives on. The number in the file is for people: it is only shown while the lock is held.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from rocketray.errors import StoreError, StoreLockedError
+from rocketray.store.files.process_locks import held_here
 
 from .private_files import DATA_MODE, make_directory, open_to_others
 from .state_files import disk_error
@@ -66,7 +67,7 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
     except OSError as error:
         os.close(descriptor)
         raise disk_error(data, error) from None
-    return descriptor
+    return held_here(descriptor)
 
 
 def node_holder(data: Path) -> str | None:

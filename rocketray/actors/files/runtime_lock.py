@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 
 from rocketray.errors import StoreError
+from rocketray.store.files.process_locks import held_here
 
 from .paths import free_runtime_directory, runtime_directories, runtime_directory, runtime_link
 from .private_files import is_own_directory, make_private_directory, make_private_parents
@@ -220,7 +221,7 @@ def _locked(path: Path, kind: int, *, create: bool) -> int | None:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(descriptor), path.stat()):
-            return descriptor
+            return held_here(descriptor)
     except (BlockingIOError, FileNotFoundError):
         pass
     os.close(descriptor)

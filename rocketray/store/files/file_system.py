@@ -32,6 +32,7 @@ import numpy.typing as npt
 from rocketray.errors import StoreError
 
 from .file_maps import address_of, map_file, sync_map
+from .process_locks import held_here
 from .uncached import read_uncached
 
 __all__ = [
@@ -256,7 +257,7 @@ class OpenFile:
 
 
 class FileLock:
-    """A lock that is held until :meth:`release`, or until the process ends.
+    """A lock that is held until :meth:`release`, or until the process ends; a fork has none.
 
     Two locks: ``flock`` also excludes other holders in this process, the other is Java's.
     """
@@ -266,6 +267,7 @@ class FileLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            held_here(self._descriptor)
             if not os.fstat(self._descriptor).st_size:
                 os.pwrite(self._descriptor, content, 0)
         except BaseException:
