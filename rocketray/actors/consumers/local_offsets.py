@@ -69,6 +69,10 @@ class LocalOffsets:
         """Return the next queue offset, or -1."""
         return self._offsets.get(queue, -1)
 
+    def queues(self) -> frozenset[int]:
+        """Return the queues in which the client has an offset: those that it knew."""
+        return frozenset(self._offsets)
+
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Take next queue offsets; save them when they are due, or later if that fails."""
         self._changed |= bool(offsets)

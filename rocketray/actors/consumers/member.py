@@ -87,7 +87,9 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         self._group = group
         self._topic = topic
         self._local = open_local_offsets(node, group, topic, options, clock_ms)
-        self._first_queues: frozenset[int] | None = None  # of a broadcast topic, when it joined
+        self._first_queues: frozenset[int] | None = (
+            None  # of a broadcast topic, when the client began
+        )
         self._streams = streams or QueueStreams(node, group, topic)
         member = Heartbeat(
             *(group, topic, subscription, options.get("client_id") or new_client_id()),
@@ -261,7 +263,7 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         if self._local is None:
             return reply
         if self._first_queues is None:
-            self._first_queues = frozenset(reply.granted)
+            self._first_queues = self._local.queues() or frozenset(reply.granted)
         offsets = {queue: self._local.get(queue) for queue in reply.granted}
         added = {queue: max(0, offsets[queue]) for queue in offsets.keys() - self._first_queues}
         return replace(reply, granted=offsets | added)  # of a queue that came later, it gets all

@@ -51,6 +51,8 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         self._deleted: dict[tuple[Topic, str], Feed] = {}
         self._returns: Returns | None = None
         self._filters: dict[str, Subscription] = {}  # with which each group was joined
+        self._known_before: set[tuple[str, str]] = set()
+        """Each group with each of its topics, as an app with a pattern found them at its start."""
         self._opening = asyncio.Lock()
         self._is_stopping = False
         self.is_open = asyncio.Event()
@@ -73,6 +75,10 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         """Open a feed for every topic that a stream reads now."""
         self._is_stopping = False
         self._filters.clear()
+        if any(channel.pattern is not None for channel in self._channels()):
+            connection = await self.app.connect()
+            groups = await asyncio.to_thread(connection.groups.all)
+            self._known_before = {(each.group, each.topic) for each in groups}
         await self.open_missing()
         self.is_open.set()
         self.add_future(self._keep_looking())
@@ -130,13 +136,20 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         """Return the filter with which a group was joined, or the name of one to be looked up."""
         return self._filters.get(membership.group, membership.subscription)
 
+    def _channels(self) -> list[Topic]:
+        topics = list(self.app.topics)
+        return [each for each in topics if isinstance(each, Topic) and each.is_iterator]
+
+    def _is_late(self, channel: Topic, group: str, topic: str) -> bool:
+        """Return whether *topic* matches a pattern, and came after *group* began."""
+        if channel.pattern is None or self.is_open.is_set():
+            return channel.pattern is not None
+        has_begun = any(group == known for known, _ in self._known_before)
+        return has_begun and (group, topic) not in self._known_before
+
     async def _wanted(self) -> list[tuple[Topic, str]]:
         """Return what streams read now: each channel with every topic that it reads."""
-        channels = [
-            channel
-            for channel in list(self.app.topics)
-            if isinstance(channel, Topic) and channel.is_iterator
-        ]
+        channels = self._channels()
         existing: Mapping[str, Any] = {}
         if any(channel.pattern is not None for channel in channels):
             connection = await self.app.connect()
@@ -191,7 +204,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         membership = self._membership(channel, topic)
         is_alone = membership.is_private or membership.is_broadcast
         is_alone |= is_retry and not self.app.tables
-        is_late = channel.pattern is not None and self.is_open.is_set()
+        is_late = self._is_late(channel, membership.group, topic)
         # The app's own messages, and all of a topic that was added later, must not be missed.
         is_own = is_retry or channel.internal or is_late or (channel, topic) in self._deleted
         default = self.app.conf.consumer_auto_offset_reset

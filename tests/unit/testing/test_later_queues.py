@@ -104,3 +104,19 @@ def test_a_living_broadcast_client_reads_a_later_queue_from_its_first_message(
     topic.topics.alter("T", 2)
     send(topic, numbers(2), queue_id=1)
     assert taken(topic, member) == numbers(2)
+
+
+def test_a_stopped_broadcast_client_reads_a_later_queue_from_its_first_message(
+    topic: Broker, tmp_path: Path
+) -> None:
+    options = {"broadcast": True, "client_id": "one", "offsets_directory": tmp_path / "own"}
+    member = topic.consumer("g", "T", ALL, start="latest", **options)  # type: ignore[arg-type]
+    assert taken(topic, member) == []
+    member.close()
+    send(topic, numbers(1))
+    topic.topics.alter("T", 2)
+    send(topic, numbers(2, 1), queue_id=1)
+    again = topic.consumer("g", "T", ALL, start="latest", **options)  # type: ignore[arg-type]
+    assert taken(topic, again) == numbers(3)
+    newcomer = {**options, "client_id": "two"}
+    assert taken(topic, topic.consumer("g", "T", ALL, start="latest", **newcomer)) == []  # type: ignore[arg-type]

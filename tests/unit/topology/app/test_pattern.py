@@ -52,6 +52,27 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning(
     asyncio.run(scenario())
 
 
+def test_a_topic_that_comes_while_no_instance_runs_is_read_from_its_beginning(
+    node: LocalNode,
+) -> None:
+    async def life(topics: int, expected: int) -> list[bytes]:
+        seen: list[bytes] = []
+        app = reader(node, seen, consumer_auto_offset_reset="latest")
+        async with running(app):
+            await until(lambda: len(app.consumer.assignment()) == topics)
+            await until(lambda: len(seen) == expected)
+        return seen
+
+    node.topics.ensure("Orders-de", 1)
+    node.topics.ensure("Orders-fr", 1)
+    put(node, "Orders-de", numbers(5))
+    put(node, "Orders-fr", numbers(5))
+    assert asyncio.run(life(2, 0)) == [], "the group begins at the end of what is there"
+    node.topics.ensure("Orders-it", 1)
+    put(node, "Orders-it", numbers(3, first=10))
+    assert asyncio.run(life(3, 3)) == numbers(3, first=10)
+
+
 def test_a_topic_that_is_deleted_ends_nothing_but_its_own_reading(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
