@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from rocketray.actors.fetching.range_api import RangeApi
@@ -60,6 +60,7 @@ class NodeLog:
         self._sources: dict[str, _Source] = {}
         self._topics: dict[str, TopicConfig] = {}
         self._looked_s = 0.0
+        self._is_stale = False
         self._interrupted = threading.Event()
 
     def bounds(self, queue: Queue) -> tuple[int, int]:
@@ -108,6 +109,11 @@ class NodeLog:
                 return found
             pause_s = min(2 * pause_s, _POLL_MAX_S)
 
+    def reopen(self) -> None:
+        """Have all queues opened again by the next read: a topic was deleted."""
+        self._is_stale = True
+        self.interrupt()
+
     def interrupt(self) -> None:
         """Make the waiting read, or the next one, return at once: its positions are outdated."""
         self._interrupted.set()
@@ -147,6 +153,10 @@ class NodeLog:
 
     def _follow(self) -> None:
         """Look up where the queues are by now; a disk that one left or came to is opened again."""
+        if self._is_stale:
+            self._is_stale = False
+            self._topics = {}
+            self._reopen({*self._sources})
         if time.monotonic() < self._looked_s + LOOK_S:
             return
         before = self._topics
@@ -159,11 +169,14 @@ class NodeLog:
             now = self._topics.get(name)
             if now is None or now.disks == topic.disks:
                 continue
-            for disk in {*topic.by_disk(), *now.by_disk()}:
-                with self._lock:
-                    source = self._sources.pop(disk, None)
-                if source is not None:
-                    source.close()
+            self._reopen({*topic.by_disk(), *now.by_disk()})
+
+    def _reopen(self, disks: Iterable[str]) -> None:
+        for disk in disks:
+            with self._lock:
+                source = self._sources.pop(disk, None)
+            if source is not None:
+                source.close()
 
     def _look_up(self) -> None:
         self._topics = self._node.topics.all()

@@ -19,6 +19,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from rocketray.actors.groups.groups_api import SessionsApi
@@ -28,7 +29,7 @@ from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.log_reader import Queue
-from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 from rocketray.filters.subscription import EVERYTHING
 
 from .member import HEARTBEAT_INTERVAL_S
@@ -77,6 +78,8 @@ class AppMember(OfOneProcess, what="consumer"):
         self._outages = OutageLog(_LOG)
         self._sessions: dict[str, MemberSession] = {}
         self._moves: dict[str, int] = {}
+        self._deleted: frozenset[str] = frozenset()
+        self._has_lost_topic = False  # as the app was told since the last ``adopt``
         self._beating = threading.Lock()  # the subscribing thread and the heartbeat's take turns
         self._quick_beats = 0
         self._has_lapsed = False  # as the app was told since the last ``adopt``
@@ -86,9 +89,8 @@ class AppMember(OfOneProcess, what="consumer"):
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Add *topics* until the end; the first call starts the heartbeats."""
-        added = sorted({*topics} - self._sessions.keys())
-        identities = [replace(self._identity, topic=topic) for topic in added]
-        sessions = {each.topic: MemberSession(each, self._clock_ms) for each in identities}
+        added = sorted({*topics} - self._sessions.keys() - self._deleted)
+        sessions = {topic: self._new_session(topic) for topic in added}
         self._sessions = self._sessions | sessions  # another thread may look through the old ones
         self._quick_beats = _QUICK_BEATS
         self.beat()
@@ -98,7 +100,13 @@ class AppMember(OfOneProcess, what="consumer"):
     def has_changed(self) -> bool:
         """Return whether an ``adopt`` is due: queues changed, or events were dropped."""
         sessions = self._sessions.values()
-        return self._has_lapsed or any(s.needs_rebalance or s.must_begin for s in sessions)
+        is_told = self._has_lapsed or self._has_lost_topic
+        return is_told or any(s.needs_rebalance or s.must_begin for s in sessions)
+
+    @property
+    def deleted(self) -> frozenset[str]:
+        """The topics that were deleted; each is read again when it exists again."""
+        return self._deleted
 
     def may_hand_out(self) -> bool:
         """Return whether no other member can own the held queues; once False, until ``adopt``."""
@@ -112,6 +120,7 @@ class AppMember(OfOneProcess, what="consumer"):
 
         To be called when no message of a held queue is being processed.
         """
+        self._has_lost_topic = False
         self._revoke_lost()
         self._quick_beats = _QUICK_BEATS
         self.beat()
@@ -140,14 +149,21 @@ class AppMember(OfOneProcess, what="consumer"):
     def beat(self) -> None:
         """Report for all topics once, and take the granted queues.
 
+        A topic that was deleted is left, and looked for at each beat; the others continue.
+
         Raises:
             StreamError: the coordinator is unavailable, or refuses; or a queue was moved to another
                 disk.
         """
         with self._beating:
+            self._look_for_deleted()
             for topic, session in self._sessions.items():
                 moves = self._moves.get(topic)
-                session.beat(self._coordinator.heartbeat)
+                try:
+                    session.beat(self._coordinator.heartbeat)
+                except TopicNotFoundError:
+                    self._leave(topic)
+                    continue
                 if session.moves != self._moves.setdefault(topic, session.moves):
                     raise StreamError(
                         f"queues of topic {topic!r} were moved from disk to disk ({session.moves} "
@@ -170,6 +186,30 @@ class AppMember(OfOneProcess, what="consumer"):
             _LOG.warning(
                 "the last commits were not reported, so their messages are redelivered: %s", error
             )
+
+    def _new_session(self, topic: str) -> MemberSession:
+        return MemberSession(replace(self._identity, topic=topic), self._clock_ms)
+
+    def _leave(self, topic: str) -> None:
+        others = self._sessions.items()
+        self._sessions = {name: session for name, session in others if name != topic}
+        self._moves.pop(topic, None)
+        self._deleted |= {topic}
+        self._has_lost_topic = True
+        _LOG.warning(
+            "topic %s was deleted; group %s waits until it exists again, and reads it then from "
+            "its beginning: rocketray topics create %s",
+            topic, self._group, topic,
+        )  # fmt: skip
+
+    def _look_for_deleted(self) -> None:
+        for topic in sorted(self._deleted):
+            session = self._new_session(topic)
+            with suppress(TopicNotFoundError):
+                session.beat(self._coordinator.heartbeat)
+                self._deleted -= {topic}
+                self._sessions = self._sessions | {topic: session}
+                _LOG.info("topic %s exists again, and is read from its beginning", topic)
 
     def _adopted(self) -> dict[Queue, int]:
         return {

@@ -33,7 +33,7 @@ from rocketray.actors.api.node_log import NodeLog
 from rocketray.actors.consumers.app_member import AppMember
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.log_reader import Queue
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import StoredMessage
 from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues
 from rocketray.topology.values.wire import group_name, parts_of, topic_name
@@ -71,7 +71,9 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         """Read *topics*; called by the conductor, again whenever they change."""
         connection = await self.transport.connect()
         self._topics = set(topics)
-        counts = {topic: await self.transport.queue_count(topic) for topic in self._topics}
+        deleted: frozenset[str] = frozenset() if self._member is None else self._member.deleted
+        there = [topic for topic in self._topics if topic_name(topic) not in deleted]
+        counts = {topic: await self.transport.queue_count(topic) for topic in there}
         if self._log is None:
             self._log = NodeLog(connection)
         if self.app.client_only:
@@ -166,6 +168,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         if self._assigned:
             await self.on_partitions_revoked(self.assignment())
         offsets = await asyncio.to_thread(self._member.adopt)
+        await self._follow_deleted(self._member.deleted)
         self._is_unsettled = False
         actives = self._actives(offsets)
         plan = plan_assignment(self.app, actives, self.transport.known_queue_count)
@@ -173,6 +176,16 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._position = {tp: offsets[_queue(tp)] for tp in self._assigned if _queue(tp) in offsets}
         self.app.consumer_generation_id += 1
         await self.on_partitions_assigned(self.assignment(), self.app.consumer_generation_id)
+
+    async def _follow_deleted(self, deleted: frozenset[str]) -> None:
+        """Forget what is known of deleted topics; each may come back with other queues."""
+        for topic in self._topics:
+            if topic_name(topic) not in deleted:
+                await self.transport.queue_count(topic)
+            elif self.transport.known_queue_count(topic) is not None:
+                self.transport.forget(topic)
+                if self._log is not None:
+                    self._log.reopen()
 
     def _actives(self, held: Iterable[Queue]) -> dict[str, list[int]]:
         """Return queue numbers by Faust topic; a changelog has those of the other topics."""
@@ -304,6 +317,11 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
                 self.app.conf.broker_max_poll_records or 500,
                 timeout,
             )
+        except TopicNotFoundError:
+            if self._member is None:
+                raise
+            await self.sleep(_RETRY_S)  # the next heartbeat says that it was deleted
+            return {}
         except ShardUnavailableError as error:
             self._outages.failed("queues", "queues of another machine are not read now: %s", error)
             await self.sleep(_RETRY_S)

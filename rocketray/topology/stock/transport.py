@@ -106,6 +106,10 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
                 self._queue_counts[topic] = found.queues
         return self._queue_counts[topic]
 
+    def forget(self, topic: str) -> None:
+        """Forget Faust's *topic*, which was deleted."""
+        self._queue_counts.pop(topic, None)
+
     def known_queue_count(self, topic: str) -> int | None:
         """Return how many queues Faust's *topic* has, as far as this app asked or created it."""
         return self._queue_counts.get(topic)

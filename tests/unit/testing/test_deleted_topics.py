@@ -98,3 +98,23 @@ def test_an_app_whose_topic_is_deleted_stops_and_starts_again(broker: Broker) ->
             await until(lambda: again.seen["A"] == ["first"])
 
     asyncio.run(scenario())
+
+
+def test_an_app_whose_changelog_is_deleted_ends_and_its_table_begins_anew(broker: Broker) -> None:
+    async def scenario() -> None:
+        one = Reading(broker, tables=True)
+        async with broker.running(one.app):
+            put(broker, "A", "first")
+            await until(lambda: one.seen["A"] == ["first"])
+            await broker.settle(patience(10))
+            broker.topics.delete("app-counts-changelog")
+            put(broker, "A", "second")
+            await until(lambda: one.app.crashed)
+            assert "app-counts-changelog" in str(one.app.crash_reason)
+        again = Reading(broker, tables=True)
+        async with broker.running(again.app):
+            await until(lambda: again.seen["A"] == ["second"])
+            await broker.settle(patience(10))
+            assert dict(again.app.tables["counts"].items()) == {"second": 1}
+
+    asyncio.run(scenario())

@@ -122,6 +122,33 @@ def test_an_app_that_may_not_make_topics_says_which_one_is_missing(node: LocalNo
     asyncio.run(scenario())
 
 
+def test_a_deleted_topic_is_waited_for_and_the_others_are_read_on(
+    node: LocalNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        app = stock_app(node)
+        seen: list[bytes] = []
+        for name in ("T", "U"):
+            app.agent(app.topic(name, value_serializer="raw"), name=name)(collecting(seen))
+        async with running(app):
+            put(node, "T", [b"1"])
+            put(node, "U", [b"2"])
+            await until(lambda: sorted(seen) == [b"1", b"2"])
+            node.topics.delete("T")
+            await until(lambda: "topic T was deleted" in caplog.text)
+            put(node, "U", [b"3"])
+            await until(lambda: b"3" in seen)
+            assert "T" not in node.topics.all(), "an app that waits creates nothing"
+            node.topics.ensure("T", 3)
+            put(node, "T", [b"4", b"5", b"6"])
+            await until(lambda: len(seen) == 6)
+            assert not app.crashed
+
+    node.topics.ensure("T", 2)
+    node.topics.ensure("U", 2)
+    asyncio.run(scenario())
+
+
 def test_settings_that_rest_on_kafka_are_refused(node: LocalNode) -> None:
     with pytest.raises(ConfigError, match="exactly_once"):
         stock_app(node, processing_guarantee="exactly_once")
