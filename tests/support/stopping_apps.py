@@ -316,6 +316,31 @@ def _background(program: Program) -> None:
     async def greet(self: Any) -> None: ...
 
 
+def _streams_of_tasks(program: Program) -> None:
+    """Read by tasks: a stream that is made while no loop runs, and one that the task makes."""
+    made = program.topic.stream().filter(bool)
+    other = program.app.topic("Other", value_type=str, queues=1)
+
+    async def read(stream: Any) -> None:
+        async for value in stream:
+            program.seen.append(value)
+
+    @program.app.task
+    async def first() -> None:
+        await read(made)
+
+    @program.app.task
+    async def second() -> None:
+        await read(other.stream())
+
+    async def use() -> None:
+        await program.topic.send(key="k", value="1")
+        await other.send(value="2")
+        await until(lambda: len(program.seen) == 2)
+
+    program.use = use
+
+
 def _web(program: Program) -> None:
     app = program.app
     app.conf.web_enabled, app.conf.web_port, app.conf.web_bind = True, free_port(), "127.0.0.1"
@@ -401,6 +426,7 @@ PROGRAMS: dict[str, tuple[Callable[[Program], Any], str]] = {
         _background,
         "@app.timer|@app.crontab|crontab(timezone=)|on_leader=|signals|@app.command",
     ),
+    "streams of tasks": (_streams_of_tasks, "@app.timer"),
     "web": (_web, "@app.page|@app.table_route|app.web_server"),
     "touched": (_touched, "sensors"),
 }
