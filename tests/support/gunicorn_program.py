@@ -1,0 +1,51 @@
+"""A WSGI program for gunicorn, with the hook that ``how-to/workers.md`` names for its producer.
+
+The module makes a producer of its own, as a program does that was not written for workers: with
+``--preload`` the workers inherit it. It is its own configuration, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from rocketray.actors.client.local_client import LocalClient
+from rocketray.actors.client.staying_transport import StayingTransport
+from rocketray.actors.producers.producer import NodeProducer
+from rocketray.errors import ForkedError
+
+preload_app = True
+workers = 2
+
+
+def make_producer() -> NodeProducer:
+    """Return a producer over the socket of the node."""
+    transport = StayingTransport.open(Path(os.environ["ROCKETRAY_DATA"]))
+    assert transport is not None
+    return LocalClient(transport).producer()
+
+
+OF_MASTER = make_producer()
+OF_MASTER.send("WebOrders", b"of the master")
+OF_WORKER: NodeProducer
+
+
+def post_fork(_server: Any, _worker: Any) -> None:
+    """Make the producer of a worker."""
+    global OF_WORKER  # noqa: PLW0603  # of this process
+    OF_WORKER = make_producer()
+
+
+def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    """Store the path of the request; ``/inherited`` by the producer of the master."""
+    path = environ["PATH_INFO"]
+    try:
+        producer = OF_MASTER if path == "/inherited" else OF_WORKER
+        stored = producer.send("WebOrders", path.encode())
+    except ForkedError as error:
+        start("503 Service Unavailable", [])
+        return [str(error).encode()]
+    start("200 OK", [])
+    return [f"{os.getpid()} {stored.message_id}".encode()]
