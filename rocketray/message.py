@@ -35,7 +35,6 @@ __all__ = [
     "IMPORTED_OFFSET_ID",
     "JAVA_BLANKS",
     "KEYS",
-    "KEY_BLANK",
     "NAME_VALUE_SEPARATOR",
     "PROPERTIES_MAX_BYTES",
     "PROPERTY_SEPARATOR",
@@ -70,8 +69,7 @@ NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024
 PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
-KEY_BLANK = "\u00a0"
-"""What a key has for each blank (a no-break space): RocketMQ's form separates keys by blanks."""
+_KEY_BLANK = "\u00a0"  # what a key has for each blank: RocketMQ's form separates keys by blanks
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
 """U+0000 to U+0020, the characters that Java's ``String.trim`` strips."""
 _BODY_TYPES = (bytes, bytearray, memoryview)
@@ -179,10 +177,7 @@ def check_tag(tag: str) -> str:
 
 
 def check_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return *keys* as they are stored; a bare text is a single key.
-
-    Raises :class:`InvalidMessageError` when a key could not be looked up, or may be several.
-    """
+    """Return *keys* in stored form; raise if one could not be looked up, or may be several."""
     if keys.__class__ is not list and keys.__class__ is not tuple:
         if isinstance(keys, str):
             if " " in keys:
@@ -197,8 +192,7 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
             )
     has_blanks = False
     for key in keys:
-        if key.__class__ is str and key and key.isprintable():
-            has_blanks = has_blanks or " " in key
+        if key.__class__ is str and key and key.isprintable() and " " not in key:
             continue  # valid, in a third of the time
         if not isinstance(key, str):
             raise InvalidMessageError(f"key {key!r:.60} is not a string; {text_to_give(key)}")
@@ -213,7 +207,7 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
 
 def stored_key(key: str) -> str:
     """Return *key* as messages have it: by this form it is stored, indexed and looked up."""
-    return key.replace(" ", KEY_BLANK)
+    return key.replace(" ", _KEY_BLANK)
 
 
 def check_properties(properties: Mapping[str, str], topic: str) -> None:
@@ -361,7 +355,7 @@ class StoredMessage:
     @property
     def keys(self) -> list[str]:
         """The business keys as they were sent, in that order."""
-        return [key.replace(KEY_BLANK, " ") for key in self.stored_keys]
+        return [key.replace(_KEY_BLANK, " ") for key in self.stored_keys]
 
     @property
     def stored_keys(self) -> list[str]:

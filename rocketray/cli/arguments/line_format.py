@@ -16,7 +16,7 @@ __all__ = ["LineFormat", "LineFormatOption", "parse_line_format"]
 _BODY = "%s"
 _FIELDS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     _BODY: lambda value: {"body": base64.b64encode(value).decode()},
-    "%k": lambda value: {"keys": value.decode().split()},
+    "%k": lambda value: {"keys": [*filter(None, value.decode().split(" "))]},
     "%g": lambda value: {"tags": value.decode() or None},
     "%h": lambda value: {"properties": _pairs(value.decode())},
     "%p": lambda value: {"queueId": _number(value)},

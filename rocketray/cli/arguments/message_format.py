@@ -16,7 +16,7 @@ _TOKENS: dict[str, Callable[[StoredMessage], bytes]] = {
     "%t": lambda message: message.topic.encode(),
     "%p": lambda message: b"%d" % message.queue_id,
     "%o": lambda message: b"%d" % message.queue_offset,
-    "%k": lambda message: _text(" ".join(message.keys)),
+    "%k": lambda message: _text(" ".join(message.stored_keys)),
     "%g": lambda message: _text(message.tags or ""),
     "%T": lambda message: b"%d" % message.store_timestamp_ms,
     "%s": lambda message: message.body,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.kernels.texts import ANY_TEXT, KEY_TEXT, TAG_TEXT, first_bad_text
 from rocketray.marks import KEYS, TAGS, UNIQUE_KEY, is_refused, refusal, refused_names
-from rocketray.message import KEY_BLANK
+from rocketray.message import stored_key
 from rocketray.store.formats.arrow_spans import match_exactly
 
 from .text_columns import (
@@ -167,7 +167,7 @@ def _joined_keys(array: Any, *, has_blanks: bool) -> Any:
     from pyarrow.compute import binary_join, replace_substring  # noqa: PLC0415 - takes 0.1 s
 
     if has_blanks:
-        texts = replace_substring(array.flatten().cast(pa.string()), " ", KEY_BLANK)
+        texts = replace_substring(array.flatten().cast(pa.string()), " ", stored_key(" "))
         sizes = array.value_lengths().fill_null(0).to_numpy()
         bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         array = pa.ListArray.from_arrays(pa.array(bounds), texts)
