@@ -21,7 +21,7 @@ class _Delta:
 
     key: Any
     event: Any
-    wrapper: WindowWrapper
+    wrapper: _Windows
 
     def delta(self, d: Any, event: Any = None) -> Any:
         """Return the value of the window *d*, seconds or a timedelta, before that of ``value``."""
@@ -36,10 +36,12 @@ class _SetWindowSet(_Delta, SetWindowSet):  # type: ignore[misc]  # the same
     """The windows of a key of a table of sets."""
 
 
-class WindowWrapper(FaustWindowWrapper):  # type: ignore[misc]  # the same
-    """A windowed table."""
+class _Windows:
+    """A windowed table; mixed in before Faust's class."""
 
-    ValueType = _WindowSet
+    table: Any
+    get_timestamp: Any
+    _keys: Any
 
     def value_before(self, key: Any, d: Any, event: Any = None) -> Any:
         """Return the value of *key* in the window of the time *d* before the table's time."""
@@ -55,7 +57,13 @@ class WindowWrapper(FaustWindowWrapper):  # type: ignore[misc]  # the same
             yield key, value
 
 
-class WindowWrapperOfSets(WindowWrapper):
+class WindowWrapper(_Windows, FaustWindowWrapper):  # type: ignore[misc]  # the same
+    """A windowed table of values."""
+
+    ValueType = _WindowSet
+
+
+class WindowWrapperOfSets(_Windows, FaustWindowWrapper):  # type: ignore[misc]  # the same
     """A windowed table of sets."""
 
     ValueType = _SetWindowSet

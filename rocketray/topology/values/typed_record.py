@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 else:
 
-    class Record(faust.Record, abstract=True):
+    class _Record(faust.Record, abstract=True):
         """Faust's Record; each field is read as the type that it declares."""
 
         @classmethod
@@ -74,3 +74,6 @@ else:
             for field in fields.values():
                 read_as_declared(field)
             return fields
+
+    Record = _Record
+    Record.__name__ = Record.__qualname__ = "Record"  # as users know it
