@@ -45,6 +45,7 @@ from .filter_errors import FilterErrorLog
 from .local_offsets import open_local_offsets
 from .member_queues import MemberQueues, OnRevoke
 from .member_session import MemberSession
+from .queue_ownership import QueueOwnership
 from .queue_stream import QueueStreams
 from .stream_source import StreamSource
 
@@ -87,9 +88,8 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         self._group = group
         self._topic = topic
         self._local = open_local_offsets(node, group, topic, options, clock_ms)
-        self._first_queues: frozenset[int] | None = (
-            None  # of a broadcast topic, when the client began
-        )
+        self._first_queues: frozenset[int] | None = None
+        """Those of a broadcast topic, when the client began."""
         self._streams = streams or QueueStreams(node, group, topic)
         member = Heartbeat(
             *(group, topic, subscription, options.get("client_id") or new_client_id()),
@@ -99,6 +99,8 @@ class GroupConsumer(OfOneProcess, what="consumer"):
             is_broadcast=self._local is not None,
         )
         self._session = MemberSession(member, clock_ms)
+        self.ownership = QueueOwnership(self._session, self.wake)
+        """Of the queues that it reads."""
         self._queues = MemberQueues(
             *(node, self._streams, group, topic),
             start=options.get("start", "earliest"),
@@ -178,18 +180,6 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         """
         check_member_topic(self._topic, topic)
         self._queues.commit(queue_id, next_queue_offset)
-
-    def epoch(self, queue_id: int) -> int:
-        """Return the ownership epoch of a queue that this member reads; 0 if it has none."""
-        return self._session.epoch(queue_id)
-
-    def give_up(self, queue_id: int, newest_epoch: int = 0) -> None:
-        """Release a queue with the next poll: a store refused its epoch, as that of a former owner.
-
-        The member may own it again later. *newest_epoch* is what the store knows, if it said so.
-        """
-        self._session.give_up(queue_id, newest_epoch)
-        self.wake()
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """Return the (topic, queue id) pairs that this member reads."""

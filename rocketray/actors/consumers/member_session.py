@@ -18,8 +18,8 @@ Invariants
   5. Commits are sent whether or not the lease is running. The coordinator takes those of queues
      that the member owns, or reclaims because no other member had them (handover.py). A queue that
      is assigned again begins without commits, so none from before undoes what others finished.
-  6. A queue that the member gives up is revoked, whatever the replies say until then; it may be
-     granted again, with a larger ownership epoch.
+  6. A queue that a store refused to the member is revoked, whatever the replies say until then; it
+     may be granted again, with a larger ownership epoch.
 """
 
 from __future__ import annotations

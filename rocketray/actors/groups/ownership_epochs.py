@@ -1,8 +1,8 @@
 """Ownership epochs: a number for each grant of a queue, larger than those of all earlier grants.
 
 A process that was stopped does not know that its queue has another owner by now. So what an owner
-stores on behalf of a queue, such as the changes of a table, carries the epoch of its grant. Whoever
-stores it refuses an epoch that is older than the newest one that it has seen
+stores on behalf of a queue, such as the changes of a table, carries the epoch of its grant. The
+shard refuses an epoch that is older than the newest one that it has seen
 (``shards/ownership_fence.py``).
 
 All groups of a cluster share one counter. So the epochs of an app's members can be compared across
@@ -38,7 +38,7 @@ class OwnershipEpochs:
         return self.last
 
     def pass_by(self, epoch: int) -> None:
-        """Give no epoch up to *epoch*, which a store knows; ignore one that nobody was given."""
+        """Give no epoch up to *epoch*, which a store knows; ignore one that was never given."""
         if self.last < epoch <= EPOCH_MAX:
             self.last = epoch
             self.changed = True

@@ -75,6 +75,8 @@ class OwnedShard:
         """
         self._topic = topic.name
         self._queue_id = queue_id
+        self.place = topic.name, queue_id
+        """The topic and the queue id."""
         self._halves = staged_directory(data)
         self.directory = shard_directory(data, topic.name, queue_id)
         check_is_there(self.directory, topic, queue_id)
@@ -102,11 +104,6 @@ class OwnedShard:
             self.writer.appends.writable = topic.writable
             self._take_over(producer_rings_directory(data, topic.name, queue_id))
             opened.pop_all()
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """The topic and the queue id."""
-        return self._topic, self._queue_id
 
     def attach(self, path: str) -> None:
         """Begin to read a producer's ring."""

@@ -60,7 +60,7 @@ class EncodedBatch:
     - All records have one transaction state.
     - With ``keeps_store_times`` they were stored in another store before, and keep those store
       times.
-    - ``owner_epoch`` is the ownership epoch of their sender; 0 if they are on nobody's behalf.
+    - ``owner_epoch`` is the ownership epoch of their sender; 0 without one.
     """
 
     records: npt.NDArray[np.uint8]

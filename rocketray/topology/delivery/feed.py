@@ -210,7 +210,7 @@ class Feed:
         return moved
 
     def commit(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Tell the member how far queues are finished, except those revoked or given up."""
+        """Tell the member how far queues are finished, except of revoked ones."""
         for queue_id, next_offset in offsets:
             if queue_id not in self._given_up and self._ledger.commit(queue_id, next_offset):
                 begun_ms = 0 if self._spans is None else self._spans.clock_ms()
@@ -220,7 +220,7 @@ class Feed:
 
     def epoch(self, queue_id: int) -> int:
         """Return the ownership epoch of a queue that the member reads."""
-        return self._member.epoch(queue_id)
+        return self._member.ownership.epoch(queue_id)
 
     def give_up(self, queue_id: int, newest_epoch: int) -> None:
         """Deliver and commit no more of a queue, and have the member release it; on the loop.
@@ -228,7 +228,7 @@ class Feed:
         A table's changelog refused its ownership epoch, for the *newest_epoch*; 0 if it is unknown.
         """
         self._given_up.add(queue_id)
-        self._member.give_up(queue_id, newest_epoch)
+        self._member.ownership.give_up(queue_id, newest_epoch)
 
     def failing(self) -> dict[int, FailingMessage]:
         """Return the message at which each held queue is held."""

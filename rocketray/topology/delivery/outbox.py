@@ -11,7 +11,7 @@ commits input whose output was lost, nor in the commits that follow the one that
 An app has two outboxes. Its own messages are stored when their topics say so, as with a producer.
 Changes of tables are stored when they are on disk, because the offsets committed behind them are.
 They carry an ownership epoch. A shard that refuses them for it fails their futures alone: what the
-app sends on behalf of other queues goes on.
+app sends on behalf of other queues is stored.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
                 self._note_fenced(queue_id, newer)
 
     def _note_fenced(self, queue_id: int, newest_epoch: int = 0) -> None:
-        """Stop changing the parts of a queue that has another owner, and have it given up."""
+        """Stop changing the parts of a queue that has another owner, and have it released."""
         if queue_id not in self._fenced:
             logger.warning(
                 "tables of app %s: queue %d has another owner by now; its part is dropped, and "

@@ -114,7 +114,7 @@ class Reader:
     def _finish_oldest(self) -> None:
         queue_id, messages, next_offset = self._pending[0]
         if self._table is not None:
-            content = self._table.hold(queue_id, self.member.epoch(queue_id))
+            content = self._table.hold(queue_id, self.member.ownership.epoch(queue_id))
             if content is None:
                 return
             if self.member.is_leased:  # else another instance may have gone further
@@ -188,7 +188,7 @@ class Reader:
         return offset
 
     def _give_up(self, queue_id: int, newest_epoch: int) -> None:
-        self.member.give_up(queue_id, newest_epoch)
+        self.member.ownership.give_up(queue_id, newest_epoch)
         self._pending = deque(one for one in self._pending if one[0] != queue_id)
         self._finished.pop(queue_id, None)
 
