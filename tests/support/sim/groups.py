@@ -137,7 +137,7 @@ def stop_reader(world: World) -> None:
             reader.stop()
         _work_on_tables(world)
         return
-    (step,) = world.chance.choices((_overtake, _restart_shards, go_on), (4, 1, 3))
+    (step,) = world.chance.choices((_overtake, _restart_shards, go_on), (4, 3, 3))
     step(world)
 
 
@@ -151,8 +151,9 @@ def _overtake(world: World) -> None:
 
 
 def _work_on_tables(world: World) -> None:
-    with contextlib.suppress(*EXPECTED):
-        send(world, ORDERS)
+    for _ in range(3):
+        with contextlib.suppress(*EXPECTED):
+            send(world, ORDERS)
     with contextlib.suppress(*EXPECTED), world.acting(FILTER):
         world.node.filter.step_to_the_end()
     for reader in world.readers:
