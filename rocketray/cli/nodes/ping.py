@@ -29,7 +29,7 @@ def ping(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that the node on a data directory answers: exit code 0, else 1.
+    """Check that a node answers: exit code 0, else 1.
 
     Only the node's own process is asked, over its socket: a joined disk answers while the machine
     of the coordinator is down. A node that starts or recovers does not answer yet, however long it

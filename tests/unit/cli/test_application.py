@@ -51,6 +51,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "demo",
         "start",
         "disk",
+        "ping",
         "topology",
         "up",
         "status",

@@ -95,6 +95,6 @@ def test_a_frame_says_that_its_batch_keeps_its_times() -> None:
     frame = pack_batch(batch)
     assert unpack_batch(frame).keeps_store_times
     unknown = bytearray(frame)
-    unknown[12] |= 2
+    unknown[12] |= 4
     with pytest.raises(InvalidMessageError, match="the same version"):
         unpack_batch(unknown)
