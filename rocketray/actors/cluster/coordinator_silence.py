@@ -121,7 +121,7 @@ class CoordinatorSilence:
 
     @property
     def _time_s(self) -> float:
-        return 0.0 if self.has_waited else self._allowed_s + self._spread_s
+        return self._spread_s + (0.0 if self.has_waited else self._allowed_s)
 
     def _passes(self, seconds: float) -> float:
         """Return how much of a turn counts."""

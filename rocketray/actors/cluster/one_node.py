@@ -27,7 +27,14 @@ from rocketray.actors.calls.endpoint import (
 )
 from rocketray.actors.client.actor_names import actor_or_none, find_actor
 from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import RayError, cluster_of, namespace_of, pinned, ray
+from rocketray.actors.ray_process.ray_runtime import (
+    RayError,
+    actor_id_of,
+    cluster_of,
+    namespace_of,
+    pinned,
+    ray,
+)
 from rocketray.errors import ActorError, ShardUnavailableError
 
 __all__ = [
@@ -128,22 +135,30 @@ def stop_coordinator(cluster: str) -> None:
     Raises:
         ActorError: it does not end.
     """
-    actor = actor_or_none(cluster, COORDINATOR_NAME)
-    if actor is not None:
+    while (actor := actor_or_none(cluster, COORDINATOR_NAME)) is not None:
         try:
             ray.get(actor.stop.remote(), timeout=_ANSWER_S)
         except RayError as error:
             _LOG.warning("the coordinator does not stop, so it is killed: %r", error)
-        end_coordinator(cluster)
+        end_coordinator(cluster, actor)
 
 
-def end_coordinator(cluster: str) -> None:
-    """End the coordinator; return when its name is free.
+def end_coordinator(cluster: str, coordinator: Any) -> None:
+    """End that *coordinator*; return when its name is free, or another one has it.
+
+    So a standby never ends one that another node has started meanwhile.
 
     Raises:
         ActorError: it does not end.
     """
-    _end(cluster, lambda: [name for name in names_of(cluster) if name == COORDINATOR_NAME])
+    end = time.monotonic() + _END_S
+    while (present := actor_or_none(cluster, COORDINATOR_NAME)) is not None:
+        if actor_id_of(present) != actor_id_of(coordinator):
+            return
+        ray.kill(coordinator)
+        if time.monotonic() > end:
+            raise ActorError(f"the coordinator of cluster {cluster} does not end; stop its Ray")
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _end_left(cluster: str, home: Home) -> None:

@@ -86,7 +86,7 @@ class Standby:
 
     def wait_no_longer(self) -> None:
         """Take a coordinator for lost that does not answer a call in the register now."""
-        self._silence = CoordinatorSilence(has_waited=True)
+        self._silence = CoordinatorSilence(_spread_s(), has_waited=True)
 
     def look(self) -> None:
         """Start the coordinator here if it is lost; one turn of the thread."""
@@ -188,7 +188,7 @@ class Standby:
                 "it is ended, and another one starts here",
                 *(cluster, self._there(), self._silence.silent_s),
             )
-            end_coordinator(cluster)
+            end_coordinator(cluster, present)
         else:
             _LOG.warning("cluster %s has no coordinator: one starts here", cluster)
         try:

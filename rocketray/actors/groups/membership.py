@@ -201,7 +201,13 @@ class Memberships:
 
     def load(self, tables: Mapping[str, Any], seen_ms: int) -> None:
         """Load the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
-        self.epochs = OwnershipEpochs(int(tables.get(_EPOCH, 0)))
+        try:
+            self.epochs = OwnershipEpochs(int(tables.get(_EPOCH, 0)))
+        except (TypeError, ValueError) as error:
+            raise StreamError(
+                f"the ownership epoch of the groups cannot be read ({error!r}); restore "
+                "config/groups.json"
+            ) from None
         for name, value in tables.get(_MEMBERSHIPS, {}).items():
             topic, _, group = name.rpartition("@")
             try:

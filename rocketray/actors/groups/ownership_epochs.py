@@ -17,9 +17,11 @@ Invariants
 
 from __future__ import annotations
 
-__all__ = ["EPOCH_MAX", "OwnershipEpochs", "check_epoch"]
+__all__ = ["EPOCH_MAX", "NOTED_MAX", "OwnershipEpochs", "check_epoch"]
 
 EPOCH_MAX = 2**62 - 1  # it is an i64 in a batch; a billion grants a second use it up in a century
+NOTED_MAX = EPOCH_MAX // 2
+"""The largest epoch of a log that counts: behind one that a program forged there is room, too."""
 
 
 class OwnershipEpochs:
@@ -39,7 +41,7 @@ class OwnershipEpochs:
 
     def pass_by(self, epoch: int) -> None:
         """Give no epoch up to *epoch*, which a store knows; ignore one that was never given."""
-        if self.last < epoch <= EPOCH_MAX:
+        if self.last < epoch <= NOTED_MAX:
             self.last = epoch
             self.changed = True
 

@@ -51,6 +51,11 @@ from .unflushed import Unflushed
 __all__ = ["ShardWriter"]
 
 _LOG = logging.getLogger(__name__)
+_NOT_ADMITTED = {
+    AppendStatus.STORE_FULL: "its disk is full; free space there (rocketray status names it)",
+    AppendStatus.NOT_WRITABLE: "the topic has no write permission; change it with: rocketray topics "
+    "alter TOPIC --perm 6",
+}
 _SAME_BATCHES_MAX = 4  # more than one if a crash left the beginning of one in the log
 
 
@@ -159,8 +164,9 @@ class ShardWriter:
             self.appends.check_open()
             status = self.appends.admit(owner_epoch)
             if status not in (AppendStatus.OK, AppendStatus.OWNER_FENCED):
+                reason = _NOT_ADMITTED.get(status, "see its log")
                 raise self.appends.unavailable(
-                    f"the epoch of the queue's new owner cannot be stored ({status.name}); see its log"
+                    f"the epoch of the queue's new owner cannot be stored: {reason}"
                 )
             self.appends.settle(to_disk=True)
             return self.appends.fence.newest()

@@ -3,17 +3,20 @@
 A shard stores it before the first batch of an owner, so the log itself says whose batches it no
 longer takes, after a restart and on another disk, too (``shards/ownership_fence.py``). It is a
 message with a key of its own, by which it is found, and of which compaction keeps the last one.
-Readers of the queue pass over it.
+The reader of a table's part skips it; other readers of the topic, such as
+groups and Spark, see a message without a sharding key.
 """
 
 from __future__ import annotations
 
+from rocketray.actors.groups.ownership_epochs import NOTED_MAX
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 
 __all__ = ["OWNERSHIP_KEY", "epoch_of", "ownership_record"]
 
 OWNERSHIP_KEY = "OWNERSHIP_EPOCH"
 """The key of the record, and its property with the epoch."""
+_DIGITS_MAX = len(str(NOTED_MAX))
 
 
 def ownership_record(topic: str, epoch: int) -> Message:
@@ -24,7 +27,14 @@ def ownership_record(topic: str, epoch: int) -> Message:
 
 
 def epoch_of(stored: StoredMessage) -> int | None:
-    """Return the epoch in an ownership record; None for any other message."""
-    epoch = stored.properties.get(OWNERSHIP_KEY, "")
-    is_record = OWNERSHIP_KEY in stored.keys and SHARDING_KEY not in stored.properties
-    return int(epoch) if is_record and epoch.isascii() and epoch.isdigit() else None
+    """Return the epoch in an ownership record; None for any other message.
+
+    A program may send what looks like one. So an epoch that no counter gives is none.
+    """
+    text = stored.properties.get(OWNERSHIP_KEY)  # first: most messages are changes
+    if text is None or OWNERSHIP_KEY not in stored.keys or SHARDING_KEY in stored.properties:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
+        return None
+    epoch = int(text)
+    return epoch if 1 <= epoch <= NOTED_MAX else None

@@ -40,6 +40,23 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+def test_a_coordinator_that_another_node_has_started_meanwhile_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    present, killed = ["silent"], []
+
+    def kill(actor: str) -> None:
+        killed.append(actor)
+        present[:] = ["of another node"]
+
+    monkeypatch.setattr(one_node, "actor_or_none", lambda *_: present[0])
+    monkeypatch.setattr(one_node, "actor_id_of", lambda actor: actor)
+    monkeypatch.setattr(one_node, "ray", SimpleNamespace(kill=kill))
+    one_node.end_coordinator("c", "silent")
+    one_node.end_coordinator("c", "silent")
+    assert killed == ["silent"]
+
+
 def test_with_the_register_actors_of_a_lost_machine_are_ended(left: list[str]) -> None:
     make_room(HOME, takes_over=True)
     assert left == []

@@ -49,7 +49,7 @@ class Ray:
                 return None
             return SimpleNamespace(id=here, place=SimpleNamespace(remote=lambda: self.ask(here)))
 
-        def end(_: str) -> None:
+        def end(*_: Any) -> None:
             self.told.append(f"ended {self.present}")
             self.present = ""
 

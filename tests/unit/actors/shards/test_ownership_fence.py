@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketray.actors.groups.ownership_epochs import EPOCH_MAX, NOTED_MAX, OwnershipEpochs
 from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.ipc.append_status import refusal, status_of
 from rocketray.actors.ipc.ring import ProducerRing, ShardRing
@@ -111,7 +112,7 @@ def test_a_fence_says_who_is_newer_and_is_set_once(writer: ShardWriter) -> None:
 
 def test_a_fence_that_cannot_be_stored_is_none(writer: ShardWriter) -> None:
     writer.appends.is_disk_full = True
-    with pytest.raises(ShardUnavailableError, match="STORE_FULL"):
+    with pytest.raises(ShardUnavailableError, match="its disk is full; free space"):
         writer.fence(7)
     assert writer.append(frame(7, b"7"), MEMORY).status is AppendStatus.STORE_FULL
     writer.appends.is_disk_full = False
@@ -143,6 +144,23 @@ def test_the_newest_owner_outlives_compaction(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     assert writer.fence(6) == 7
     writer.close()
+
+
+@pytest.mark.parametrize("epoch", ["0", str(NOTED_MAX + 1), "9" * 5000])
+def test_an_epoch_that_no_counter_gives_stops_no_owner(writer: ShardWriter, epoch: str) -> None:
+    forged = Message("C", b"", keys=[OWNERSHIP_KEY], properties={OWNERSHIP_KEY: epoch})
+    batch = encode_messages([forged], born_host=("127.0.0.1", 1), clock_ms=lambda: 1)
+    writer.append(pack_batch(batch), MEMORY)
+    assert writer.fence(1) == 1
+    assert writer.append(frame(1, b"1"), MEMORY).status is AppendStatus.OK
+
+
+def test_a_counter_has_room_behind_the_largest_epoch_that_a_log_may_name() -> None:
+    epochs = OwnershipEpochs()
+    epochs.pass_by(NOTED_MAX)
+    epochs.pass_by(NOTED_MAX + 1)
+    assert epochs.next() == NOTED_MAX + 1
+    assert OwnershipEpochs(epochs.last).next() <= EPOCH_MAX
 
 
 def test_what_only_looks_like_an_owner_is_none(writer: ShardWriter) -> None:
