@@ -35,7 +35,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray_session,
     watch_ray,
 )
-from rocketray.actors.ray_process.ray_watch import RayWatch
+from rocketray.actors.ray_process.ray_watch import AwayNote, RayWatch
 from rocketray.actors.runtime.signal_handlers import same_handler_behind
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
 
@@ -61,7 +61,7 @@ class ClientRay:
         self._join: JoinRay | None = None
         self._joined = ""  # the session that a client joined
         self._lost: str | None = None
-        self._away: str | None = None
+        self._away = AwayNote()
 
     def enter(self, join: JoinRay) -> bool:
         """Call *join* and return True; return False if this process has a Ray already.
@@ -93,7 +93,7 @@ class ClientRay:
 
     def gcs_away(self) -> str | None:
         """Return what to say of the GCS while it is unavailable, else None."""
-        return self._away
+        return self._away.said
 
     def _watch(self) -> None:
         session, watch = "", None
@@ -104,20 +104,8 @@ class ClientRay:
             elif (what := watch.lost()) is not None:
                 self._give_up(session, watch.gcs, what)
                 watch = None
-            self._note_away(watch)
+            self._away.look(watch)
             time.sleep(self._interval_s)
-
-    def _note_away(self, watch: RayWatch | None) -> None:
-        """Log once that the GCS is unavailable, and once that it answers again."""
-        is_away = watch is not None and watch.is_gcs_away
-        if is_away == (self._away is not None):
-            return
-        if watch is None or not is_away:
-            self._away = None
-            _LOG.info("Ray's GCS answers again")
-            return
-        self._away = f"Ray's GCS at {watch.gcs} does not answer: what needs it has to wait"
-        _LOG.warning("%s", self._away)
 
     def _has_users(self) -> bool:
         """Return whether to watch on; if not, the next :meth:`keep` starts a thread."""

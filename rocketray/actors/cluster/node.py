@@ -51,7 +51,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     start_ray,
     watch_ray,
 )
-from rocketray.actors.ray_process.ray_watch import end_processes
+from rocketray.actors.ray_process.ray_watch import AwayNote, end_processes
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.machine import here
 from rocketray.actors.runtime.one_process import OfOneProcess
@@ -119,6 +119,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         self._token: Path | None = None
         self._runtime: RuntimeLock | None = None
         self._leaves_actors = False
+        self._away = AwayNote()
         """Whether the node has actors that would outlive it, on a Ray that it joined."""
         self._lost: str | None = None
         self._standby: Standby | None = None
@@ -325,7 +326,9 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
     def _end_if_lost(self) -> bool:
         """End the node if its Ray or its coordinator is lost; return whether it has ended."""
         if self._lost is None:
-            if (what := self._watch.lost()) is not None:
+            what = self._watch.lost()
+            self._away.look(self._watch)
+            if what is not None:
                 self._give_up(what)
             elif self._register is not None and has_ended(self._superseded):
                 self._end_superseded(self._register)

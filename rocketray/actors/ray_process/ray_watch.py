@@ -7,14 +7,14 @@ raylet, and ends when one of them is gone:
     connection      raylet      GCS of the node's own Ray   GCS of another's Ray
     refused         at once     at once                     for 40 s
     other errors    for 10 s    for 10 s                    for 40 s
-    silent          –           for 40 s                    for 40 s
+    silent          –           never                       never
 
 A refused connection means that no process listens. A raylet never comes back, and neither does the
 GCS of a Ray that lives as long as the node. Other errors, such as a timeout, count only if they
 last: a packet may be lost on the way to another machine, and this process may be short of
 descriptors. A GCS is silent that says nothing on an open connection (server_probe.py), because its
-machine is too busy, or because it was stopped. Ray would end this process without a report after a
-minute of that, so the watch comes first.
+machine is too busy, or because it was stopped. Ray waits for it: one that was stopped for 75 s had
+ended nothing, and actors had answered each other. So it is told, and is not lost.
 
 The GCS of a separate Ray may be started again. Meanwhile processes that know each other continue to
 call each other, so the Ray counts as lost only shortly before its own processes abort: 20 s
@@ -29,6 +29,8 @@ may overwrite the environment that /proc shows. Linux only, as /proc is.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import re
 import signal
@@ -43,8 +45,9 @@ from rocketray.environment import process_environ
 
 from .server_probe import ServerProbe
 
-__all__ = ["RayWatch", "Worker", "connect_error", "end_processes", "gcs_away_s"]
+__all__ = ["AwayNote", "RayWatch", "Worker", "connect_error", "end_processes", "gcs_away_s"]
 
+_LOG = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 2.0
 _SILENCE_S = 10.0
 _GCS_AWAY_MIN_S = 3.0
@@ -67,6 +70,27 @@ class Worker:
 
 class _SilentError(TimeoutError):
     """A server takes connections, and says nothing."""
+
+
+class AwayNote:
+    """What is said of a GCS that is unavailable: logged once, and once that it answers again."""
+
+    def __init__(self) -> None:
+        """Say nothing yet."""
+        self.said: str | None = None
+        """What is said of it now; None while it answers."""
+
+    def look(self, watch: RayWatch | None) -> None:
+        """Note what the last :meth:`RayWatch.lost` found; None without a Ray."""
+        is_away = watch is not None and watch.is_gcs_away
+        if is_away == (self.said is not None):
+            return
+        if watch is None or not is_away:
+            self.said = None
+            _LOG.info("Ray's GCS answers again")
+            return
+        self.said = f"Ray's GCS at {watch.gcs} does not answer: what needs it has to wait"
+        _LOG.warning("%s", self.said)
 
 
 class RayWatch:
@@ -127,18 +151,16 @@ class RayWatch:
                 continue
             now_s = self._clock_s()
             failing_s = now_s - self._failing_since_s.setdefault(name, now_s)
-            if silent_s:
-                failing_s = silent_s  # without the time in which this process stood still
             if failing_s >= self._patience_s(name, error):
                 return f"its {name} at {address} does not answer ({error})"
         return self._lost_state()
 
     def _patience_s(self, name: str, error: OSError) -> float:
         """Return how long a server may fail with that error."""
+        if isinstance(error, _SilentError):
+            return math.inf
         if name == "GCS" and self._gcs_away_s:
             return self._gcs_away_s
-        if isinstance(error, _SilentError):
-            return gcs_away_s()
         return 0.0 if isinstance(error, ConnectionRefusedError) else _SILENCE_S
 
     def _lost_state(self) -> str | None:

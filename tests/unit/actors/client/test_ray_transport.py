@@ -151,7 +151,7 @@ def test_while_the_gcs_is_away_only_actors_that_are_known_are_called(
 ) -> None:
     transport = RayTransport(Path())
     client_of(transport, door(1)).look("before")
-    monkeypatch.setattr(CLIENT_RAY, "_away", "Ray's GCS does not answer")
+    monkeypatch.setattr(CLIENT_RAY._away, "said", "Ray's GCS does not answer")
     client_of(transport, door(1)).look("meanwhile")
     with pytest.raises(ShardUnavailableError, match=r"house 2.*Ray's GCS does not answer"):
         client_of(transport, door(2)).look("meanwhile")
@@ -168,7 +168,7 @@ def test_a_call_without_an_answer_ends_while_the_gcs_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def get(*_: Any, **__: Any) -> str:
-        monkeypatch.setattr(CLIENT_RAY, "_away", "Ray's GCS does not answer")
+        monkeypatch.setattr(CLIENT_RAY._away, "said", "Ray's GCS does not answer")
         raise GetTimeoutError
 
     monkeypatch.setattr(ray_transport, "find_actor", lambda _, name: Actor([], name))

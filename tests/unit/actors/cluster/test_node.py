@@ -20,6 +20,7 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.files.paths import node_file
 from rocketray.actors.ray_process.ray_runtime import RayActorError
+from rocketray.actors.ray_process.ray_watch import AwayNote
 from rocketray.errors import ActorError, NodeNotRunningError
 
 
@@ -74,7 +75,8 @@ class Ending:
         node._coordinator = node._filter = SimpleNamespace(stop=SimpleNamespace(remote=str))
         node._service = node._standby = node._runtime = node._lost = None
         node._owns_ray, node._leaves_actors = False, True
-        node._watch = SimpleNamespace(lost=lambda: None)  # type: ignore[assignment]
+        node._away = AwayNote()
+        node._watch = SimpleNamespace(lost=lambda: None, is_gcs_away=False)  # type: ignore[assignment]
         node._ending, node._stopped, node._stopping = (
             threading.Lock(),
             threading.Event(),

@@ -147,7 +147,7 @@ def test_a_server_that_cannot_be_reached_is_lost_when_that_lasts(server: socket.
 
 
 @pytest.mark.parametrize("away_s", [0.0, 40.0])
-def test_a_gcs_that_takes_connections_and_says_nothing_is_lost_before_ray_ends_the_process(
+def test_a_gcs_that_takes_connections_and_says_nothing_is_away_and_not_lost(
     raylet: str, monkeypatch: pytest.MonkeyPatch, away_s: float
 ) -> None:
     """That of the node's own Ray, too: a machine that is too busy, and not for some seconds."""
@@ -162,14 +162,9 @@ def test_a_gcs_that_takes_connections_and_says_nothing_is_lost_before_ray_ends_t
         for now_s in range(10):  # noqa: B007 - the watch reads it
             assert watch.lost() is None
             assert not watch.is_gcs_away
-        for now_s in range(10, 40):  # noqa: B007 - the watch reads it
+        for now_s in range(10, 90):  # noqa: B007 - the watch reads it
             assert watch.lost() is None
-            assert watch.is_gcs_away, "a client says so"
-        now_s = 40
-        assert watch.lost() == (
-            f"its GCS at {address_of(silent)} does not answer (it takes connections, and has said "
-            "nothing for 40 s)"
-        )
+            assert watch.is_gcs_away, "nodes and clients say so"
 
 
 def test_a_connection_between_two_failures_begins_the_time_anew(server: socket.socket) -> None:
