@@ -147,7 +147,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             async with self._recovering:
                 again = gained & self._fenced & self._recovered
                 self._recovered -= again
-                await self._drop(again, are_whole=False, are_fenced=True)
+                await self._drop(again, are_whole=False, are_stale=True)
                 new = set(self._ownership.owned()) - self._recovered
                 if new:
                     await self._recover(new)
@@ -159,26 +159,26 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         """Release these queues, which *holder* no longer reads.
 
         Its lease runs if their changes are stored, or still can be. If it has lapsed, another
-        instance may have changed the parts since, and changes that are not stored are dropped.
+        instance may have changed the parts since: changes that are not stored are dropped, and
+        what is here of the parts, in global tables and on disk, is read again.
         A part being recovered is dropped by its recovery: another instance may change it from now
         on, even if the queue is gained again before the recovery ends.
         """
         released = self._ownership.release(holder, queue_ids)
-        fenced = released & self._fenced
-        self._fenced -= fenced
-        self.changes.forget(fenced if holder.is_leased else released)
+        stale = released & self._fenced if holder.is_leased else released
+        self._fenced -= released
+        self.changes.forget(stale)
         lost = released & self._recovered
         self._recovered -= lost
         self._reading -= released
-        await self._drop(lost - fenced, are_whole=True)
-        await self._drop(lost & fenced, are_whole=False, are_fenced=True)
+        await self._drop(lost - stale, are_whole=True)
+        await self._drop(lost & stale, are_whole=False, are_stale=True)
 
-    async def _drop(
-        self, queue_ids: set[int], *, are_whole: bool, are_fenced: bool = False
-    ) -> None:
+    async def _drop(self, queue_ids: set[int], *, are_whole: bool, are_stale: bool = False) -> None:
         """Drop the parts of queues; those that *are_whole* are at their changelogs' ends.
 
-        Those that *are_fenced* have changes that no changelog has.
+        Those that *are_stale* differ from them, or may: they were changed elsewhere, or have
+        changes that no changelog has.
         """
         if not queue_ids:
             return
@@ -187,7 +187,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
                 reader = self._readers.get((table.name, queue_id))
                 if reader is None:
                     continue
-                if are_fenced:
+                if are_stale:
                     reader.forget()
                 if not table.is_global:
                     del self._readers[table.name, queue_id]

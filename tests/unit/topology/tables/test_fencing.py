@@ -38,9 +38,9 @@ class Stop:
 class Tables:
     """The tables of one instance without its feeds."""
 
-    def __init__(self, node: LocalNode, **options: Any) -> None:
+    def __init__(self, node: LocalNode, kind: str = "Table", **options: Any) -> None:
         self.app = App("app", connection=node)
-        self.table = self.app.Table("counts", default=int, partitions=3, **options)
+        self.table = getattr(self.app, kind)("counts", default=int, partitions=3, **options)
         node.topics.ensure(self.table.changelog_topic_name, 3)
         self.gain, self.lose = self.app.tables.gain, self.app.tables.lose
 
@@ -213,6 +213,28 @@ def test_parts_that_any_instance_changes_have_no_owner(node: LocalNode) -> None:
         one.change(1, "k1", 8)
         await one.app.flush_sends()
         assert changelog(node, 1) == [b"9", b"8"]
+
+    asyncio.run(scenario())
+
+
+def test_a_global_table_has_what_others_changed_while_its_lease_was_over(node: LocalNode) -> None:
+    """Nothing was left to store, so no changelog refused anything."""
+
+    async def scenario() -> None:
+        one, two = Tables(node, "GlobalTable"), Tables(node, "GlobalTable")
+        old = PartHolder({1: 5})
+        await one.gain(old, {1})
+        one.change(1, "k1", 8)
+        await one.app.flush_sends()
+        old.is_leased = False
+
+        await two.gain(PartHolder({1: 6}), {1})
+        two.change(1, "k1", 9)
+        await two.app.flush_sends()
+
+        await one.lose(old, {1})
+        await one.app.tables.follow_global_tables()
+        assert one.parts() == ([], {"k1": 9})
 
     asyncio.run(scenario())
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faust.types.tuples import TP
 from support.apps import running
 from support.local_node import LocalNode
+from support.part_holders import PartHolder
 from support.patience import until
 
 from rocketray.topology.app.app import App
@@ -90,3 +92,29 @@ def test_what_is_on_disk_is_made_again_where_its_changelog_is_another(
     node.topics.delete("app-counts-changelog")
     assert asyncio.run(life()) == {}
     assert asyncio.run(life(a=5)) == {"a": 5}
+
+
+def test_a_change_that_was_dropped_with_its_lease_is_not_on_disk(
+    node: LocalNode, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node, store="rocksdb://", datadir=tmp_path)
+        table = app.Table("counts", default=int, key_type=str, value_type=int, partitions=2)
+        node.topics.ensure(table.changelog_topic_name, 2)
+        owner, tp = PartHolder(), TP(table.changelog_topic_name, 1)
+        await table.data.maybe_start()
+        await app.tables.gain(owner, {1})
+        for value in (1, 2):
+            key = table.encode_key("a")
+            app.tables.note_change(table, 1, key, b"%d" % value)
+            table.data._db_for_partition(1).put(key, b"%d" % value)
+            if value == 1:
+                await app.flush_sends()
+        await until(lambda: table.data.persisted_offset(tp) is not None)
+        owner.is_leased = False
+        await app.tables.lose(owner, {1})
+        owner.is_leased = True
+        await app.tables.gain(owner, {1})
+        assert dict(table.items()) == {"a": 1}
+
+    asyncio.run(scenario())
