@@ -79,6 +79,7 @@ class AppMember(OfOneProcess, what="consumer"):
         self._sessions: dict[str, MemberSession] = {}
         self._moves: dict[str, int] = {}
         self._deleted: frozenset[str] = frozenset()
+        self._ever_deleted: frozenset[str] = frozenset()  # a coordinator may forget it at a start
         self._has_lost_topic = False  # as the app was told since the last ``adopt``
         self._beating = threading.Lock()  # the subscribing thread and the heartbeat's take turns
         self._quick_beats = 0
@@ -195,6 +196,7 @@ class AppMember(OfOneProcess, what="consumer"):
         self._sessions = {name: session for name, session in others if name != topic}
         self._moves.pop(topic, None)
         self._deleted |= {topic}
+        self._ever_deleted |= {topic}
         self._has_lost_topic = True
         _LOG.warning(
             "topic %s was deleted; group %s waits until it exists again, and reads it then from "
@@ -226,7 +228,8 @@ class AppMember(OfOneProcess, what="consumer"):
         """Return where to begin: at the group's offset, as far as it still exists."""
         minimum, visible = self._bounds(queue)
         if offset < 0:
-            return minimum if self._start == "earliest" else visible
+            is_whole = self._start == "earliest" or queue[0] in self._ever_deleted
+            return minimum if is_whole else visible
         begin = next_begin(offset, minimum, visible)
         begin.log(self._group, *queue, offset)
         return begin.queue_offset

@@ -14,7 +14,7 @@ from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 from rocketray.actors.topics.log_reader import Queue
-from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 
 QUEUES = {"A": 4, "B": 4, "C": 2}
 
@@ -27,6 +27,7 @@ class Coordinator:
         self.failure: Exception | None = None
         self.unheard: set[str] = set()
         """The topics whose heartbeats do not arrive."""
+        self.deleted: set[str] = set()
         self.loses_answer = False
         """The next heartbeat is handled, and not answered."""
         self.now_ms = 0
@@ -38,6 +39,8 @@ class Coordinator:
                 raise self.failure
             if beat.topic in self.unheard:
                 raise ShardUnavailableError("coordinator", 1, "away, as the test asked")
+            if beat.topic in self.deleted:
+                raise TopicNotFoundError(beat.topic)
             reply = self.groups.heartbeat(beat, QUEUES[beat.topic], self.now_ms)
             if self.loses_answer:
                 self.loses_answer = False
@@ -332,6 +335,29 @@ def test_what_another_finished_meanwhile_is_neither_begun_again_nor_undone(
     one.commit({("C", 0): 81})
     one.close()
     assert coordinator.offset(("C", 0)) == 81
+
+
+def test_a_topic_that_is_created_again_is_read_from_its_beginning(
+    coordinator: Coordinator,
+) -> None:
+    """Also if the coordinator was started again meanwhile: it has forgotten that there was one."""
+    one = AppMember(
+        *(coordinator, "g", "one", bounds),
+        start="latest",
+        on_change=lambda: None,
+        on_failure=lambda _: None,
+    )
+    one.subscribe("AC")
+    assert set(one.adopt().values()) == {100}
+    coordinator.deleted = {"C"}
+    one.beat()
+    assert numbers_of(one.adopt(), "C") == set()
+    coordinator.groups = GroupRegistry()
+    coordinator.deleted = set()
+    one.beat()
+    held = one.adopt()
+    assert [held["C", queue] for queue in (0, 1)] == [3, 3]
+    one.close()
 
 
 def test_a_queue_whose_bounds_are_not_known_yet_is_adopted_later(coordinator: Coordinator) -> None:
