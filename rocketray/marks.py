@@ -49,6 +49,7 @@ __all__ = [
     "KEYS",
     "LEFT_BEHIND",
     "MARKS",
+    "OF_THE_KEY",
     "ORIGIN_MESSAGE_ID",
     "PREPARED",
     "PRODUCER_GROUP",
@@ -71,6 +72,7 @@ __all__ = [
     "Where",
     "Writer",
     "is_refused",
+    "keyed",
     "mark",
     "refusal",
     "refused_names",
@@ -85,6 +87,8 @@ SHARDING_KEY = "__SHARDINGKEY"
 """RocketMQ's property of the sharding key, by which messages keep their order."""
 FAUST_KEY = "FAUST_KEY"
 """The form of a key that the sharding key cannot hold (wire.py)."""
+OF_THE_KEY = (SHARDING_KEY, FAUST_KEY)
+"""A key and its form, which go together: another key with this form would be read as another."""
 FAUST_NULL = "FAUST_NULL"
 """Says that an empty body stands for a null."""
 FAUST_HEADERS = "FAUST_HEADERS"
@@ -273,6 +277,14 @@ def taken_on(properties: Mapping[str, str]) -> dict[str, str]:
     Tag, keys and sharding key are among them.
     """
     return {name: text for name, text in properties.items() if name not in LEFT_BEHIND}
+
+
+def keyed(properties: Mapping[str, str], sharding_key: str) -> dict[str, str]:
+    """Return *properties* with *sharding_key*, and without another and its form."""
+    found = {**properties, SHARDING_KEY: sharding_key}
+    if FAUST_KEY in found and properties.get(SHARDING_KEY, sharding_key) != sharding_key:
+        del found[FAUST_KEY]
+    return found
 
 
 def refused_names(topic: str) -> frozenset[str]:

@@ -17,10 +17,12 @@ from .marks import (
     CRC_PROPERTY,
     IMPORTED_OFFSET_ID,
     KEYS,
+    OF_THE_KEY,
     SHARDING_KEY,
     TAGS,
     UNIQUE_KEY,
     is_refused,
+    keyed,
     refusal,
     taken_on,
 )
@@ -238,7 +240,7 @@ def with_sharding_key(
     if not properties:
         return {SHARDING_KEY: sharding_key}
     check_properties(properties, topic)
-    return {**properties, SHARDING_KEY: sharding_key}
+    return keyed(properties, sharding_key)
 
 
 @final
@@ -375,13 +377,11 @@ class StoredMessage:
     def user_properties(self) -> dict[str, str]:
         """The properties that another message may have, too: a program may send them.
 
-        Not among them are tag, keys and sharding key, which a send has arguments for, the unique
-        key, and what the node notes about the message (marks.py).
+        Not among them are tag, keys and sharding key (with its form), which a send has arguments
+        for, the unique key, and what the node notes about the message (marks.py).
         """
-        found = taken_on(self.properties)
-        for name in (TAGS, KEYS, SHARDING_KEY):
-            found.pop(name, None)
-        return found
+        left = {TAGS, KEYS, *OF_THE_KEY}
+        return {name: text for name, text in taken_on(self.properties).items() if name not in left}
 
     @property
     def imported_offset_id(self) -> str | None:

@@ -13,6 +13,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rocketray.marks import FAUST_KEY
 from rocketray.message import SHARDING_KEY, StoredMessage
 
 __all__ = ["SendAgain", "send_again"]
@@ -43,8 +44,9 @@ def send_again(message: StoredMessage) -> SendAgain:
 
 
 def _with_message(message: StoredMessage) -> SendAgain:
-    properties = message.user_properties
-    sharding_key = message.properties.get(SHARDING_KEY)
+    properties, sharding_key = message.user_properties, message.properties.get(SHARDING_KEY)
+    if FAUST_KEY in message.properties:  # the form of that key, which is sent, too
+        properties[FAUST_KEY] = message.properties[FAUST_KEY]
     fields = {
         "tags": message.tags,
         "keys": message.keys,

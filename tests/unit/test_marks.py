@@ -51,12 +51,13 @@ from rocketray.message import (
     QueueOffset,
     StoredMessage,
     check_properties,
+    with_sharding_key,
 )
 from rocketray.names import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.store.batches.table_columns import check_names, read_table
 from rocketray.store.batches.taken_on import taken_on_column
 from rocketray.topology.app.app import App
-from rocketray.topology.values.wire import message_of, parts_of
+from rocketray.topology.values.wire import key_of, message_of, parts_of
 from rocketray.views.send_again import send_again
 
 OF_USER = {"region": "eu", "traceparent": "00-1-2-01"}
@@ -206,6 +207,17 @@ WAYS = {
 @pytest.mark.parametrize("name", NOTED)
 def test_what_a_node_noted_is_left_behind(name: str, way: str) -> None:
     assert WAYS[way]({**OF_USER, name: NOTED[name]}) == OF_USER
+
+
+@pytest.mark.parametrize("key", [b"", b"\xff", b"text"])
+def test_a_message_that_is_sent_on_with_another_key_has_that_key(key: bytes) -> None:
+    """The mark of a key that no property can hold says nothing about the next one."""
+    read = stored(properties=message_of("Trade", key, b"", None, None).properties)
+    by_hand = with_sharding_key(read.user_properties, "order-1", "Trade")
+    outgoing = from_json("Trade", {**to_json(read), "shardingKey": "order-1"})
+    by_line = with_sharding_key(outgoing.message.properties, "order-1", "Trade")
+    for found in (by_hand, by_line):
+        assert key_of(found) == b"order-1"
 
 
 @pytest.mark.parametrize("name", NOTED)

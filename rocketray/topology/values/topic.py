@@ -24,7 +24,7 @@ from rocketray.actors.producers.queue_selector import QueueSelector, select_queu
 from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.delay import DelayOptions, delay_of
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
-from rocketray.marks import FAUST_KEY, KEYS, SHARDING_KEY, TAGS, taken_on
+from rocketray.marks import KEYS, OF_THE_KEY, SHARDING_KEY, TAGS, taken_on
 from rocketray.message import Message, check_keys, stored_key
 from rocketray.names import check_topic
 from rocketray.property_text import property_text
@@ -39,8 +39,6 @@ from .wire import EMPTY_KEY, born_ms, topic_name
 __all__ = ["Declarations", "StoredMetadata", "Topic", "Value", "announce", "retention_policy"]
 
 logger = logging.getLogger(__name__)
-_OF_THE_KEY = (SHARDING_KEY, FAUST_KEY)
-"""Properties that headers do not give: each send says what its key is."""
 if TYPE_CHECKING:
     import typing_extensions
 
@@ -197,7 +195,7 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         """
         fields, carried = self.fields, taken_on(texts("header", headers)) if headers else {}
         sharding_key = property_text("the key", key)
-        for name in _OF_THE_KEY:
+        for name in OF_THE_KEY:  # each send says what its key is
             carried.pop(name, None)
         carried_tag = carried.pop(TAGS, None)
         carried_keys = [key for key in carried.pop(KEYS, "").split(" ") if key]

@@ -104,6 +104,7 @@ def messages(draw: st.DrawFn) -> StoredMessage:
         "TAGS": draw(st.none() | words.map(str.strip).filter(bool)),
         "KEYS": " ".join(draw(st.lists(words, max_size=2))),
         "__SHARDINGKEY": draw(st.none() | words),
+        "FAUST_KEY": draw(st.sampled_from([None, "base64", "empty"])),
     }
     topic = draw(st.sampled_from(["Trade", "-Trade", "--data", "%RETRY%a|b"]))
     return stored(body, {**properties, **{k: v for k, v in named.items() if v}}, topic)
