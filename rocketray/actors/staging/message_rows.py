@@ -39,6 +39,7 @@ from rocketray.kernels.hashing import hash_spans
 from rocketray.message import SHARDING_KEY
 from rocketray.names import check_open_topic, check_topic
 from rocketray.store.batches.encoded_batch import MeasuredTable, packed
+from rocketray.store.batches.taken_on import keyed_column
 from rocketray.store.batches.text_columns import text_column
 from rocketray.store.formats.unique_id import UniqueIdGenerator
 
@@ -131,7 +132,7 @@ class MessageRows:
         content = batch.select([name for name in MESSAGE_COLUMNS if name in names])
         properties: tuple[str, ...] = ()
         if "shardingKey" in names and batch.column("shardingKey").null_count < len(batch):
-            content = content.append_column(SHARDING_KEY, batch.column("shardingKey"))
+            content = _keyed(content, batch.column("shardingKey"))
             properties = (SHARDING_KEY,)
         chosen = _chosen_queues(batch, queues)
         due_ms = _due_times(batch, now_ms)
@@ -169,6 +170,15 @@ class MessageRows:
 
 def _chosen(batch: pa.RecordBatch, rows: npt.NDArray[Any]) -> pa.RecordBatch:
     return batch if len(rows) == len(batch) else batch.take(pa.array(rows))
+
+
+def _keyed(content: pa.RecordBatch, sharding_keys: Any) -> pa.RecordBatch:
+    """Return the rows with the sharding keys, and without those that they were read with."""
+    number = content.schema.get_field_index("properties")
+    if number >= 0 and pa.types.is_map(content.schema.types[number]):
+        kept = keyed_column(content.column(number), sharding_keys)
+        content = content.set_column(number, "properties", kept)
+    return content.append_column(SHARDING_KEY, sharding_keys)
 
 
 def _chosen_queues(batch: pa.RecordBatch, queues: int) -> _Int64s | None:

@@ -25,6 +25,8 @@ WORDS = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Zs"]), min_size=1, max_size=6
 )
 TAGS = WORDS.filter(lambda text: text != "*" and "||" not in text and text == text.strip())
+NAMES = ["a", "b", "__SHARDINGKEY", "FAUST_KEY"]
+KEYS = st.sampled_from(["x", "y"])
 SCHEMA = pa.schema(
     {
         "topic": pa.string(),
@@ -44,8 +46,8 @@ ROWS = st.lists(
             "body": st.binary(max_size=9),
             "tags": st.none() | TAGS,
             "keys": st.none() | WORDS,
-            "properties": st.none() | st.dictionaries(st.sampled_from(["a", "b"]), WORDS),
-            "shardingKey": st.none() | WORDS,
+            "properties": st.none() | st.dictionaries(st.sampled_from(NAMES), WORDS | KEYS),
+            "shardingKey": st.none() | WORDS | KEYS,
             "queueId": st.none() | st.just(0),
             "deliverAt": st.none() | st.integers(-5_000_000, 5_000_000),
         }
