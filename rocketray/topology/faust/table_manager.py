@@ -217,6 +217,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         await self._find_changelog(table)
         await self._fence(table, queue_ids)
         others = set(range(table.changelog_queues or 0)) if table.is_global else set()
+        others -= self._recovered  # these are newer here than in their changelogs
         count = 0
         for queue_id in sorted(queue_ids | others):
             if queue_id in self._reading or queue_id in others:

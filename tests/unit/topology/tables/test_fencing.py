@@ -239,6 +239,23 @@ def test_a_global_table_has_what_others_changed_while_its_lease_was_over(node: L
     asyncio.run(scenario())
 
 
+def test_a_part_of_a_global_table_is_not_read_again_while_it_is_changed_here(
+    node: LocalNode,
+) -> None:
+    """What its changelog has may be older than what handlers made of it."""
+
+    async def scenario() -> None:
+        one, owner = Tables(node, "GlobalTable"), PartHolder({0: 4, 1: 5})
+        await one.gain(owner, {1})
+        one.change(1, "k1", 8)
+        await one.app.flush_sends()
+        one.change(1, "k1", 9)
+        await one.gain(owner, {0})
+        assert one.parts() == ([0, 1], {"k1": 9})
+
+    asyncio.run(scenario())
+
+
 def silence(instance: Instance) -> None:
     """Let the instance send no heartbeats, and the coordinator take it for dead."""
     for feed in instance.app.fetcher.feeds:
