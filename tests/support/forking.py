@@ -27,8 +27,9 @@ def in_fork(run: Callable[[], ResultT]) -> ResultT:
 def begin_in_fork(run: Callable[[], ResultT]) -> Callable[[], ResultT]:
     """Begin *run* in a fork, and return what waits for its outcome.
 
-    Before the fork ends it joins its threads and runs the finalizers that it inherited, but those
-    of the test run's own directories: it has to end by itself.
+    Before the fork ends it joins its threads and runs our finalizers that it inherited: it has to
+    end by itself. Those of libraries that earlier tests have used, such as LLVM, may wait in a fork
+    for a lock that another thread had.
     """
     reads, writes = os.pipe()
     child = os.fork()
@@ -70,9 +71,7 @@ def _answer(run: Callable[[], object], writes: int) -> None:
             file.write(pickle.dumps(outcome))
         threading._shutdown()  # type: ignore[attr-defined]
         for each in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
-            if (alive := each.peek()) and not alive[1].__qualname__.startswith(
-                "TemporaryDirectory"
-            ):
+            if (alive := each.peek()) and type(alive[0]).__module__.startswith("rocketray."):
                 each()
         code = 0
     except BaseException:  # noqa: BLE001 - the forked process has no caller
