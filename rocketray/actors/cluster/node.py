@@ -326,11 +326,11 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
     def _end_if_lost(self) -> bool:
         """End the node if its Ray or its coordinator is lost; return whether it has ended."""
         if self._lost is None:
-            what = self._watch.lost()
-            self._away.look(self._watch)
-            if what is not None:
+            if (what := self._watch.lost()) is not None:
                 self._give_up(what)
-            elif self._register is not None and has_ended(self._superseded):
+                return True
+            self._away.look(self._watch)
+            if self._register is not None and has_ended(self._superseded):
                 self._end_superseded(self._register)
         return self._lost is not None
 
