@@ -21,6 +21,7 @@ from typing import Any, Self
 from support.patience import patience
 
 from rocketray.cli import main
+from rocketray.cli.arguments.node import choose_cluster
 
 __all__ = ["CommandServer", "Done", "run_here"]
 
@@ -50,6 +51,7 @@ def run_here(*arguments: str | Path, stdin: str = "") -> Done:
         code = 0 if end.code is None else int(end.code)
     finally:
         sys.stdin = before
+        choose_cluster(None)  # a process has one command; the next test names none
     return Done(code, out.getvalue(), err.getvalue())
 
 

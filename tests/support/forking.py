@@ -28,8 +28,8 @@ def begin_in_fork(run: Callable[[], ResultT]) -> Callable[[], ResultT]:
     """Begin *run* in a fork, and return what waits for its outcome.
 
     Before the fork ends it joins its threads and runs our finalizers that it inherited: it has to
-    end by itself. Those of libraries that earlier tests have used, such as LLVM, may wait in a fork
-    for a lock that another thread had.
+    end by itself. Those of libraries, which earlier tests have used, may wait in a fork for threads
+    that are not there: that of Arrow Flight's server does.
     """
     reads, writes = os.pipe()
     child = os.fork()
@@ -38,6 +38,12 @@ def begin_in_fork(run: Callable[[], ResultT]) -> Callable[[], ResultT]:
         _answer(run, writes)
     os.close(writes)
     return partial(_outcome, child, reads)
+
+
+def _is_ours(owner: object, finalizer: object) -> bool:
+    """Whether our code registered *finalizer*, and not a library for an object of ours."""
+    is_of_flight = type(getattr(finalizer, "__self__", None)).__module__ == "pyarrow._flight"
+    return type(owner).__module__.startswith("rocketray.") and not is_of_flight
 
 
 def _outcome(child: int, reads: int) -> Any:
@@ -71,7 +77,7 @@ def _answer(run: Callable[[], object], writes: int) -> None:
             file.write(pickle.dumps(outcome))
         threading._shutdown()  # type: ignore[attr-defined]
         for each in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
-            if (alive := each.peek()) and type(alive[0]).__module__.startswith("rocketray."):
+            if (alive := each.peek()) and _is_ours(*alive[:2]):
                 each()
         code = 0
     except BaseException:  # noqa: BLE001 - the forked process has no caller
