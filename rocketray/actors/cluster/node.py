@@ -119,8 +119,8 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         self._token: Path | None = None
         self._runtime: RuntimeLock | None = None
         self._leaves_actors = False
-        self._away = AwayNote()
         """Whether the node has actors that would outlive it, on a Ray that it joined."""
+        self._away = AwayNote()
         self._lost: str | None = None
         self._standby: Standby | None = None
         self._service: LocalService | None = None

@@ -30,7 +30,6 @@ may overwrite the environment that /proc shows. Linux only, as /proc is.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import signal
@@ -66,10 +65,6 @@ class Worker:
 
     pid: int
     title: str
-
-
-class _SilentError(TimeoutError):
-    """A server takes connections, and says nothing."""
 
 
 class AwayNote:
@@ -141,15 +136,13 @@ class RayWatch:
         """Return the server that is gone, or None; call this every second."""
         for name, address in self._servers.items():
             error = connect_error(address, _CONNECT_TIMEOUT_S)
-            silent_s = self._probe.silent_s() if name == "GCS" and error is None else 0.0
-            if silent_s >= _SILENCE_S:
-                error = _SilentError(
-                    f"it takes connections, and has said nothing for {silent_s:.0f} s"
-                )
-            if error is None:
-                self._failing_since_s.pop(name, None)
-                continue
             now_s = self._clock_s()
+            if error is None:
+                if name == "GCS" and self._probe.silent_s() >= _SILENCE_S:
+                    self._failing_since_s.setdefault(name, now_s)
+                else:
+                    self._failing_since_s.pop(name, None)
+                continue
             failing_s = now_s - self._failing_since_s.setdefault(name, now_s)
             if failing_s >= self._patience_s(name, error):
                 return f"its {name} at {address} does not answer ({error})"
@@ -157,8 +150,6 @@ class RayWatch:
 
     def _patience_s(self, name: str, error: OSError) -> float:
         """Return how long a server may fail with that error."""
-        if isinstance(error, _SilentError):
-            return math.inf
         if name == "GCS" and self._gcs_away_s:
             return self._gcs_away_s
         return 0.0 if isinstance(error, ConnectionRefusedError) else _SILENCE_S
