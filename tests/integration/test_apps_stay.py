@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.commands import ONE_PROCESS
-from support.disk_cluster import Cluster, Watch, two_machines
+from support.disk_cluster import Cluster, Watch, nothing_is_lost, two_machines
 from support.hosted_app import processes_here, start_app
 from support.machines_apart import ELSEWHERE
 from support.patience import patience
@@ -73,7 +73,4 @@ def test_the_hosts_of_an_app_are_the_same_processes_and_go_on_handling(
             watch.kill()
     with capsys.disabled():
         sys.stdout.write(json.dumps({"silence": silence, "outcome": outcome}, indent=1))
-    for traffic in outcome.values():
-        assert traffic["errors"] == []
-        assert traffic["lost"] == 0
-        assert traffic["in order"]
+    nothing_is_lost(outcome.values())

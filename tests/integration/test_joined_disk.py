@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from support.commands import COMMAND, ONE_PROCESS
-from support.disk_cluster import NAME, Cluster, Watch, cluster_of_two
+from support.disk_cluster import NAME, Cluster, Watch, cluster_of_two, nothing_is_lost
 from support.joined_apps import FILES
 from support.machines_apart import ELSEWHERE
 from support.patience import patience, wait_until
@@ -284,10 +284,7 @@ def test_how_long_queues_are_silent_after_each_fault(
         watch.kill()
     with capsys.disabled():
         sys.stdout.write(json.dumps({**silence, **outcome}, indent=1))
-    for traffic in outcome.values():
-        assert traffic["errors"] == []
-        assert traffic["lost"] == 0
-        assert traffic["in order"]
+    nothing_is_lost(outcome.values())
 
 
 def _silence(cluster: Cluster, watch: Watch) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from support.commands import ONE_PROCESS
-from support.disk_cluster import Watch, two_machines
+from support.disk_cluster import Watch, nothing_is_lost, two_machines
 from support.machines_apart import ELSEWHERE
 from support.patience import patience
 
@@ -57,10 +57,7 @@ def test_the_cluster_continues_without_the_machine_of_its_first_disk(
         assert (meanwhile["redelivered"], meanwhile["unknown"]) == (2, [])
         (problem,) = meanwhile["problems"]
         assert problem.startswith(f"the first disk, {cluster.data} on {ELSEWHERE}, does not answer")
-        for traffic in outcome.values():
-            assert traffic["errors"] == []
-            assert traffic["lost"] == 0
-            assert traffic["in order"]
+        nothing_is_lost(outcome.values())
         status = cluster.ask("status", "--over", "0", "--json")
         assert status.code == 0
         assert "does not answer" not in status.out

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +20,15 @@ from support.patience import patience, wait_until
 
 from rocketray.actors.files.home import settle_identity
 
-__all__ = ["NAME", "Cluster", "Watch", "cluster_of", "cluster_of_two", "two_machines"]
+__all__ = [
+    "NAME",
+    "Cluster",
+    "Watch",
+    "cluster_of",
+    "cluster_of_two",
+    "nothing_is_lost",
+    "two_machines",
+]
 
 NAME = "trade"
 _DRIVER = Path(__file__).with_name("joined_disks.py")
@@ -204,6 +212,14 @@ class Watch:
         said, _ = self._driver.communicate(timeout=patience(120))
         found: dict[str, Any] = json.loads(said.splitlines()[-1])
         return found
+
+
+def nothing_is_lost(history: Iterable[Mapping[str, Any]]) -> None:
+    """Check what :meth:`Watch.end` gave: each queue has all its messages, in their order."""
+    for traffic in history:
+        assert traffic["errors"] == []
+        assert traffic["lost"] == 0
+        assert traffic["in order"]
 
 
 @contextmanager
